@@ -1,0 +1,42 @@
+"""Time as an argument. The core reads no clock of its own; the shell hands it one of these.
+
+``now_ms`` is wall-clock time (record timestamps, retention); ``monotonic_ms`` only moves forward (timers,
+sessions). Both are integers in milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """Where the core gets its time from."""
+
+    def now_ms(self) -> int:
+        """Wall-clock time, milliseconds since the Unix epoch."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """A clock that never goes back, milliseconds since some fixed moment."""
+        ...
+
+
+class ManualClock:
+    """A clock that moves when told to. For tests and simulation."""
+
+    def __init__(self, start_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = start_ms
+        self._monotonic_ms = 0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, duration_ms: int) -> None:
+        """Move both clocks forward by ``duration_ms``."""
+        if duration_ms < 0:
+            raise ValueError(f"time does not go back: {duration_ms} ms")
+        self._now_ms += duration_ms
+        self._monotonic_ms += duration_ms

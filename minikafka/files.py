@@ -1,0 +1,287 @@
+"""The file system as an argument: what the log asks of a disk, and the real disk that answers.
+
+Everything that the log reads or writes goes through ``Files`` and ``File``, so that a simulation can put a
+disk underneath that loses unsynced bytes, returns EIO or fills up. This module is the only place that opens
+files for the core. All paths are ``str``; all sizes and positions are bytes. Calls raise ``OSError``.
+
+Only ``fsync`` and ``sync_directory`` (about 2 ms) and ``read`` of a cold page may block for long; the shell calls
+those on its disk thread. ``read_cached`` never waits for the disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Protocol
+
+from minikafka.types import Buffer
+
+
+class File(Protocol):
+    """An open file."""
+
+    @property
+    def path(self) -> str:
+        """Where it was opened; a rename does not change it."""
+        ...
+
+    def size(self) -> int: ...
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> int:
+        """Write all of ``buffers``, one after the other, at ``position``. Returns the bytes written.
+
+        Raises:
+            OSError: ``ENOSPC`` too when the disk took only a part; the caller truncates what it left.
+        """
+        ...
+
+    def read(self, size: int, position: int) -> bytes:
+        """Up to ``size`` bytes from ``position``; fewer at the end of the file. May wait for the disk."""
+        ...
+
+    def read_cached(self, size: int, position: int) -> bytearray | None:
+        """Like ``read``, but only from memory: None when any part would have to come from the disk."""
+        ...
+
+    def map(self, size: int) -> mmap.mmap | memoryview:
+        """A shared, writable map of the first ``size`` bytes; the file is first grown to ``size`` when shorter.
+
+        The caller owns it: ``close``/``release`` it before the file is truncated below ``size``.
+        """
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def fsync(self) -> None: ...
+
+    def close(self) -> None:
+        """Idempotent."""
+        ...
+
+
+class DirectoryLock(Protocol):
+    """Held while a process uses a log directory."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Raises FileNotFoundError unless ``create``. An existing file keeps its content."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes: ...
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        """Durable replacement: write ``path.tmp``, fsync, rename, fsync the directory. Blocks for the fsyncs."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Names in a directory, sorted."""
+        ...
+
+    def exists(self, path: str) -> bool: ...
+
+    def is_directory(self, path: str) -> bool: ...
+
+    def size(self, path: str) -> int: ...
+
+    def modified_ms(self, path: str) -> int:
+        """Last modification, milliseconds since the Unix epoch."""
+        ...
+
+    def make_directory(self, path: str) -> None:
+        """With parents; an existing one is fine."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomic; replaces ``target`` when that is a file."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; a missing one is fine."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory and all below it; a missing one is fine."""
+        ...
+
+    def sync_directory(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> DirectoryLock:
+        """Take the exclusive lock file ``path``. Raises BlockingIOError when another process holds it."""
+        ...
+
+
+_MAX_IOV = 1024
+"""Linux's IOV_MAX: buffers in one pwritev."""
+
+_NOWAIT = getattr(os, "RWF_NOWAIT", None)
+
+
+class OsFile:
+    """``File`` on the operating system's file system."""
+
+    __slots__ = ("_fd", "_path", "_read_only")
+
+    def __init__(self, path: str, fd: int, *, read_only: bool) -> None:
+        self._path = path
+        self._fd = fd
+        self._read_only = read_only
+
+    def __repr__(self) -> str:
+        return f"OsFile({self._path!r}, {'closed' if self._fd < 0 else f'fd={self._fd}'})"
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> int:
+        total = sum(map(len, buffers))
+        written = os.pwritev(self._fd, buffers, position) if len(buffers) <= _MAX_IOV else 0
+        if written < total:  # rare: a signal, a nearly full disk, or very many buffers
+            rest = memoryview(b"".join(buffers))
+            while written < total:
+                count = os.pwrite(self._fd, rest[written:], position + written)
+                if count == 0:
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._path)
+                written += count
+        return total
+
+    def read(self, size: int, position: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        missing = size - len(data)
+        while missing > 0 and (data := os.pread(self._fd, missing, position + size - missing)):
+            parts.append(data)
+            missing -= len(data)
+        return b"".join(parts)
+
+    def read_cached(self, size: int, position: int) -> bytearray | None:
+        if _NOWAIT is None:  # macOS: no way to ask; a short wait is the lesser evil
+            return bytearray(self.read(size, position))
+        buffer = bytearray(size)
+        try:
+            count = os.preadv(self._fd, [buffer], position, _NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:  # a file system without the flag (tmpfs before Linux 6.x)
+                raise
+            return bytearray(self.read(size, position))
+        if count == size:
+            return buffer
+        if position + count >= self.size():
+            del buffer[count:]
+            return buffer
+        return None
+
+    def map(self, size: int) -> mmap.mmap | memoryview:
+        if self._read_only:
+            return mmap.mmap(self._fd, size, access=mmap.ACCESS_READ)
+        if self.size() < size:
+            os.ftruncate(self._fd, size)
+        return mmap.mmap(self._fd, size)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._fd, size)
+
+    def fsync(self) -> None:
+        os.fsync(self._fd)
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class OsDirectoryLock:
+    """An exclusive ``flock``; the kernel lets go of it when the process dies."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def release(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class OsFiles:
+    """``Files`` on the operating system's file system."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
+        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        return OsFile(path, os.open(path, flags, 0o644), read_only=read_only)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+        self.sync_directory(os.path.dirname(path) or ".")
+
+    def list(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def is_directory(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def size(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        try:
+            os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    def remove_tree(self, path: str) -> None:
+        if os.path.lexists(path):
+            shutil.rmtree(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, path: str) -> OsDirectoryLock:
+        import fcntl
+
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return OsDirectoryLock(fd)
