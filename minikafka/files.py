@@ -4,8 +4,8 @@ Everything that the log reads or writes goes through ``Files`` and ``File``, so 
 disk underneath that loses unsynced bytes, returns EIO or fills up. This module is the only place that opens
 files for the core. All paths are ``str``; all sizes and positions are bytes. Calls raise ``OSError``.
 
-Only ``fsync`` and ``sync_directory`` (about 2 ms) and ``read`` of a cold page may block for long; the shell calls
-those on its disk thread. ``read_cached`` never waits for the disk.
+Only ``fsync`` and ``sync_directory`` (about 2 ms) and ``read`` of a cold page may block for long; the shell
+calls those on its disk thread. ``read_cached`` never waits for the disk.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class File(Protocol):
         ...
 
     def map(self, size: int) -> mmap.mmap | memoryview:
-        """A shared, writable map of the first ``size`` bytes; the file is first grown to ``size`` when shorter.
+        """A shared, writable map of the first ``size`` bytes; the file is grown to ``size`` when shorter.
 
         The caller owns it: ``close``/``release`` it before the file is truncated below ``size``.
         """
@@ -78,7 +78,7 @@ class Files(Protocol):
     def read_bytes(self, path: str) -> bytes: ...
 
     def write_atomically(self, path: str, data: bytes) -> None:
-        """Durable replacement: write ``path.tmp``, fsync, rename, fsync the directory. Blocks for the fsyncs."""
+        """Durable replacement: ``path.tmp``, fsync, rename, fsync the directory. Blocks."""
         ...
 
     def list(self, path: str) -> list[str]:
