@@ -1,0 +1,130 @@
+"""``Broker``: a broker on the event loop of the test that uses it.
+
+It is the real ``minikafka.server.broker.Broker`` with a port of its own and a directory of its own; the records
+go to real files. It starts in a few tens of milliseconds. Leaving the ``async with`` block stops it, ends its
+tasks and its disk thread, closes its sockets and removes its temporary directory, also when the test failed.
+
+Not thread-safe: it belongs to the loop that started it. ``ThreadedBroker`` is for tests without a loop.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if (
+    TYPE_CHECKING
+):  # the server is imported when a broker starts, so that a pytest run without brokers stays quick
+    from minikafka.server.broker import Broker as ServerBroker
+
+Property = str | int | float | bool
+"""A value of a Kafka property; lists are written as Kafka writes them, with commas."""
+
+
+def property_text(value: Property) -> str:
+    """A property's value as a ``.properties`` file spells it: ``True`` becomes ``true``."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class Broker:
+    """A broker for the length of an ``async with`` block::
+
+        async with Broker(config={"num.partitions": 3}) as broker:
+            consumer = AIOKafkaConsumer("orders", bootstrap_servers=broker.bootstrap_servers)
+
+    Args:
+        config: Kafka's broker properties; they win over the defaults made here (a free port, ``data_dir``).
+        data_dir: keep the records here, so that a later ``Broker`` goes on with them. None: a temporary
+            directory that goes when the broker stops.
+        host: the address to listen on and to advertise.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: Mapping[str, Property] | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        host: str = "127.0.0.1",
+    ) -> None:
+        self._config = dict(config or {})
+        self._given_data_dir = None if data_dir is None else os.fspath(data_dir)
+        self._data_dir: str | None = None
+        self._host = host
+        self._server: ServerBroker | None = None
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._server is None else f"listening on {self.bootstrap_servers}"
+        return f"<minikafka.testing.Broker {state}>"
+
+    @property
+    def server(self) -> ServerBroker:
+        """The running broker itself, for tests that look inside. Raises RuntimeError when it is not running."""
+        if self._server is None:
+            raise RuntimeError("the broker is not running: use it inside `async with Broker() as broker:`")
+        return self._server
+
+    @property
+    def port(self) -> int:
+        """The port of the first listener."""
+        return self.server.port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port``, as every Kafka client takes it."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self.port}"
+
+    @property
+    def data_dir(self) -> str:
+        """Where the records are. Raises RuntimeError when the broker is not running."""
+        if self._data_dir is None:
+            raise RuntimeError("the broker is not running: use it inside `async with Broker() as broker:`")
+        return self._data_dir
+
+    async def start(self) -> None:
+        """Start, or raise ``StartError`` or ``ConfigError`` and leave nothing behind."""
+        if self._server is not None:
+            raise RuntimeError("the broker is already running")
+        from minikafka.config.loader import load
+        from minikafka.server.broker import Broker as ServerBroker
+
+        data_dir = self._given_data_dir or tempfile.mkdtemp(prefix="minikafka-test-")
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        properties = {"log.dirs": data_dir, "listeners": f"PLAINTEXT://{host}:0"} | {
+            name: property_text(value) for name, value in self._config.items()
+        }
+        try:
+            server = ServerBroker(load(overrides=properties))
+            await server.start()
+        except BaseException:
+            self._remove(data_dir)
+            raise
+        self._server, self._data_dir = server, data_dir
+
+    async def stop(self) -> None:
+        """Stop cleanly; a broker that is not running stays so."""
+        if self._server is None or self._data_dir is None:
+            return
+        server, data_dir = self._server, self._data_dir
+        self._server = self._data_dir = None
+        try:
+            await server.stop()
+        finally:
+            self._remove(data_dir)
+
+    def _remove(self, data_dir: str) -> None:
+        if self._given_data_dir is None:
+            shutil.rmtree(data_dir)
+
+    async def __aenter__(self) -> Broker:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.stop()
