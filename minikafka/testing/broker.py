@@ -1,8 +1,9 @@
 """``Broker``: a broker on the event loop of the test that uses it.
 
-It is the real ``minikafka.server.broker.Broker`` with a port of its own and a directory of its own; the records
-go to real files. It starts in a few tens of milliseconds. Leaving the ``async with`` block stops it, ends its
-tasks and its disk thread, closes its sockets and removes its temporary directory, also when the test failed.
+It is the real ``minikafka.server.broker.Broker`` with a port of its own and a directory of its own; the
+records go to real files. It starts in a few tens of milliseconds. Leaving the ``async with`` block stops it,
+ends its tasks and its disk thread, closes its sockets and removes its temporary directory, also when the test
+failed.
 
 Not thread-safe: it belongs to the loop that started it. ``ThreadedBroker`` is for tests without a loop.
 """
@@ -62,7 +63,7 @@ class Broker:
 
     @property
     def server(self) -> ServerBroker:
-        """The running broker itself, for tests that look inside. Raises RuntimeError when it is not running."""
+        """The running broker itself, for tests that look inside. Raises RuntimeError when not running."""
         if self._server is None:
             raise RuntimeError("the broker is not running: use it inside `async with Broker() as broker:`")
         return self._server

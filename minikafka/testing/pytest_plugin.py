@@ -4,8 +4,8 @@
     A fresh, empty broker for each test (function scope): nothing that one test wrote is seen by the next. A
     start and a stop cost a few tens of milliseconds, which isolation is worth.
 ``minikafka_session_broker``
-    One broker for the whole session (per xdist worker), started when first asked for. For suites where even that
-    cost matters; tests must then keep to topics of their own.
+    One broker for the whole session (per xdist worker), started when first asked for. For suites where even
+    that cost matters; tests must then keep to topics of their own.
 
 Both are ``ThreadedBroker`` objects, and serve synchronous and asynchronous tests alike, whichever plugin runs
 the latter. Broker properties come from the ini file, for both fixtures::
@@ -13,8 +13,8 @@ the latter. Broker properties come from the ini file, for both fixtures::
     [tool.pytest.ini_options]
     minikafka_config = ["num.partitions=3", "log.segment.bytes=1048576"]
 
-and from a marker, for ``minikafka_broker`` alone; a property named by both has the marker's value, and the nearest
-marker wins over those further out::
+and from a marker, for ``minikafka_broker`` alone; a property named by both has the marker's value, and the
+nearest marker wins over those further out::
 
     @pytest.mark.minikafka_config({"auto.create.topics.enable": False})
     def test_orders(minikafka_broker):

@@ -1,7 +1,7 @@
 """``ThreadedBroker``: a broker for tests that have no event loop, on a loop in a thread of its own.
 
-It also serves asynchronous tests whose loop the broker must not share (a test that blocks its loop, or a fixture
-that outlives the test's loop), since clients reach it over TCP either way.
+It also serves asynchronous tests whose loop the broker must not share (a test that blocks its loop, or a
+fixture that outlives the test's loop), since clients reach it over TCP either way.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class ThreadedBroker:
         try:
             with asyncio.Runner(loop_factory=_loop_factory()) as runner:
                 runner.run(self._serve())
-        except BaseException as error:  # handed to the thread that started or stops the broker
+        except BaseException as error:  # noqa: BLE001 - handed to the thread that started or stops the broker
             self._error = error
         finally:
             self._ready.set()
