@@ -1,0 +1,1 @@
+"""What can be configured: Kafka's property names, types, defaults and bounds, and where values come from."""

@@ -1,0 +1,312 @@
+"""What can be configured for one topic. Kafka: ``LogConfig``, ``TopicConfig``, ``ServerTopicConfigSynonyms``.
+
+Defaults and bounds are those of Kafka 4.x (KIP-1030: ``segment.bytes`` at least 1 MiB, messages at most an hour
+ahead of the broker's clock). Bounds are checked where text is read; a ``TopicConfig`` made in code may go beyond
+them, which is how tests get small segments.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from minikafka.config.definition import (
+    LONG_MAX,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    Synonym,
+    config_keys,
+    prop,
+)
+from minikafka.errors import ConfigError
+
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
+MEDIUM = Importance.MEDIUM
+
+CleanupPolicy = Literal["compact", "delete"]
+CompressionTypeName = Literal["uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"]
+TimestampTypeName = Literal["CreateTime", "LogAppendTime"]
+
+MINUTE_MS = 60 * 1000
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+
+
+class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """The properties of one topic; a field is the property's name with underscores for dots."""
+
+    cleanup_policy: Annotated[
+        tuple[CleanupPolicy, ...],
+        prop(
+            LIST,
+            MEDIUM,
+            "What happens to old records: 'delete' removes whole segments past the retention time or size, "
+            "'compact' keeps the newest record of each key, and both may be given.",
+            synonyms=(Synonym("log.cleanup.policy"),),
+        ),
+    ] = ("delete",)
+    compression_type: Annotated[
+        CompressionTypeName,
+        prop(
+            STRING,
+            MEDIUM,
+            "The codec that batches are stored with: one of the codecs, 'uncompressed', or 'producer' to keep "
+            "what the producer chose.",
+            synonyms=(Synonym("compression.type"),),
+        ),
+    ] = "producer"
+    delete_retention_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "How long a compacted topic keeps the markers of deleted keys.",
+            ge=0,
+            synonyms=(Synonym("log.cleaner.delete.retention.ms"),),
+        ),
+    ] = DAY_MS
+    file_delete_delay_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "How long a deleted segment's files stay on disk.",
+            ge=0,
+            synonyms=(Synonym("log.segment.delete.delay.ms"),),
+        ),
+    ] = MINUTE_MS
+    flush_messages: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Force records to the disk after this many; the default leaves it to the operating system.",
+            ge=1,
+            synonyms=(Synonym("log.flush.interval.messages"),),
+        ),
+    ] = LONG_MAX
+    flush_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Force records to the disk after this time; the default leaves it to the operating system.",
+            ge=0,
+            synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
+        ),
+    ] = LONG_MAX
+    index_interval_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "About how many bytes of records lie between two entries of the offset index.",
+            ge=0,
+            synonyms=(Synonym("log.index.interval.bytes"),),
+        ),
+    ] = 4096
+    max_compaction_lag_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The longest that a record of a compacted topic stays out of compaction.",
+            ge=1,
+            synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
+        ),
+    ] = LONG_MAX
+    max_message_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The largest batch that the topic takes, after compression.",
+            ge=0,
+            synonyms=(Synonym("message.max.bytes"),),
+        ),
+    ] = 1024 * 1024 + 12
+    message_timestamp_after_max_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "How far a record's timestamp may be ahead of the broker's clock; only for CreateTime.",
+            ge=0,
+            synonyms=(Synonym("log.message.timestamp.after.max.ms"),),
+        ),
+    ] = HOUR_MS
+    message_timestamp_before_max_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "How far a record's timestamp may be behind the broker's clock; only for CreateTime.",
+            ge=0,
+            synonyms=(Synonym("log.message.timestamp.before.max.ms"),),
+        ),
+    ] = LONG_MAX
+    message_timestamp_type: Annotated[
+        TimestampTypeName,
+        prop(
+            STRING,
+            MEDIUM,
+            "Whether a record's timestamp is the producer's (CreateTime) or the broker's (LogAppendTime).",
+            synonyms=(Synonym("log.message.timestamp.type"),),
+        ),
+    ] = "CreateTime"
+    min_cleanable_dirty_ratio: Annotated[
+        float,
+        prop(
+            DOUBLE,
+            MEDIUM,
+            "Compact a log when more than this part of it is not compacted yet.",
+            ge=0,
+            le=1,
+            synonyms=(Synonym("log.cleaner.min.cleanable.ratio"),),
+        ),
+    ] = 0.5
+    min_compaction_lag_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The least time that a record of a compacted topic stays out of compaction.",
+            ge=0,
+            synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
+        ),
+    ] = 0
+    min_insync_replicas: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "With acks=all, how many in-sync replicas must have a record before it is acknowledged.",
+            ge=1,
+            synonyms=(Synonym("min.insync.replicas"),),
+        ),
+    ] = 1
+    preallocate: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a new segment's file gets its full size at once.",
+            synonyms=(Synonym("log.preallocate"),),
+        ),
+    ] = False
+    retention_bytes: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Delete the oldest segments while the partition is larger than this; -1 for no limit.",
+            synonyms=(Synonym("log.retention.bytes"),),
+        ),
+    ] = -1
+    retention_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Delete segments whose newest record is older than this; -1 for no limit.",
+            ge=-1,
+            synonyms=(
+                Synonym("log.retention.ms"),
+                Synonym("log.retention.minutes", MINUTE_MS),
+                Synonym("log.retention.hours", HOUR_MS),
+            ),
+        ),
+    ] = 7 * DAY_MS
+    segment_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The size at which a new segment file starts.",
+            ge=1024 * 1024,
+            synonyms=(Synonym("log.segment.bytes"),),
+        ),
+    ] = 1024 * 1024 * 1024
+    segment_index_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The size of an index file; a full index starts a new segment.",
+            ge=4,
+            synonyms=(Synonym("log.index.size.max.bytes"),),
+        ),
+    ] = 10 * 1024 * 1024
+    segment_jitter_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most that is taken at random from segment.ms, so that segments do not all start at one time.",
+            ge=0,
+            synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS)),
+        ),
+    ] = 0
+    segment_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The age at which a new segment starts even when the old one is not full.",
+            ge=1,
+            synonyms=(Synonym("log.roll.ms"), Synonym("log.roll.hours", HOUR_MS)),
+        ),
+    ] = 7 * DAY_MS
+    unclean_leader_election_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether a replica that is not in sync may become leader when no other is left, losing records.",
+            synonyms=(Synonym("unclean.leader.election.enable"),),
+        ),
+    ] = False
+
+    @property
+    def compact(self) -> bool:
+        """Whether the topic is compacted."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Whether old segments are deleted."""
+        return "delete" in self.cleanup_policy
+
+    @property
+    def max_segment_ms(self) -> int:
+        """The age at which a segment rolls: compaction must reach every record within its lag."""
+        return min(self.max_compaction_lag_ms, self.segment_ms) if self.compact else self.segment_ms
+
+
+TOPIC_CONFIG_KEYS: dict[str, ConfigKey] = config_keys(TopicConfig)
+"""Every topic property by its name."""
+
+
+def check_topic_config(config: TopicConfig) -> None:
+    """What must hold between properties (``LogConfig.validateValues``).
+
+    Raises:
+        ConfigError: says which two disagree.
+    """
+    if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+        raise ConfigError(
+            f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
+            f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+        )
+    if len(set(config.cleanup_policy)) != len(config.cleanup_policy):
+        names = ",".join(config.cleanup_policy)
+        raise ConfigError(f"Invalid value {names} for configuration cleanup.policy: each policy only once")
