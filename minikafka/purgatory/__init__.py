@@ -1,0 +1,1 @@
+"""Operations that wait for something or for a deadline, whichever comes first."""

@@ -1,0 +1,183 @@
+"""Where delayed operations wait, each under the keys of the events that may complete it.
+
+Kafka: ``kafka.server.DelayedOperationPurgatory``; KAFKA-1989 (why it is built on a timing wheel).
+
+Sequence: try to complete; watch all keys; try again, because an event may have come in between; start the
+timer. A completed operation may stay in the watch lists of keys that did not complete it; these are purged
+when more than ``purge_interval`` operations have completed since the last purge. So at most that many
+completed operations are kept alive.
+
+Single-threaded, but reentrant: ``on_complete`` may add, complete and cancel operations, here too.
+
+Invariants:
+- ``delayed`` counts the operations that were put here and have neither completed nor been cancelled;
+- an operation that is completed and still in some watch list is in ``_stale``.
+
+Different from Kafka, where one purge visits every watched operation: with a million outstanding, a purge per
+thousand completions would cost a thousand visits each. Here watch lists are dicts in order of arrival and a
+purge takes out exactly those that are known to have completed. There are no shards and no reaper: the one
+thread purges when the threshold is crossed. The number waiting is counted here, not read from the timer, so
+that purgatories can share one timer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from minikafka.errors import InvariantError
+from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.timer import Timer
+
+PURGE_INTERVAL = 1000
+"""Kafka's ``{fetch,producer}.purgatory.purge.interval.requests``."""
+
+
+class DelayedOperationPurgatory:
+    """Keeps operations until an event or their deadline. The timer's owner runs the expired ones."""
+
+    def __init__(self, name: str, timer: Timer, purge_interval: int = PURGE_INTERVAL) -> None:
+        self.name = name
+        self.purge_interval = purge_interval
+        self._timer = timer
+        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._estimated_total = 0
+        self._delayed = 0
+        self._watched = 0
+        self._stale: list[DelayedOperation] = []
+        self._checking: DelayedOperation | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"DelayedOperationPurgatory({self.name!r}, watched={self._watched}, delayed={self._delayed}, "
+            f"keys={len(self._watchers)}, stale={len(self._stale)})"
+        )
+
+    @property
+    def watched(self) -> int:
+        """Entries in all watch lists; an operation counts once per key, completed ones until the purge."""
+        return self._watched
+
+    @property
+    def delayed(self) -> int:
+        """Operations that wait."""
+        return self._delayed
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+        """Complete ``operation`` now or leave it here until an event on one of ``keys`` or its deadline.
+
+        Returns:
+            Whether this call completed it (also False if completing it was somebody else's doing).
+        """
+        if not keys:
+            raise InvariantError(f"{self.name}: an operation without keys would only ever expire")
+        if operation.try_complete():
+            return True
+        if operation._completed:
+            return False
+        self._watch(operation, keys)
+        try:
+            if operation.try_complete():
+                return True
+        except BaseException:
+            if not operation._completed:  # it has no timer, so it would wait for ever
+                self._withdraw(operation)
+            raise
+        if not operation._completed and not self._timer.add(operation) and not operation.cancelled:
+            operation.run()
+        return False
+
+    def check_and_complete(self, key: Hashable) -> int:
+        """An event has happened on ``key``: try what is watched there.
+
+        Returns:
+            How many operations this completed.
+        """
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return 0
+        completed = 0
+        try:
+            for operation in tuple(watchers):  # a copy: completing one may watch and complete others
+                self._checking = operation
+                try:
+                    if not operation._completed and operation.try_complete():
+                        completed += 1
+                finally:
+                    if operation._completed:
+                        self._unwatch(key, operation)
+        finally:
+            self._checking = None
+        return completed
+
+    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
+        """Take out, without completing them, all operations that wait for ``key``.
+
+        They leave the timer and the lists of their other keys too. The caller owns them now, and may still
+        complete each by ``force_complete``.
+        """
+        cancelled = [operation for operation in self._watchers.get(key, ()) if not operation._completed]
+        for operation in cancelled:
+            self._withdraw(operation)
+        return cancelled
+
+    def purge(self) -> int:
+        """Drop completed operations from all watch lists. Returns how many entries that were."""
+        before = self._watched
+        stale, self._stale = self._stale, []
+        self._estimated_total = self._delayed
+        for operation in stale:
+            for key in operation._watch_keys:
+                self._unwatch(key, operation)
+        return before - self._watched
+
+    def operation_completed(self, operation: DelayedOperation) -> None:
+        """For ``DelayedOperation`` only."""
+        self._delayed -= 1
+        if operation is not self._checking or len(operation._watch_keys) > 1:
+            self._stale.append(operation)  # else: ``check_and_complete`` takes it out of its only list
+        if self._estimated_total - self._delayed > self.purge_interval:
+            self.purge()
+
+    def validate(self) -> None:
+        """Check the invariants. For tests. Raises InvariantError."""
+        entries = sum(map(len, self._watchers.values()))
+        if entries != self._watched or not all(self._watchers.values()):
+            raise InvariantError(f"{self!r}: {entries} entries")
+        operations = {operation for watchers in self._watchers.values() for operation in watchers}
+        waiting = [operation for operation in operations if not operation._completed]
+        if len(waiting) != self._delayed or not all(operation.scheduled for operation in waiting):
+            raise InvariantError(f"{self!r}: {len(waiting)} operations wait")
+        if not {operation for operation in operations if operation._completed} <= set(self._stale):
+            raise InvariantError(f"{self!r}: a completed operation would never be purged")
+        if self._estimated_total - self._delayed > self.purge_interval:
+            raise InvariantError(f"{self!r}: a purge was due")
+
+    def _watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+        operation._observer = self
+        operation._watch_keys = tuple(keys)
+        self._estimated_total += 1
+        self._delayed += 1
+        for key in keys:
+            watchers = self._watchers.get(key)
+            if watchers is None:
+                watchers = self._watchers[key] = {}
+            elif operation in watchers:  # the same key twice
+                continue
+            watchers[operation] = None
+            self._watched += 1
+
+    def _withdraw(self, operation: DelayedOperation) -> None:
+        operation.cancel()
+        operation._observer = None
+        self._delayed -= 1
+        self._estimated_total -= 1
+        for key in operation._watch_keys:
+            self._unwatch(key, operation)
+
+    def _unwatch(self, key: Hashable, operation: DelayedOperation) -> None:
+        watchers = self._watchers.get(key)
+        if watchers is not None and operation in watchers:
+            del watchers[operation]
+            self._watched -= 1
+            if not watchers:
+                del self._watchers[key]

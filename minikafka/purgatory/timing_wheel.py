@@ -1,0 +1,229 @@
+"""Hierarchical timing wheel: start and stop a timer in constant time, whatever the number of timers.
+
+Kafka: ``server/util/timer/{TimingWheel,TimerTaskList,TimerTaskEntry}``.
+
+A wheel of ``wheel_size`` buckets covers ``interval = tick * wheel_size`` from its current time. A deadline
+beyond that goes to the overflow wheel, whose tick is this wheel's interval and which is made when it is first
+needed. A bucket is queued (in a heap, by the time its range begins) when its expiration changes: once per
+turn of the wheel, not once per task. When a coarse bucket comes due its tasks move to finer wheels.
+
+    tick 1, size 20:   1 ms x 20 | 20 ms x 20 | 400 ms x 20 | 8 s x 20 | 160 s x 20 | ...
+
+Invariants:
+- a task is linked in at most one bucket; an unlinked task points at nothing, so dropping it frees it at once
+  (only linked tasks form reference cycles, with their neighbours);
+- every non-empty bucket is in the heap with its expiration, which is a multiple of its wheel's tick and
+  not after any deadline in it;
+- the wheel's clock never passes the expiration of a non-empty bucket that has not been flushed.
+
+Different from Kafka: the task is its own list entry (one object per timer instead of two: the cyclic garbage
+collector's work is proportional to objects), and counts are kept per bucket and summed when asked.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from minikafka.errors import InvariantError
+
+BucketQueue = list[tuple[int, int, "TimerTaskList"]]
+"""A heap of (expiration, bucket number, bucket). The number only makes the order total."""
+
+NOT_QUEUED = -1
+
+
+class _Link:
+    """A place in a circular doubly linked list. A list is closed by its head, which is the bucket itself."""
+
+    __slots__ = ("_next", "_previous")
+
+    _next: _Link | None
+    _previous: _Link | None
+
+
+class TimerTask(_Link):
+    """Something to do at a deadline. Subclasses override ``run`` and declare ``__slots__``.
+
+    A task is added to a timer once. ``cancel`` is final and may come at any time, also before the add.
+    """
+
+    __slots__ = ("_bucket", "_cancelled", "delay_ms", "expiration_ms")
+
+    def __init__(self, delay_ms: int) -> None:
+        self.delay_ms = delay_ms
+        self.expiration_ms = 0
+        self._bucket: TimerTaskList | None = None
+        self._cancelled = False
+        self._next = None
+        self._previous = None
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether a timer holds it."""
+        return self._bucket is not None
+
+    def cancel(self) -> None:
+        """Take it out of its timer, in constant time. Idempotent."""
+        self._cancelled = True
+        if self._bucket is not None:
+            self._bucket.remove(self)
+
+    def run(self) -> None:
+        """Called by the timer's driver when the deadline has passed, unless cancelled."""
+        raise NotImplementedError
+
+
+class TimerTaskList(_Link):
+    """One bucket: tasks in the order of their arrival, and the moment at which their range begins."""
+
+    __slots__ = ("count", "expiration_ms", "number")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.count = 0
+        self.expiration_ms = NOT_QUEUED
+        self._next = self
+        self._previous = self
+
+    def __repr__(self) -> str:
+        return f"TimerTaskList(#{self.number}, expiration_ms={self.expiration_ms}, count={self.count})"
+
+    def add(self, task: TimerTask) -> None:
+        last = self._previous
+        assert last is not None
+        task._bucket = self
+        task._previous = last
+        task._next = self
+        last._next = self._previous = task
+        self.count += 1
+
+    def remove(self, task: TimerTask) -> None:
+        """``task`` must be in this bucket."""
+        before, after = task._previous, task._next
+        assert before is not None and after is not None and task._bucket is self
+        before._next = after
+        after._previous = before
+        task._bucket = task._previous = task._next = None
+        self.count -= 1
+
+    def take_all(self) -> list[TimerTask]:
+        """Empty the bucket and make it ready for its next turn."""
+        tasks = list(self)
+        for task in tasks:
+            task._bucket = task._previous = task._next = None
+        self._next = self._previous = self
+        self.count = 0
+        self.expiration_ms = NOT_QUEUED
+        return tasks
+
+    def __iter__(self) -> Iterator[TimerTask]:
+        link = self._next
+        while isinstance(link, TimerTask):
+            yield link
+            link = link._next
+
+
+class TimingWheel:
+    """One level, and through ``overflow_wheel`` all coarser ones. Driven by ``Timer``."""
+
+    __slots__ = (
+        "_buckets",
+        "_first_number",
+        "_queue",
+        "current_time_ms",
+        "interval_ms",
+        "overflow_wheel",
+        "tick_ms",
+        "wheel_size",
+    )
+
+    def __init__(
+        self, *, tick_ms: int, wheel_size: int, start_ms: int, queue: BucketQueue, first_number: int = 0
+    ) -> None:
+        if tick_ms < 1 or wheel_size < 2:
+            raise ValueError(f"tick_ms {tick_ms} must be at least 1, wheel_size {wheel_size} at least 2")
+        self.tick_ms = tick_ms
+        self.wheel_size = wheel_size
+        self.interval_ms = tick_ms * wheel_size
+        self.current_time_ms = start_ms - start_ms % tick_ms
+        self.overflow_wheel: TimingWheel | None = None
+        self._queue = queue
+        self._first_number = first_number
+        self._buckets = [TimerTaskList(first_number + index) for index in range(wheel_size)]
+
+    def __repr__(self) -> str:
+        return (
+            f"TimingWheel(tick_ms={self.tick_ms}, current_time_ms={self.current_time_ms}, "
+            f"count={sum(bucket.count for bucket in self._buckets)}, overflow_wheel={self.overflow_wheel!r})"
+        )
+
+    def add(self, task: TimerTask) -> bool:
+        """File ``task`` under its ``expiration_ms``. False when it is cancelled or already due."""
+        expiration_ms = task.expiration_ms
+        if task._cancelled or expiration_ms < self.current_time_ms + self.tick_ms:
+            return False
+        wheel = self
+        while expiration_ms >= wheel.current_time_ms + wheel.interval_ms:
+            wheel = wheel.overflow_wheel or wheel._make_overflow_wheel()
+        turn = expiration_ms // wheel.tick_ms
+        bucket = wheel._buckets[turn % wheel.wheel_size]
+        bucket.add(task)
+        bucket_expiration_ms = turn * wheel.tick_ms
+        if bucket.expiration_ms != bucket_expiration_ms:
+            bucket.expiration_ms = bucket_expiration_ms
+            heapq.heappush(self._queue, (bucket_expiration_ms, bucket.number, bucket))
+        return True
+
+    def advance_clock(self, time_ms: int) -> None:
+        """Move to ``time_ms``. Every non-empty bucket that expires before it must have been flushed."""
+        wheel: TimingWheel | None = self
+        while wheel is not None and time_ms >= wheel.current_time_ms + wheel.tick_ms:
+            wheel.current_time_ms = time_ms - time_ms % wheel.tick_ms
+            wheel = wheel.overflow_wheel
+
+    def count(self) -> int:
+        """Tasks in this wheel and all coarser ones. Reads every bucket: for gauges, not for hot paths."""
+        total = 0
+        wheel: TimingWheel | None = self
+        while wheel is not None:
+            total += sum(bucket.count for bucket in wheel._buckets)
+            wheel = wheel.overflow_wheel
+        return total
+
+    def validate(self) -> None:
+        """Check the invariants. For tests.
+
+        Raises:
+            InvariantError: one does not hold.
+        """
+        queued = {number: expiration_ms for expiration_ms, number, _ in self._queue}
+        for bucket in self._buckets:
+            tasks = list(bucket)
+            if len(tasks) != bucket.count:
+                raise InvariantError(f"{bucket!r} holds {len(tasks)} tasks")
+            if tasks and queued.get(bucket.number) != bucket.expiration_ms:
+                raise InvariantError(f"{bucket!r} is not queued")
+            for task in tasks:
+                if task._bucket is not bucket or task._cancelled:
+                    raise InvariantError(f"{bucket!r} holds a task that is not its own")
+                if not 0 <= task.expiration_ms - bucket.expiration_ms < self.tick_ms:
+                    raise InvariantError(f"{bucket!r} holds a deadline of {task.expiration_ms}")
+            if tasks and bucket.expiration_ms < self.current_time_ms:
+                raise InvariantError(f"{bucket!r} was passed over at {self.current_time_ms}")
+        if self.overflow_wheel is not None:
+            self.overflow_wheel.validate()
+
+    def _make_overflow_wheel(self) -> TimingWheel:
+        self.overflow_wheel = TimingWheel(
+            tick_ms=self.interval_ms,
+            wheel_size=self.wheel_size,
+            start_ms=self.current_time_ms,
+            queue=self._queue,
+            first_number=self._first_number + self.wheel_size,
+        )
+        return self.overflow_wheel
