@@ -1,8 +1,8 @@
 """Which brokers keep the replicas of new partitions. Pure: brokers and an rng in, an assignment out.
 
 Kafka: ``AdminUtils.assignReplicasToBrokersRackUnaware``. First replicas go round the brokers from a random
-start, so that leaders are spread; the further replicas of a partition follow at a shift that grows by one with
-each round, so that two partitions which share their first replica do not share all the others.
+start, so that leaders are spread; the further replicas of a partition follow at a shift that grows by one
+with each round, so that two partitions which share their first replica do not share all the others.
 
 Where it differs: racks are not taken into account.
 """
@@ -23,7 +23,7 @@ def assign_replicas(
     first_partition: int = 0,
     rng: random.Random,
 ) -> list[tuple[BrokerId, ...]]:
-    """Replicas for ``partitions`` new partitions, numbered from ``first_partition``; each's first is preferred.
+    """Replicas for ``partitions`` new partitions, numbered from ``first_partition``; the first is preferred.
 
     The caller has checked that 1 <= ``replication_factor`` <= the number of ``brokers``.
     """
