@@ -3,9 +3,9 @@
 ``BrokerConfig`` holds typed values; ``broker_config`` makes one from property texts and checks what must hold
 between properties. There are only properties that do something here; Kafka's others are unknown names.
 
-``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids given
-under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists on a value.
-``cluster.id``, ``coordination``, ``log.level`` and ``log.format`` are minikafka's own.
+``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
+given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
+on a value. ``cluster.id``, ``coordination``, ``log.level`` and ``log.format`` are minikafka's own.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class BrokerConfig(LogProperties, frozen=True, kw_only=True):
         prop(STRING, LOW, "How log lines look: for people, or one JSON object a line."),
     ] = "text"
 
-    originals: dict[str, str] = {}
+    originals: dict[str, str] = msgspec.field(default_factory=dict)
     """The property texts that this was made of (``AbstractConfig.originals``); no property itself."""
 
     @property
@@ -124,7 +124,7 @@ class BrokerConfig(LogProperties, frozen=True, kw_only=True):
         return self.coordination.removeprefix(SQLITE_SCHEME)
 
     def static_properties(self) -> dict[str, str]:
-        """The texts this was made of, and those of values that code has set (Kafka's static broker configs)."""
+        """The texts this was made of, and values that code has set: Kafka's static broker configs."""
         changed = {
             key.name: text
             for key in BROKER_CONFIG_KEYS.values()
@@ -181,7 +181,7 @@ def override_properties(base: dict[str, str], overrides: Mapping[str, str]) -> d
     """``base`` with ``overrides`` on top (``DynamicBrokerConfig.overrideProps``).
 
     A property that is overridden takes its other names with it: ``log.retention.hours`` in a stronger place
-    beats ``log.retention.ms`` in a weaker one. The flush interval and its scheduler are two settings, and stay.
+    beats ``log.retention.ms`` in a weaker one. (The flush interval and its scheduler: two settings.)
     """
     merged = dict(base)
     for name in overrides:
@@ -202,9 +202,8 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
         key = BROKER_CONFIG_KEYS.get(name)
         if key is None:
             raise ConfigError(f"Unknown broker config name: {name}")
-        value = parse_value(key, properties[name])
-        if key.nullable and value in ("", ()):
-            value = None
+        text = properties[name]
+        value = None if key.nullable and not text.strip() else parse_value(key, text)
         if values.setdefault(key.attribute, value) != value and name == "broker.id":
             raise ConfigError(
                 f"node.id ({values['node_id']}) and broker.id ({value}) must be the same when both are set"
@@ -221,46 +220,28 @@ def check_broker_config(config: BrokerConfig) -> None:
         ConfigError: names the property and what is wrong.
     """
     if not config.log_dirs or not all(config.log_dirs):
-        raise ConfigError(
-            f"Invalid value {','.join(config.log_dirs)!r} for configuration log.dirs: names no directory"
-        )
+        raise _invalid("log.dirs", repr(",".join(config.log_dirs)), "a directory without a name")
     if len(set(config.log_dirs)) != len(config.log_dirs):
-        raise ConfigError(
-            f"Invalid value {','.join(config.log_dirs)} for configuration log.dirs: a directory twice"
-        )
+        raise _invalid("log.dirs", ",".join(config.log_dirs), "a directory twice")
     for name, value in (
         ("log.retention.ms", config.log_retention_ms),
         ("log.retention.minutes", config.log_retention_minutes),
         ("log.retention.hours", config.log_retention_hours),
     ):
         if value == 0:
-            raise ConfigError(
-                f"Invalid value 0 for configuration {name}: must be -1 (no limit) or at least 1"
-            )
-    if config.log_cleaner_min_compaction_lag_ms > config.log_cleaner_max_compaction_lag_ms:
-        raise ConfigError(
-            f"log.cleaner.min.compaction.lag.ms ({config.log_cleaner_min_compaction_lag_ms}) must not be more than "
-            f"log.cleaner.max.compaction.lag.ms ({config.log_cleaner_max_compaction_lag_ms})"
-        )
-    if 0 <= config.queued_max_request_bytes < config.socket_request_max_bytes:
-        raise ConfigError(
-            f"queued.max.request.bytes ({config.queued_max_request_bytes}) must be -1 or at least "
-            f"socket.request.max.bytes ({config.socket_request_max_bytes})"
-        )
-    if config.max_connections_per_ip == 0 and not config.connection_overrides():
-        raise ConfigError(
-            "max.connections.per.ip can only be 0 when max.connections.per.ip.overrides lists hosts"
-        )
-    config.connection_overrides()
-    coordination = config.coordination
-    if (
-        coordination is not None
-        and not coordination.removeprefix(SQLITE_SCHEME).strip("/")
-        or (coordination is not None and not coordination.startswith(SQLITE_SCHEME))
-    ):
-        raise ConfigError(
-            f"Invalid value {coordination} for configuration coordination: must be sqlite:///PATH"
-        )
+            raise _invalid(name, value, "must be -1 (no limit) or at least 1")
+    low, high = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
+    if low > high:
+        why = f"must not be more than log.cleaner.max.compaction.lag.ms ({high})"
+        raise _invalid("log.cleaner.min.compaction.lag.ms", low, why)
+    queued = config.queued_max_request_bytes
+    if 0 <= queued < config.socket_request_max_bytes:
+        why = f"must be -1 or at least socket.request.max.bytes ({config.socket_request_max_bytes})"
+        raise _invalid("queued.max.request.bytes", queued, why)
+    if not config.connection_overrides() and config.max_connections_per_ip == 0:
+        raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
+    if config.coordination is not None and not _is_sqlite_url(config.coordination):
+        raise _invalid("coordination", config.coordination, "must be sqlite:///PATH")
     _check_listeners(config)
 
 
@@ -269,43 +250,39 @@ def _check_listeners(config: BrokerConfig) -> None:
     advertised = config.advertised_endpoints()
     for listener in advertised:
         if listener.name not in names:
-            raise ConfigError(
-                f"Invalid value {listener} for configuration advertised.listeners: no listener is named {listener.name}"
-            )
+            raise _invalid("advertised.listeners", listener, f"no listener is named {listener.name}")
         if listener.host and listener.is_wildcard:
+            example = f"{listener.name}://localhost:{listener.port}"
             raise ConfigError(
-                f"advertised.listeners cannot use the nonroutable address {listener.host}; set it to an address that "
-                f"clients can connect to, for example {listener.name}://localhost:{listener.port}"
+                f"advertised.listeners cannot use the nonroutable address {listener.host}; set it to an "
+                f"address that clients can connect to, for example {example}"
             )
         if config.advertised_listeners is not None and not listener.host:
-            raise ConfigError(
-                f"Invalid value {listener} for configuration advertised.listeners: a host is missing"
-            )
+            raise _invalid("advertised.listeners", listener, "a host is missing")
     inter_broker = config.inter_broker_listener_name
     if inter_broker is not None and inter_broker.upper() not in {listener.name for listener in advertised}:
-        raise ConfigError(
-            f"Invalid value {inter_broker} for configuration inter.broker.listener.name: must be one of "
-            f"{', '.join(listener.name for listener in advertised)}"
-        )
+        allowed = ", ".join(listener.name for listener in advertised)
+        raise _invalid("inter.broker.listener.name", inter_broker, f"must be one of {allowed}")
 
 
 def _parse_overrides(text: str) -> dict[str, int]:
     overrides: dict[str, int] = {}
     for entry in filter(None, (part.strip() for part in text.split(","))):
-        host, separator, count = entry.rpartition(":")
+        host, _, count = entry.rpartition(":")
         digits = count.strip()
-        if (
-            not separator
-            or not host
-            or not (digits.isascii() and digits.isdigit())
-            or len(digits) > 10
-            or int(digits) > INT_MAX
-        ):
-            raise ConfigError(
-                f"Invalid value {entry} for configuration max.connections.per.ip.overrides: must be host:count"
-            )
+        is_count = digits.isascii() and digits.isdigit() and len(digits) <= 10 and int(digits) <= INT_MAX
+        if not host or not is_count:
+            raise _invalid("max.connections.per.ip.overrides", entry, "must be host:count")
         overrides[host.strip().strip("[]")] = int(digits)
     return overrides
+
+
+def _is_sqlite_url(text: str) -> bool:
+    return text.startswith(SQLITE_SCHEME) and bool(text.removeprefix(SQLITE_SCHEME).strip("/"))
+
+
+def _invalid(name: str, value: object, why: str) -> ConfigError:
+    return ConfigError(f"Invalid value {value} for configuration {name}: {why}")
 
 
 def effective_retention_ms(config: BrokerConfig) -> int:

@@ -1,8 +1,8 @@
 """What a configuration property is: its name, type, bounds, default, documentation, and how its text is read.
 
 Kafka: ``ConfigDef``, ``ConfigDef.ConfigKey``, ``DescribeConfigsResponse``. A property is declared once, as a
-field of a msgspec struct (``TopicConfig``, ``BrokerConfig``); ``prop`` puts the rest of what is known about it
-into the field's annotation, and ``config_keys`` reads it back as ``ConfigKey`` objects:
+field of a msgspec struct (``TopicConfig``, ``BrokerConfig``); ``prop`` puts the rest of what is known into
+the field's annotation, and ``config_keys`` reads it back as ``ConfigKey`` objects:
 
     num_partitions: Annotated[int, prop(ConfigType.INT, Importance.MEDIUM, "…", ge=1)] = 1
 
@@ -27,7 +27,7 @@ LONG_MAX = 2**63 - 1
 
 
 class ConfigType(IntEnum):
-    """Type of a property; the numbers are DescribeConfigs' (``DescribeConfigsResponse.ConfigType``)."""
+    """Type of a property; the numbers are DescribeConfigs' (Kafka: ``ConfigType``)."""
 
     UNKNOWN = 0
     BOOLEAN = 1
@@ -42,7 +42,7 @@ class ConfigType(IntEnum):
 
 
 class ConfigSource(IntEnum):
-    """Where a value comes from; the numbers are DescribeConfigs' (``DescribeConfigsResponse.ConfigSource``)."""
+    """Where a value comes from; the numbers are DescribeConfigs' (Kafka: ``ConfigSource``)."""
 
     UNKNOWN = 0
     DYNAMIC_TOPIC_CONFIG = 1
@@ -134,7 +134,7 @@ def prop(
     update: UpdateMode = UpdateMode.READ_ONLY,
     synonyms: tuple[Synonym, ...] = (),
 ) -> msgspec.Meta:
-    """What the annotation of a struct field says about its property. ``ge`` and ``le`` are inclusive bounds."""
+    """What a struct field's annotation says about its property. ``ge`` and ``le`` are inclusive bounds."""
     low, high = _TYPE_BOUNDS.get(type, (None, None))
     return msgspec.Meta(
         ge=low if ge is None else ge,
@@ -203,7 +203,7 @@ def parse_value(key: ConfigKey, text: str) -> Any:
     """``text`` as the value of ``key``, read as Kafka reads it (``ConfigDef.parseType``) and checked.
 
     Raises:
-        ConfigError: not a value of the type, or out of bounds; names the property, the value and what is allowed.
+        ConfigError: not of the type, or out of bounds; names the property, the value and what is allowed.
     """
     trimmed = text.strip()
     value: Any
@@ -260,7 +260,7 @@ def _invalid(key: ConfigKey, value: object, why: str) -> ConfigError:
 
 
 def format_value(key: ConfigKey, value: Any) -> str | None:
-    """``value`` as text, the way Kafka shows it (``ConfigDef.convertToString``); ``None`` for an unset value."""
+    """``value`` as Kafka shows it (``ConfigDef.convertToString``); ``None`` for an unset value."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -1,8 +1,8 @@
 """The broker's properties for logs: the defaults of topics, and the work that keeps logs in order.
 
-Kafka: ``ServerLogConfigs``, ``LogConfig.SERVER_CONFIG_DEF``, ``CleanerConfig``, ``TransactionLogConfig``. Type,
-bounds and documentation of a topic default are those of the topic property. Where it differs from Kafka:
-``log.dirs`` is ``minikafka-data`` under the working directory, because ``/tmp/kafka-logs`` surprises people twice.
+Kafka: ``ServerLogConfigs``, ``LogConfig.SERVER_CONFIG_DEF``, ``CleanerConfig``, ``TransactionLogConfig``.
+Type, bounds and documentation of a topic default are those of the topic property. Different from Kafka:
+``log.dirs`` is ``minikafka-data`` under the working directory: what is in ``/tmp`` is gone after a reboot.
 """
 
 from __future__ import annotations

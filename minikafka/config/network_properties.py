@@ -2,10 +2,10 @@
 
 Where it differs from Kafka, and why:
 
-- ``listeners`` is ``PLAINTEXT://localhost:9092``, not all interfaces: a broker without authentication does not
-  offer itself to the network unless told to.
-- ``socket.send.buffer.bytes`` and ``socket.receive.buffer.bytes`` are -1 (the system's choice), not 100 KiB: an
-  event loop reads what has arrived in one call, and a fixed size would switch off Linux's autotuning.
+- ``listeners`` is ``PLAINTEXT://localhost:9092``, not all interfaces: a broker without authentication
+  does not offer itself to the network unless told to.
+- ``socket.send.buffer.bytes`` and ``socket.receive.buffer.bytes`` are -1 (the system's choice), not 100 KiB:
+  an event loop reads what has arrived in one call, and a fixed size would switch off Linux's autotuning.
 - ``queued.max.request.bytes`` has a limit, Kafka's default has none.
 """
 

@@ -1,8 +1,8 @@
 """What can be configured for one topic. Kafka: ``LogConfig``, ``TopicConfig``, ``ServerTopicConfigSynonyms``.
 
-Defaults and bounds are those of Kafka 4.x (KIP-1030: ``segment.bytes`` at least 1 MiB, messages at most an hour
-ahead of the broker's clock). Bounds are checked where text is read; a ``TopicConfig`` made in code may go beyond
-them, which is how tests get small segments.
+Defaults and bounds are those of Kafka 4.x (KIP-1030: ``segment.bytes`` at least 1 MiB, messages at most an
+hour ahead of the broker's clock). Bounds are checked where text is read; a ``TopicConfig`` made in code may
+go beyond them, which is how tests get small segments.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             STRING,
             MEDIUM,
-            "The codec that batches are stored with: one of the codecs, 'uncompressed', or 'producer' to keep "
+            "The codec that batches are stored with: a codec, 'uncompressed', or 'producer' to keep "
             "what the producer chose.",
             synonyms=(Synonym("compression.type"),),
         ),
@@ -251,7 +251,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "The most that is taken at random from segment.ms, so that segments do not all start at one time.",
+            "The most that is taken at random from segment.ms, so that segments do not all start at once.",
             ge=0,
             synonyms=(Synonym("log.roll.jitter.ms"), Synonym("log.roll.jitter.hours", HOUR_MS)),
         ),

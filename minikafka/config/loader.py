@@ -1,0 +1,220 @@
+"""Where a broker's configuration comes from: a file, the environment, the command line.
+
+The command line is stronger than the environment, that than the file, that than the defaults. A property that
+a stronger place sets takes its other names with it (``log.retention.hours`` on the command line beats
+``log.retention.ms`` in the file).
+
+- **File**: Java's ``.properties``, or TOML when its name ends in ``.toml``, with dotted or nested keys. (TOML
+  does not allow ``max.connections`` next to ``max.connections.per.ip``: quote such names.) A name that is not
+  known is reported and left out, so that a stock ``server.properties`` starts a broker.
+- **Environment**: ``MINIKAFKA_`` and the property's name in capitals with underscores for dots:
+  ``MINIKAFKA_LOG_SEGMENT_BYTES``. Kafka's images use ``KAFKA_``, which also holds their heap sizes and paths;
+  those are not read. An unknown name is an error.
+- **Command line**: ``name=value``. An unknown name is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config, override_properties
+from minikafka.config.definition import parse_value
+from minikafka.config.properties import parse_properties
+from minikafka.errors import ConfigError
+from minikafka.files import Files, OsFiles
+
+ENVIRONMENT_PREFIX = "MINIKAFKA_"
+FILE_BYTES_MAX = 1024 * 1024
+"""A configuration is a few KiB; a larger file is something else, given by mistake."""
+
+_LIKELY_TYPO = 0.88
+"""How alike (``difflib``) an unknown name in a file must be to a known one to be called a typo of it. Kafka's
+own properties that are not here stay below: the closest is ``log.cleaner.io.buffer.size``."""
+
+
+class Setting(NamedTuple):
+    """A property's text and where it stands, in words that an error can use."""
+
+    name: str
+    value: str
+    origin: str
+
+
+class UnknownProperty(NamedTuple):
+    """A property in a file that is not known, and the known one that was probably meant."""
+
+    name: str
+    origin: str
+    nearest: str | None
+
+    def __str__(self) -> str:
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"{self.origin}: {self.name} is not a property of minikafka and is ignored{hint}"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """A checked configuration, and what was left out of it."""
+
+    config: BrokerConfig
+    unknown: tuple[UnknownProperty, ...] = ()
+
+
+def load(
+    *,
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    settings: Iterable[Setting] = (),
+    files: Files | None = None,
+) -> Loaded:
+    """The configuration from a file, the environment and ``settings`` (the command line's, in their order).
+
+    Raises:
+        ConfigError: the property, its value, what is allowed and where it stands; or why a file is unreadable.
+    """
+    unknown: list[UnknownProperty] = []
+    from_file: list[Setting] = []
+    for setting in [] if path is None else read_file(path, files or OsFiles()):
+        if setting.name in BROKER_CONFIG_KEYS:
+            from_file.append(setting)
+        else:
+            nearest = _nearest(setting.name, BROKER_CONFIG_KEYS, cutoff=_LIKELY_TYPO)
+            unknown.append(UnknownProperty(setting.name, setting.origin, nearest))
+    merged: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for layer in (from_file, from_environment(environment or {}), list(settings)):
+        for setting in layer:
+            _check(setting)
+            origins[setting.name] = setting.origin
+        merged = override_properties(merged, {setting.name: setting.value for setting in layer})
+    try:
+        return Loaded(broker_config(merged), tuple(unknown))
+    except ConfigError as error:
+        raise ConfigError(_with_origin(str(error), origins)) from None
+
+
+def parse_setting(text: str, *, origin: str = "--set") -> Setting:
+    """``name=value`` as the command line gives it.
+
+    Raises:
+        ConfigError: there is no ``=``.
+    """
+    name, separator, value = text.partition("=")
+    if not separator or not name.strip():
+        raise ConfigError(f"{origin} {text}: must be name=value")
+    return Setting(name.strip(), value.strip(), origin)
+
+
+def from_environment(environment: Mapping[str, str]) -> list[Setting]:
+    """The properties among environment variables, by name.
+
+    Raises:
+        ConfigError: a variable with the prefix is no property's.
+    """
+    names = {environment_name(name): name for name in BROKER_CONFIG_KEYS}
+    found = []
+    for variable in sorted(environment):
+        if variable.startswith(ENVIRONMENT_PREFIX):
+            name = names.get(variable)
+            if name is None:
+                nearest = _nearest(variable, names, cutoff=0.6)
+                hint = f"; did you mean {nearest}?" if nearest else ""
+                raise ConfigError(f"environment variable {variable} is not a property of minikafka{hint}")
+            found.append(Setting(name, environment[variable], f"environment variable {variable}"))
+    return found
+
+
+def environment_name(name: str) -> str:
+    """The environment variable for the property ``name``."""
+    return ENVIRONMENT_PREFIX + name.upper().replace(".", "_")
+
+
+def read_file(path: str, files: Files) -> list[Setting]:
+    """The properties in a file, unknown ones included.
+
+    Raises:
+        ConfigError: it cannot be read, or is not what its name says.
+    """
+    try:
+        if files.is_directory(path):
+            raise ConfigError(f"{path}: is a directory, not a configuration file")
+        if files.size(path) > FILE_BYTES_MAX:
+            raise ConfigError(
+                f"{path}: is larger than {FILE_BYTES_MAX} bytes, so it is no configuration file"
+            )
+        data = files.read_bytes(path)
+    except (OSError, ValueError) as error:  # ValueError: a path with a null character
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read the configuration file {path}: {reason}") from None
+    if path.endswith(".toml"):
+        return parse_toml(data, source=path)
+    return [
+        Setting(name, value, f"{path}:{line}") for name, value, line in parse_properties(data, source=path)
+    ]
+
+
+def parse_toml(data: bytes, *, source: str) -> list[Setting]:
+    """The properties in TOML text; tables become dotted names, arrays comma-separated lists.
+
+    Raises:
+        ConfigError: it is not TOML, or a value is of a kind that no property has.
+    """
+    import tomllib  # 5 ms that a .properties file does not need
+
+    try:
+        document = tomllib.loads(data.decode("utf-8"))
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{source}: not valid TOML: {error}") from None
+    settings: list[Setting] = []
+    pending: list[tuple[str, Any]] = [(name, document[name]) for name in reversed(document)]
+    while pending:
+        name, value = pending.pop()
+        if isinstance(value, dict):
+            pending.extend((f"{name}.{inner}", value[inner]) for inner in reversed(value))
+        else:
+            settings.append(Setting(name, _toml_text(name, value, source), source))
+    return settings
+
+
+def _toml_text(name: str, value: Any, source: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str | int | float):
+        return str(value)
+    if isinstance(value, list) and not any(isinstance(item, list | dict) for item in value):
+        return ",".join(_toml_text(name, item, source) for item in value)
+    raise ConfigError(f"{source}: {name} must be a string, a number, a boolean or a list of these")
+
+
+def _check(setting: Setting) -> None:
+    key = BROKER_CONFIG_KEYS.get(setting.name)
+    if key is None:
+        nearest = _nearest(setting.name, BROKER_CONFIG_KEYS, cutoff=0.6)
+        hint = f"; did you mean {nearest}?" if nearest else ""
+        raise ConfigError(f"{setting.origin}: {setting.name} is not a property of minikafka{hint}")
+    if key.nullable and not setting.value.strip():
+        return
+    try:
+        parse_value(key, setting.value)
+    except ConfigError as error:
+        raise ConfigError(f"{setting.origin}: {error}") from None
+
+
+def _nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:
+    import difflib  # only needed when there is something to say
+
+    close = difflib.get_close_matches(name, list(names), n=1, cutoff=cutoff)
+    return close[0] if close else None
+
+
+_NAMED = re.compile(r"for configuration ([a-z.]+):")
+
+
+def _with_origin(message: str, origins: Mapping[str, str]) -> str:
+    """``message`` with the place of the property it names, when that was set somewhere."""
+    match = _NAMED.search(message)
+    origin = origins.get(match[1]) if match else None
+    return f"{origin}: {message}" if origin else message

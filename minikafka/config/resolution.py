@@ -1,0 +1,243 @@
+"""Which value a property has, and where it comes from: topic, dynamic broker, static broker, or default.
+
+Kafka: ``LogConfig.fromProps``, ``DynamicBrokerConfig``, ``ConfigHelper`` (DescribeConfigs' answers), KIP-226.
+Pure functions over property texts; whoever owns the dynamic values calls them again when one changes.
+
+Where it differs from Kafka: when ``log.retention.hours`` sets ``retention.ms``, DescribeConfigs says so.
+Kafka drops synonyms in other units there and calls the value a default. (For brokers it is as in Kafka.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import dropwhile
+from typing import Any
+
+import msgspec
+
+from minikafka.config.broker import (
+    ALIASES,
+    BROKER_CONFIG_KEYS,
+    BrokerConfig,
+    broker_config,
+    effective_retention_ms,
+    names_of_one_thing,
+    override_properties,
+)
+from minikafka.config.definition import (
+    ConfigKey,
+    ConfigSource,
+    ConfigType,
+    UpdateMode,
+    effective_synonym,
+    format_value,
+    parse_value,
+)
+from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
+from minikafka.errors import ConfigError, ErrorCode, KafkaError
+
+
+class ConfigSynonym(msgspec.Struct, frozen=True):
+    """One place that gives a property a value (``DescribeConfigsSynonym``)."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+class ConfigEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A property as DescribeConfigs answers it (``DescribeConfigsResourceResult``)."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    synonyms: tuple[ConfigSynonym, ...]
+    """Every place that gives a value, the effective one first."""
+    read_only: bool
+    type: ConfigType
+    documentation: str
+    is_sensitive: bool = False
+
+
+class BrokerProperties(msgspec.Struct, frozen=True, kw_only=True):
+    """The property texts of a broker by where they come from."""
+
+    static: dict[str, str] = msgspec.field(default_factory=dict)
+    """From file, environment and command line; they do not change while the broker runs."""
+    dynamic_default: dict[str, str] = msgspec.field(default_factory=dict)
+    """Set through AlterConfigs for all brokers (the empty resource name)."""
+    dynamic: dict[str, str] = msgspec.field(default_factory=dict)
+    """Set through AlterConfigs for this broker."""
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> BrokerProperties:
+        """Those that ``config`` was made of; nothing dynamic."""
+        return cls(static=config.static_properties())
+
+    def effective(self) -> BrokerConfig:
+        """The configuration that holds now.
+
+        Raises:
+            ConfigError: the values contradict each other.
+        """
+        merged = override_properties(self.static, self.dynamic_default)
+        return broker_config(override_properties(merged, self.dynamic))
+
+    def by_source(self) -> tuple[tuple[ConfigSource, dict[str, str]], ...]:
+        """The texts with their sources, the strongest first."""
+        return (
+            (ConfigSource.DYNAMIC_BROKER_CONFIG, self.dynamic),
+            (ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG, self.dynamic_default),
+            (ConfigSource.STATIC_BROKER_CONFIG, self.static),
+        )
+
+
+def topic_config(broker: BrokerConfig, overrides: Mapping[str, str] | None = None) -> TopicConfig:
+    """The configuration of a topic on ``broker`` that sets ``overrides`` (``LogConfig.fromProps``).
+
+    Raises:
+        ConfigError: an unknown name, a value that is not allowed, or values that contradict each other.
+    """
+    values = _topic_defaults(broker)
+    for name, text in (overrides or {}).items():
+        key = _topic_key(name)
+        values[key.attribute] = parse_value(key, text)
+    config = TopicConfig(**values)
+    check_topic_config(config)
+    return config
+
+
+def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str | None]) -> TopicConfig:
+    """``topic_config`` for what a client sent in CreateTopics or AlterConfigs.
+
+    Raises:
+        KafkaError: INVALID_CONFIG, with Kafka's kind of message.
+    """
+    texts = {}
+    for name, text in overrides.items():
+        if text is None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {name}")
+        texts[name] = text
+    try:
+        return topic_config(broker, texts)
+    except ConfigError as error:
+        raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def check_broker_overrides(
+    properties: BrokerProperties, overrides: Mapping[str, str], *, per_broker: bool
+) -> BrokerProperties:
+    """``properties`` with ``overrides`` as its dynamic values, of this broker or of all.
+
+    Raises:
+        KafkaError: INVALID_REQUEST, Kafka's code for all of these (KAFKA-13609): a property is unknown (Kafka
+            keeps unknown ones), cannot change while the broker runs, or its value is not allowed.
+    """
+    invalid = ErrorCode.INVALID_REQUEST
+    for name in overrides:
+        key = BROKER_CONFIG_KEYS.get(name)
+        if key is None:
+            raise KafkaError(invalid, f"Unknown broker config name: {name}")
+        if key.update_mode is UpdateMode.READ_ONLY:
+            raise KafkaError(invalid, f"Cannot update these configs dynamically: Set({name})")
+        if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
+            why = "Cannot update these configs at default cluster level, broker id must be specified"
+            raise KafkaError(invalid, f"{why}: Set({name})")
+    changed = (
+        msgspec.structs.replace(properties, dynamic=dict(overrides))
+        if per_broker
+        else msgspec.structs.replace(properties, dynamic_default=dict(overrides))
+    )
+    try:
+        changed.effective()
+    except ConfigError as error:
+        raise KafkaError(invalid, str(error)) from None
+    return changed
+
+
+def describe_topic(
+    properties: BrokerProperties, broker: BrokerConfig, overrides: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """All properties of a topic with ``overrides``; ``broker`` is ``properties.effective()``."""
+    config = topic_config(broker, overrides)
+    entries = []
+    for key in TOPIC_CONFIG_KEYS.values():
+        value = format_value(key, getattr(config, key.attribute))
+        names = tuple(synonym.name for synonym in key.synonyms)
+        places = _places(properties, names)
+        if key.name in overrides:
+            places = (ConfigSynonym(key.name, value, ConfigSource.DYNAMIC_TOPIC_CONFIG), *places)
+        entries.append(_entry(key, value, places, read_only=False))
+    return entries
+
+
+def describe_broker(properties: BrokerProperties, broker: BrokerConfig) -> list[ConfigEntry]:
+    """All properties of this broker; ``broker`` is ``properties.effective()``."""
+    entries = []
+    for key in BROKER_CONFIG_KEYS.values():
+        value = format_value(key, getattr(broker, key.attribute))
+        group = names_of_one_thing(key.name)
+        if key.name in ALIASES or key.name in ALIASES.values():
+            group = (key.name, *(name for name in group if name != key.name))
+        places = _from(key.name, _places(properties, group))
+        read_only = key.update_mode is UpdateMode.READ_ONLY
+        entries.append(_entry(key, value, places, read_only=read_only))
+    return entries
+
+
+def describe_cluster_defaults(properties: BrokerProperties) -> list[ConfigEntry]:
+    """What is set for all brokers (the empty resource name): only the dynamic default values, as in Kafka."""
+    source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
+    return [
+        _entry(BROKER_CONFIG_KEYS[name], text, (ConfigSynonym(name, text, source),), read_only=False)
+        for name, text in sorted(properties.dynamic_default.items())
+    ]
+
+
+def _topic_key(name: str) -> ConfigKey:
+    key = TOPIC_CONFIG_KEYS.get(name)
+    if key is None:
+        raise ConfigError(f"Unknown topic config name: {name}")
+    return key
+
+
+def _topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
+    """What ``broker`` says for topics, by field name."""
+    texts = {key.name: getattr(broker, key.attribute) for key in BROKER_CONFIG_KEYS.values()}
+    values = {}
+    for key in TOPIC_CONFIG_KEYS.values():
+        values[key.attribute] = effective_synonym(key.synonyms, texts)
+    values["retention_ms"] = effective_retention_ms(broker)
+    return values
+
+
+def _places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[ConfigSynonym, ...]:
+    """Where the broker properties ``names`` get values from, the strongest first (``configSynonyms``)."""
+    found: list[ConfigSynonym] = []
+    for source, texts in properties.by_source():
+        found.extend(ConfigSynonym(name, texts[name], source) for name in names if name in texts)
+    for name in names:
+        key = BROKER_CONFIG_KEYS[name]
+        default = format_value(key, key.default)
+        if default is not None:
+            found.append(ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG))
+    return tuple(found)
+
+
+def _from(name: str, places: tuple[ConfigSynonym, ...]) -> tuple[ConfigSynonym, ...]:
+    """``places`` without those in front of the first that bears ``name``."""
+    return tuple(dropwhile(lambda place: place.name != name, places))
+
+
+def _entry(
+    key: ConfigKey, value: str | None, places: tuple[ConfigSynonym, ...], *, read_only: bool
+) -> ConfigEntry:
+    return ConfigEntry(
+        name=key.name,
+        value=value,
+        source=places[0].source if places else ConfigSource.DEFAULT_CONFIG,
+        synonyms=places,
+        read_only=read_only,
+        type=key.type,
+        documentation=key.documentation,
+    )
