@@ -1,0 +1,210 @@
+"""At which offset each leader epoch began in this log: how replicas find where they diverge.
+
+Kafka's class: ``LeaderEpochFileCache`` (KIP-101, KIP-279, KIP-320). Kept in the text file
+``leader-epoch-checkpoint``: version 0, a count, lines ``epoch startOffset``.
+
+Invariants
+- Epochs and start offsets both strictly increase.
+- Every epoch that was assigned is durable before ``assign`` returns (KAFKA-7415): the file never lacks an
+  entry, but after a crash it may have some that a truncation had removed. The loader therefore truncates the
+  cache to the log's bounds.
+
+``assign`` blocks for an fsync (rare: a new leader or the first batch of an epoch). Truncation rewrites the
+file without waiting for the disk; ``flush`` makes that durable.
+
+Different from Kafka: a file whose entries do not increase is damaged, not silently repaired; the loader
+deletes it and assigns the epochs again from the batches.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left, bisect_right
+from typing import NamedTuple
+
+from minikafka.errors import InvariantError
+from minikafka.files import Files
+from minikafka.log.checkpoint import (
+    LEADER_EPOCH_CHECKPOINT,
+    CorruptCheckpoint,
+    EpochEntry,
+    encode_leader_epochs,
+    read_leader_epochs,
+)
+from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset
+
+
+class EpochEndOffset(NamedTuple):
+    """The end offset of an epoch; both fields are -1 when it is not known."""
+
+    epoch: LeaderEpoch
+    end_offset: Offset
+
+    @property
+    def is_defined(self) -> bool:
+        return self.epoch >= 0 and self.end_offset >= 0
+
+
+UNDEFINED = EpochEndOffset(NO_EPOCH, NO_OFFSET)
+"""The epoch is not known here; a follower falls back to its high watermark."""
+
+
+class LeaderEpochCache:
+    """The leader epochs of one partition's log.
+
+    Raises:
+        CorruptCheckpoint: from the constructor. ``reset`` removes the file; construct again and assign.
+    """
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+        self._files = files
+        entries = read_leader_epochs(files, self._path)
+        self._epochs = [entry.epoch for entry in entries]
+        self._starts = [entry.start_offset for entry in entries]
+        self._is_durable = True
+
+    def __repr__(self) -> str:
+        return f"LeaderEpochCache({self._path!r}, {self.entries()})"
+
+    @staticmethod
+    def reset(directory: str, files: Files) -> None:
+        """Remove the file, for a loader that found it damaged."""
+        files.remove(os.path.join(directory, LEADER_EPOCH_CHECKPOINT))
+
+    # Looking
+
+    def entries(self) -> list[EpochEntry]:
+        return list(map(EpochEntry, self._epochs, self._starts))
+
+    def __bool__(self) -> bool:
+        return bool(self._epochs)
+
+    @property
+    def latest_epoch(self) -> LeaderEpoch | None:
+        return LeaderEpoch(self._epochs[-1]) if self._epochs else None
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        return EpochEntry(self._epochs[-1], self._starts[-1]) if self._epochs else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
+
+    def entry_for(self, epoch: int) -> EpochEntry | None:
+        """The entry of exactly ``epoch``."""
+        index = bisect_left(self._epochs, epoch)
+        if index < len(self._epochs) and self._epochs[index] == epoch:
+            return EpochEntry(epoch, self._starts[index])
+        return None
+
+    def previous_epoch(self, epoch: int | None = None) -> LeaderEpoch | None:
+        """The largest known epoch below ``epoch`` (by default below the latest one)."""
+        if epoch is None:
+            return LeaderEpoch(self._epochs[-2]) if len(self._epochs) > 1 else None
+        index = bisect_left(self._epochs, epoch)
+        return LeaderEpoch(self._epochs[index - 1]) if index else None
+
+    def next_epoch(self, epoch: int) -> LeaderEpoch | None:
+        """The smallest known epoch above ``epoch``."""
+        index = bisect_right(self._epochs, epoch)
+        return LeaderEpoch(self._epochs[index]) if index < len(self._epochs) else None
+
+    def epoch_for_offset(self, offset: int) -> LeaderEpoch | None:
+        """The epoch of the record at ``offset``; None when that is before all known epochs."""
+        index = bisect_right(self._starts, offset)
+        return LeaderEpoch(self._epochs[index - 1]) if index else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """Where ``epoch`` ended: the start of the next one, the log's end for the latest, or ``UNDEFINED``.
+
+        An unknown epoch is answered with the largest smaller one and its end (KIP-279). An epoch before all
+        known ones is answered with itself and the start of the first: those records are gone already.
+        """
+        epochs = self._epochs
+        if epoch == NO_EPOCH or not epochs or epoch > epochs[-1]:
+            return UNDEFINED
+        if epoch == epochs[-1]:
+            return EpochEndOffset(LeaderEpoch(epoch), Offset(log_end_offset))
+        higher = bisect_right(epochs, epoch)
+        found = epochs[higher - 1] if higher else epoch
+        return EpochEndOffset(LeaderEpoch(found), Offset(self._starts[higher]))
+
+    # Changing
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Epoch ``epoch`` begins at ``start_offset``. Durable on return; returns whether anything changed.
+
+        Entries that this contradicts (a later epoch, or one that begins at or after it) are dropped.
+        """
+        if epoch < 0 or start_offset < 0:
+            raise InvariantError(f"{self._path}: epoch {epoch} cannot begin at offset {start_offset}")
+        epochs, starts = self._epochs, self._starts
+        if epochs and epochs[-1] == epoch and starts[-1] <= start_offset:
+            return False
+        keep = min(bisect_left(epochs, epoch), bisect_left(starts, start_offset))
+        self._epochs = [*epochs[:keep], epoch]
+        self._starts = [*starts[:keep], start_offset]
+        try:
+            self._write_durably()
+        except OSError:
+            self._epochs, self._starts = epochs, starts
+            raise
+        return True
+
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Drop the epochs that begin at or above ``end_offset``; returns whether there were any."""
+        keep = bisect_left(self._starts, end_offset)
+        if keep == len(self._starts):
+            return False
+        self._epochs, self._starts = self._epochs[:keep], self._starts[:keep]
+        self._write()
+        return True
+
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """The log now starts at ``start_offset``: its epoch begins there, earlier ones go."""
+        index = bisect_right(self._starts, start_offset) - 1
+        if index < 0 or (index == 0 and self._starts[0] == start_offset):
+            return False
+        self._epochs = self._epochs[index:]
+        self._starts = [start_offset, *self._starts[index + 1 :]]
+        self._write()
+        return True
+
+    def clear(self) -> None:
+        """Forget all epochs, durably."""
+        if self._epochs:
+            self._epochs, self._starts = [], []
+            self._write_durably()
+
+    def flush(self) -> None:
+        """Make earlier truncations durable. Blocks, when there were any."""
+        if not self._is_durable:
+            self._write_durably()
+
+    def update_directory(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+
+    def _encode(self) -> bytes:
+        return encode_leader_epochs(map(EpochEntry, self._epochs, self._starts))
+
+    def _write_durably(self) -> None:
+        self._files.write_atomically(self._path, self._encode())
+        self._is_durable = True
+
+    def _write(self) -> None:
+        """Replace the file without waiting for the disk: survives the process, perhaps not a power cut."""
+        self._is_durable = False
+        temporary = f"{self._path}.tmp"
+        file = self._files.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write([self._encode()], 0)
+        finally:
+            file.close()
+        self._files.rename(temporary, self._path)
+
+
+__all__ = ["UNDEFINED", "CorruptCheckpoint", "EpochEndOffset", "EpochEntry", "LeaderEpochCache"]

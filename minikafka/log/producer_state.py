@@ -1,0 +1,373 @@
+"""What one partition knows of its producers: epochs, sequence numbers, open transactions.
+
+Kafka's class: ``ProducerStateManager`` (KIP-98, KIP-360, KIP-890). It refuses a producer's stale or
+out-of-order batches, recognises duplicates, and says up to which offset every transaction is decided and
+replicated (with the high watermark: the LSO).
+
+How an append uses it: ``find_duplicate`` (clients only), ``prepare_update`` for data or ``prepare_marker``
+for an end-transaction marker, write the bytes, ``update``. Preparing changes nothing, so an append that fails
+later leaves the state as it was. Several batches of one producer in one append are chained with ``previous``.
+
+Invariants
+- ``map_end_offset`` is the offset up to which the log is reflected here; the log sets it to its end offset at
+  the latest before ``take_snapshot``.
+- Ongoing transactions are ordered by first offset, unreplicated ones by last offset: both are insertion
+  order, because offsets only grow.
+
+fsync: ``take_snapshot`` writes into the page cache only and returns the path; the log fsyncs it with its next
+flush (on the disk thread), before it raises the recovery point. A snapshot torn by a power cut fails its CRC
+and an older one serves, with more of the log to replay.
+
+Different from Kafka: the verification of transactions (KIP-890's ``VerificationStateEntry``) is the
+transaction coordinator's matter and not here. The first unstable offset is a plain offset, without a
+position.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from minikafka.clock import Clock
+from minikafka.errors import InvariantError
+from minikafka.files import Files
+from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.producer_append import (
+    BatchMetadata,
+    CompletedTransaction,
+    EndTransactionMarker,
+    ProducerAppend,
+    ProducerStateEntry,
+    check_data_batch,
+    check_marker,
+    find_duplicate,
+)
+from minikafka.log.producer_snapshot import CorruptSnapshot, SnapshotEntry, SnapshotFiles
+from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.protocol.batch import BatchHeader
+
+_log = logging.getLogger(__name__)
+
+_NEVER = 1 << 63
+"""Above every offset."""
+
+
+class ProducerStateManager:
+    """The producers of one partition, in memory and in its snapshot files."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        directory: str,
+        files: Files,
+        clock: Clock,
+        *,
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.map_end_offset = 0
+        self._clock = clock
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._ongoing: dict[int, int] = {}  # first offset -> producer id, by first offset
+        self._unreplicated: dict[int, int] = {}  # first offset -> last offset, by last offset
+        self._first_unstable: int | None = None
+        self._last_snapshot_offset = 0
+        self._snapshots = SnapshotFiles(directory, files)
+
+    def __repr__(self) -> str:
+        return (
+            f"ProducerStateManager({self.topic_partition}, producers={len(self._producers)}, "
+            f"map_end_offset={self.map_end_offset}, first_unstable_offset={self._first_unstable}, "
+            f"snapshots={self._snapshots.offsets})"
+        )
+
+    # Looking
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._producers and not self._unreplicated
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction that is open, or whose marker is above the high watermark."""
+        return self._first_unstable
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of an open transaction."""
+        return next(iter(self._ongoing), None)
+
+    @property
+    def snapshot_offsets(self) -> Sequence[int]:
+        """Of the snapshot files there are, ascending."""
+        return self._snapshots.offsets
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        return self._snapshots.offsets[-1] if self._snapshots.offsets else None
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        return self._snapshots.offsets[0] if self._snapshots.offsets else None
+
+    def snapshot_path(self, offset: int) -> str:
+        return self._snapshots.path(offset)
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        return self._producers.get(producer_id)
+
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """A read-only view, by producer id (DescribeProducers)."""
+        return MappingProxyType(self._producers)
+
+    # Appending
+
+    def find_duplicate(self, header: BatchHeader) -> BatchMetadata | None:
+        """The retained batch with exactly these sequences, when ``header`` is a retry of it."""
+        entry = self._producers.get(header.producer_id)
+        return None if entry is None else find_duplicate(entry, header)
+
+    def prepare_update(
+        self,
+        header: BatchHeader,
+        *,
+        origin: AppendOrigin,
+        first_offset: int | None = None,
+        previous: ProducerAppend | None = None,
+    ) -> ProducerAppend:
+        """Check a data batch of an idempotent or transactional producer; changes nothing.
+
+        Args:
+            header: with its final ``max_timestamp``.
+            first_offset: the offset that the batch will get, where ``header`` does not have it yet.
+            previous: the prepared append of the same producer's batch before, in the same append.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
+        """
+        return check_data_batch(
+            self._entry_after(previous, header.producer_id),
+            header,
+            first_offset=header.base_offset if first_offset is None else first_offset,
+            origin=origin,
+            topic_partition=self.topic_partition,
+        )
+
+    def prepare_marker(
+        self,
+        header: BatchHeader,
+        marker: EndTransactionMarker,
+        *,
+        origin: AppendOrigin,
+        first_offset: int | None = None,
+        previous: ProducerAppend | None = None,
+    ) -> ProducerAppend:
+        """Check an end-transaction marker; changes nothing. An empty control batch (compacted) needs no call.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
+        """
+        return check_marker(
+            self._entry_after(previous, header.producer_id),
+            marker,
+            producer_epoch=header.producer_epoch,
+            offset=header.base_offset if first_offset is None else first_offset,
+            origin=origin,
+            topic_partition=self.topic_partition,
+        )
+
+    def update(self, prepared: ProducerAppend) -> None:
+        """The prepared append has happened."""
+        entry, started, _ = prepared
+        self._producers[entry[0]] = entry
+        if started is not None:
+            self._ongoing[started] = entry[0]
+            if self._first_unstable is None:
+                self._first_unstable = started
+
+    def last_stable_offset(self, completed: CompletedTransaction) -> int:
+        """The LSO as it will be after ``completed``: what the transaction index records."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """Its marker is in the log; it stays unstable until the high watermark has passed the marker."""
+        if self._ongoing.pop(completed.first_offset, None) is None:
+            raise InvariantError(f"{self.topic_partition}: {completed} was never begun")
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        if self._unreplicated:
+            self._forget_unreplicated_below(high_watermark)
+
+    def remove_expired(self, now_ms: int) -> int:
+        """Forget producers that have been idle for too long; returns how many."""
+        expired = [
+            producer_id for producer_id, entry in self._producers.items() if self._is_expired(entry, now_ms)
+        ]
+        for producer_id in expired:
+            del self._producers[producer_id]
+        return len(expired)
+
+    # Snapshots
+
+    def take_snapshot(self) -> str | None:
+        """Write the state at ``map_end_offset``; returns the path, or None when there is one already.
+
+        Not fsynced here: see the header.
+        """
+        offset = self.map_end_offset
+        if offset <= self._last_snapshot_offset:
+            return None
+        entries = [
+            SnapshotEntry(
+                entry.producer_id,
+                entry.producer_epoch,
+                entry.last_sequence,
+                entry.last_data_offset,
+                entry.last_offset_delta,
+                entry.last_timestamp,
+                entry.coordinator_epoch,
+                -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+            )
+            for entry in self._producers.values()
+        ]
+        path = self._snapshots.write(offset, entries)
+        self._last_snapshot_offset = offset
+        return path
+
+    def load_from_snapshots(self, log_start_offset: int, up_to: int) -> int:
+        """Forget all and start from the newest good snapshot in (``log_start_offset``, ``up_to``].
+
+        Damaged snapshots are removed. Returns the offset from which the log has to be replayed.
+        """
+        self._clear()
+        now_ms = self._clock.now_ms()
+        for offset in reversed(list(self._snapshots.offsets)):
+            if not log_start_offset < offset <= up_to:
+                continue
+            try:
+                entries = self._snapshots.read(offset)
+            except (CorruptSnapshot, FileNotFoundError) as error:
+                _log.warning(
+                    "%s: producer snapshot at %d is dropped: %s", self.topic_partition, offset, error
+                )
+                self._snapshots.delete(offset)
+                continue
+            self._load(entries, now_ms)
+            break
+        else:
+            offset = log_start_offset
+        self._last_snapshot_offset = self.map_end_offset = offset
+        return offset
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int) -> None:
+        """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
+
+        Afterwards the log replays what is between ``map_end_offset`` and its end. The end is at or below the
+        high watermark, so no completed transaction is waiting for it.
+        """
+        for offset in list(self._snapshots.offsets):
+            if not log_start_offset < offset <= log_end_offset:
+                self._snapshots.delete(offset)
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+        else:
+            self.load_from_snapshots(log_start_offset, log_end_offset)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log was emptied and goes on at ``offset``."""
+        self._clear()
+        self._snapshots.delete_before(_NEVER)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Records were deleted; producers stay known."""
+        self._forget_unreplicated_below(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        self._snapshots.delete_before(offset)
+
+    def mark_snapshot_for_deletion(self, offset: int) -> str | None:
+        """Rename the snapshot at ``offset`` to ``*.deleted``; returns the new path, None without one."""
+        return self._snapshots.mark_for_deletion(offset)
+
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+        """On load: keep the snapshots at segment starts, and the newest one if it is beyond all of them
+        (a clean shutdown leaves it at the log's end)."""
+        self._snapshots.remove_strays(segment_base_offsets)
+
+    def update_directory(self, directory: str) -> None:
+        """The partition's directory was renamed."""
+        self._snapshots.directory = directory
+
+    # Inside
+
+    def _entry_after(self, previous: ProducerAppend | None, producer_id: int) -> ProducerStateEntry:
+        if previous is not None:
+            return previous.entry
+        return self._producers.get(producer_id) or ProducerStateEntry(producer_id)
+
+    def _clear(self) -> None:
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+        self._first_unstable = None
+
+    def _load(self, entries: list[SnapshotEntry], now_ms: int) -> None:
+        for saved in entries:
+            batches: tuple[BatchMetadata, ...] = ()
+            if saved.last_offset >= 0:
+                batches = (
+                    BatchMetadata(
+                        saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp
+                    ),
+                )
+            txn = saved.current_txn_first_offset
+            entry = ProducerStateEntry(
+                saved.producer_id,
+                saved.producer_epoch,
+                saved.coordinator_epoch,
+                saved.timestamp,
+                None if txn < 0 else txn,
+                batches,
+            )
+            if not self._is_expired(entry, now_ms):
+                self._producers[saved.producer_id] = entry
+        open_transactions = (
+            (entry.current_txn_first_offset, entry.producer_id)
+            for entry in self._producers.values()
+            if entry.current_txn_first_offset is not None
+        )
+        self._ongoing.update(sorted(open_transactions))
+        self._first_unstable = next(iter(self._ongoing), None)
+
+    def _is_expired(self, entry: ProducerStateEntry, now_ms: int) -> bool:
+        return (
+            entry.current_txn_first_offset is None
+            and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
+        )
+
+    def _forget_unreplicated_below(self, offset: int) -> None:
+        gone = []
+        for first_offset, last_offset in self._unreplicated.items():
+            if last_offset >= offset:
+                break
+            gone.append(first_offset)
+        for first_offset in gone:
+            del self._unreplicated[first_offset]
+        if gone:
+            undecided = next(iter(self._ongoing), _NEVER)
+            first = min(undecided, min(self._unreplicated, default=_NEVER))
+            self._first_unstable = None if first == _NEVER else first
