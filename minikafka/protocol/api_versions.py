@@ -1,0 +1,143 @@
+"""Which APIs this broker speaks, and in which versions: the ranges of Apache Kafka 4.1.
+
+Clients infer a broker's release from these ranges, so they come from one release as a whole and never widen
+piece by piece. 4.1 is the newest release that kio 0.6.5 covers completely without a version that 4.1 holds
+back: 4.2 is known to kio as well, but 4.1 keeps ListOffsets 11 and InitProducerId 6 unstable
+(``latestVersionUnstable`` in Kafka's message JSON), so they are absent here. Kafka: ``ApiKeys``,
+``ApiVersionsResponse``; KIP-35, KIP-511, KIP-896.
+
+What clients make of it:
+- kafka-python (``infer_broker_version_from_api_versions``) finds Produce 13 but neither ListOffsets 11 nor
+  DescribeLogDirs 5, hence (4, 1).
+- librdkafka (``rdkafka_feature.c``) turns on ApiVersion, MsgVer2, LZ4, ZSTD, OffsetTime, IdempotentProducer
+  and BrokerGroupCoordinator. MsgVer1 and ThrottleTime ask for Fetch 2 or less, which no 4.x broker offers;
+  BrokerBalancedConsumer is off until the group APIs are advertised.
+- Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
+
+Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
+0 lies in the range of Produce (librdkafka #4956; 7 for zstd), and otherwise sends the batch as it is.
+Versions 0 to 2 carry message formats that are gone; a request in one of them is an unsupported version,
+which is why ``SUPPORTED`` differs from ``ADVERTISED``.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+
+class ApiKey(IntEnum):
+    """Kafka's api keys, by Kafka's names (``ApiKeys.java``). 4 to 7 were retired with ZooKeeper."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    SASL_HANDSHAKE = 17
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
+    DESCRIBE_ACLS = 29
+    CREATE_ACLS = 30
+    DELETE_ACLS = 31
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
+    DESCRIBE_LOG_DIRS = 35
+    SASL_AUTHENTICATE = 36
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
+    INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
+    OFFSET_DELETE = 47
+    DESCRIBE_CLIENT_QUOTAS = 48
+    ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
+    CONSUMER_GROUP_HEARTBEAT = 68
+    CONSUMER_GROUP_DESCRIBE = 69
+    LIST_CONFIG_RESOURCES = 74
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+class VersionRange(NamedTuple):
+    """Versions of one API, both ends included."""
+
+    min: int
+    max: int
+
+
+SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
+    ApiKey.PRODUCE: VersionRange(3, 13),
+    ApiKey.FETCH: VersionRange(4, 18),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 10),
+    ApiKey.METADATA: VersionRange(0, 13),
+    ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
+    ApiKey.API_VERSIONS: VersionRange(0, 4),
+    ApiKey.CREATE_TOPICS: VersionRange(2, 7),
+    ApiKey.DELETE_TOPICS: VersionRange(1, 6),
+    ApiKey.DELETE_RECORDS: VersionRange(0, 2),
+    ApiKey.INIT_PRODUCER_ID: VersionRange(0, 5),
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
+    ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
+    ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
+    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+    ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
+    ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
+    ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
+    ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
+}
+"""What requests are served in; the codec reads and writes every one of these."""
+
+ADVERTISED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | {
+    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max)
+}
+"""What ApiVersions answers, in the order of the keys."""
+
+FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
+    ApiKey.PRODUCE: 9,
+    ApiKey.FETCH: 12,
+    ApiKey.LIST_OFFSETS: 6,
+    ApiKey.METADATA: 9,
+    ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.API_VERSIONS: 3,
+    ApiKey.CREATE_TOPICS: 5,
+    ApiKey.DELETE_TOPICS: 4,
+    ApiKey.DELETE_RECORDS: 2,
+    ApiKey.INIT_PRODUCER_ID: 2,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+    ApiKey.DESCRIBE_CONFIGS: 4,
+    ApiKey.ALTER_CONFIGS: 2,
+    ApiKey.DESCRIBE_LOG_DIRS: 2,
+    ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
+    ApiKey.DESCRIBE_CLUSTER: 0,
+    ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.LIST_CONFIG_RESOURCES: 0,
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+}
+"""The first version with compact encodings and tagged fields (KIP-482), and so with request header version
+2."""

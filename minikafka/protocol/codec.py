@@ -1,0 +1,204 @@
+"""Frames to headers and bodies, and back, for every API and version in ``api_versions``.
+
+Kafka: ``RequestHeader``, ``RequestContext.parseRequest``, ``AbstractResponse.serialize``; header versions as
+in ``ApiKeys.requestHeaderVersion`` (flexible requests have header 2, the client id in it is a legacy string
+all the same, and ApiVersions has response header 0 always, KIP-511).
+
+Decoded entities are named tuples with kio's field names (``reading``); bodies to encode are plain dicts with
+the same names (``writing``). Both hold ints in milliseconds for durations and times.
+
+Measured (µs, one topic with one partition, CPython 3.11; kio's compiled reader and its writer in
+parentheses): header 0.6 · decode Fetch v12 4.5 (1.5, unsafe: see ``schema``), Produce v9 3.4 by this road,
+1.5 by the fast one · encode Metadata v12 with 10 topics 110 (490), ApiVersions v3 33 (156).
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from minikafka.errors import InvariantError, PeerProtocolError
+from minikafka.protocol.api_versions import FLEXIBLE_SINCE, SUPPORTED
+from minikafka.protocol.reading import (
+    ELEMENTS_MAX,
+    MALFORMED,
+    Reader,
+    compile_reader,
+    skip_tagged_fields,
+)
+from minikafka.protocol.schema import Direction, message_schema, names_of_all_versions
+from minikafka.protocol.writing import Body, Writer, compile_writer
+from minikafka.types import Buffer
+
+__all__ = [
+    "Body",
+    "RequestHeader",
+    "decode_request",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "field",
+    "read_request_header",
+]
+
+_REQUEST_HEADER = struct.Struct(">hhi")
+_CLIENT_ID_LENGTH = struct.Struct(">h")
+_CLIENT_ID_START = _REQUEST_HEADER.size + _CLIENT_ID_LENGTH.size
+_FRAME_SIZE = struct.Struct(">i")
+_RESPONSE_PREFIX = struct.Struct(">ii")
+_REQUEST_PREFIX = struct.Struct(">ihhi")
+_CORRELATION_ID = struct.Struct(">i")
+
+_HEADERS: Final = {int(key): (*versions, FLEXIBLE_SINCE[key]) for key, versions in SUPPORTED.items()}
+
+
+class RequestHeader(NamedTuple):
+    """What precedes a request's body.
+
+    Of a request that is not supported only the first three fields are known, because the rest cannot be told
+    apart.
+    """
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+    body_start: int
+
+
+def read_request_header(frame: Buffer) -> RequestHeader:
+    """The header of a request. An unknown api key or version is no error here: the caller decides.
+
+    Raises:
+        PeerProtocolError: the frame ends inside the header, or the header is malformed.
+    """
+    try:
+        api_key, api_version, correlation_id = _REQUEST_HEADER.unpack_from(frame)
+        version_min, version_max, flexible_since = _HEADERS.get(api_key, (0, -1, 0))
+        if not version_min <= api_version <= version_max:
+            return RequestHeader(api_key, api_version, correlation_id, None, _REQUEST_HEADER.size)
+        (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_HEADER.size)
+        position = _CLIENT_ID_START
+        client_id = None
+        if length >= 0:
+            position += length
+            client_id = str(frame[_CLIENT_ID_START:position], "utf-8")
+        elif length != -1:
+            raise PeerProtocolError(f"a client id of {length} bytes")
+        if position > len(frame):
+            raise PeerProtocolError("a request ends inside its client id")
+        if api_version >= flexible_since:
+            # Byte 0: no tagged field, and no client sends one so far.
+            position = (
+                position + 1 if frame[position] == 0 else skip_tagged_fields(memoryview(frame), position)
+            )
+    except MALFORMED as error:
+        raise PeerProtocolError(f"a malformed request header: {error}") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+
+
+def decode_request(header: RequestHeader, frame: Buffer) -> Any:
+    """The body of a request whose version is supported. Records in it are read-only views of ``frame``.
+
+    Raises:
+        PeerProtocolError: the body is not what its version says. Bytes after it are ignored, as in Kafka.
+    """
+    view = memoryview(frame).toreadonly()
+    read = _reader(header.api_key, header.api_version, "request")
+    return _read(read, view, header.body_start, header.api_key, header.api_version)
+
+
+def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: Body) -> bytes:
+    """A whole response frame, size included.
+
+    Raises:
+        InvariantError: a field that no version has, a required one left out, a value that does not fit.
+    """
+    write, header_flexible = _writer(api_key, api_version, "response")
+    out = bytearray(_RESPONSE_PREFIX.size)
+    if header_flexible:
+        out.append(0)
+    write(out, body)
+    _RESPONSE_PREFIX.pack_into(out, 0, len(out) - _FRAME_SIZE.size, correlation_id)
+    return bytes(out)
+
+
+def encode_request(
+    *, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Body
+) -> bytes:
+    """A whole request frame, size included, for the side that plays the client.
+
+    Raises:
+        InvariantError: as ``encode_response``.
+    """
+    write, header_flexible = _writer(api_key, api_version, "request")
+    out = bytearray(_REQUEST_PREFIX.size)
+    if client_id is None:
+        out += _CLIENT_ID_LENGTH.pack(-1)
+    else:
+        data = client_id.encode()
+        out += _CLIENT_ID_LENGTH.pack(len(data))
+        out += data
+    if header_flexible:
+        out.append(0)
+    write(out, body)
+    size = len(out) - _FRAME_SIZE.size
+    _REQUEST_PREFIX.pack_into(out, 0, size, api_key, api_version, correlation_id)
+    return bytes(out)
+
+
+def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[int, Any]:
+    """Correlation id and body of a response frame without its size. Records in it are views of ``frame``.
+
+    Raises:
+        PeerProtocolError: the frame is not such a response.
+    """
+    view = memoryview(frame).toreadonly()
+    try:
+        (correlation_id,) = _CORRELATION_ID.unpack_from(view)
+        position = _CORRELATION_ID.size
+        if message_schema(api_key, api_version, "response").header_flexible:
+            position = skip_tagged_fields(view, position)
+    except MALFORMED as error:
+        raise PeerProtocolError(f"a malformed response header: {error}") from error
+    read = _reader(api_key, api_version, "response")
+    return correlation_id, _read(read, view, position, api_key, api_version)
+
+
+def field(entity: Any, name: str, default: Any) -> Any:
+    """A field that only some versions have."""
+    return getattr(entity, name, default)
+
+
+def _read(read: Reader, view: memoryview, position: int, api_key: int, api_version: int) -> Any:
+    try:
+        entity, position = read(view, position, [ELEMENTS_MAX])
+    except MALFORMED as error:
+        raise PeerProtocolError(f"malformed: api key {api_key}, version {api_version}: {error}") from error
+    except PeerProtocolError as error:
+        raise PeerProtocolError(f"malformed: api key {api_key}, version {api_version}: {error}") from error
+    return entity
+
+
+@cache
+def _reader(api_key: int, api_version: int, direction: Direction) -> Reader:
+    return compile_reader(message_schema(api_key, api_version, direction).body)
+
+
+@cache
+def _writer(api_key: int, api_version: int, direction: Direction) -> tuple[Writer, bool]:
+    schema = message_schema(api_key, api_version, direction)
+
+    def names_elsewhere(path: tuple[str, ...]) -> frozenset[str]:
+        return names_of_all_versions(api_key, direction, path)
+
+    write = compile_writer(schema.body, names_elsewhere)
+
+    def write_body(out: bytearray, body: Body) -> None:
+        try:
+            write(out, body)
+        except InvariantError as error:
+            raise InvariantError(f"{schema.api_name} {direction} v{api_version}: {error}") from error
+
+    return write_body, schema.header_flexible
