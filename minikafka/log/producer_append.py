@@ -32,6 +32,9 @@ _TRANSACTIONAL = 0x10
 _CLIENT = AppendOrigin.CLIENT
 _REPLICATION = AppendOrigin.REPLICATION
 
+_new = tuple.__new__
+"""Makes a named tuple in half the time of calling its class; for what every idempotent batch needs."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -126,7 +129,6 @@ def find_duplicate(entry: ProducerStateEntry, header: BatchHeader) -> BatchMetad
 def check_data_batch(
     entry: ProducerStateEntry,
     header: BatchHeader,
-    *,
     first_offset: int,
     origin: AppendOrigin,
     topic_partition: TopicPartition,
@@ -172,15 +174,11 @@ def check_data_batch(
     timestamp = header.max_timestamp
     # A coordinator's batches have no sequence.
     last_sequence = NO_SEQUENCE if first_sequence < 0 else (first_sequence + delta) & _MAX_SEQUENCE
-    batch = BatchMetadata(last_sequence, first_offset + delta, delta, timestamp)
+    batch = _new(BatchMetadata, (last_sequence, first_offset + delta, delta, timestamp))
     if len(batches) >= BATCHES_TO_RETAIN:
         batches = batches[1 - BATCHES_TO_RETAIN :]
-    return ProducerAppend(
-        ProducerStateEntry(
-            producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, (*batches, batch)
-        ),
-        started,
-    )
+    fields = (producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, (*batches, batch))
+    return _new(ProducerAppend, (_new(ProducerStateEntry, fields), started, None))
 
 
 def check_marker(

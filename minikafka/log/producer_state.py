@@ -150,13 +150,12 @@ class ProducerStateManager:
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
         """
-        return check_data_batch(
-            self._entry_after(previous, header.producer_id),
-            header,
-            first_offset=header.base_offset if first_offset is None else first_offset,
-            origin=origin,
-            topic_partition=self.topic_partition,
-        )
+        entry = self._producers.get(header.producer_id) if previous is None else previous.entry
+        if entry is None:
+            entry = ProducerStateEntry(header.producer_id)
+        if first_offset is None:
+            first_offset = header.base_offset
+        return check_data_batch(entry, header, first_offset, origin, self.topic_partition)
 
     def prepare_marker(
         self,
@@ -172,8 +171,9 @@ class ProducerStateManager:
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, TRANSACTION_COORDINATOR_FENCED.
         """
+        entry = self._producers.get(header.producer_id) if previous is None else previous.entry
         return check_marker(
-            self._entry_after(previous, header.producer_id),
+            entry or ProducerStateEntry(header.producer_id),
             marker,
             producer_epoch=header.producer_epoch,
             offset=header.base_offset if first_offset is None else first_offset,
@@ -313,11 +313,6 @@ class ProducerStateManager:
         self._snapshots.directory = directory
 
     # Inside
-
-    def _entry_after(self, previous: ProducerAppend | None, producer_id: int) -> ProducerStateEntry:
-        if previous is not None:
-            return previous.entry
-        return self._producers.get(producer_id) or ProducerStateEntry(producer_id)
 
     def _clear(self) -> None:
         self._producers.clear()
