@@ -1,0 +1,193 @@
+"""Responses that come later than their requests were handled, and the order in which all of them leave.
+
+The waiting half of Kafka's ``RequestChannel``: a handler that has parked its operation returns a
+``PendingResponse``; whoever finishes the operation completes it. No I/O here: what may leave is collected in
+``ResponseQueue.out``.
+
+States of a ``PendingResponse``::
+
+    WAITING ──complete()──▶ COMPLETE ──the connection closes first──▶ GONE
+       ├──────abandon()───▶ ABANDONED
+       └──────the connection closes──▶ GONE
+
+``complete`` and ``abandon`` work before the handler has returned too. When GONE both do nothing, because a
+parked operation cannot know; any other second resolution is our bug. Everything belongs to the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+
+from minikafka.errors import InvariantError
+from minikafka.types import Buffer
+
+logger = logging.getLogger(__name__)
+
+PENDING_RESPONSES_MAX = 1000
+"""Requests parked on one connection. Java clients have 5 in flight; librdkafka by default as many as it
+likes, and a thousand keep it as fast as it gets, at about 1 KB of parked state each."""
+
+PENDING_BYTES_MAX = 64 * 1024 * 1024
+"""Responses that one connection waits for or holds back. Above one default Fetch (fetch.max.bytes, 50 MiB),
+so that a consumer's fetch leaves room for its other requests; a second such fetch waits for the first."""
+
+
+class PendingState(Enum):
+    """See the module header."""
+
+    WAITING = "waiting"
+    COMPLETE = "complete"
+    ABANDONED = "abandoned"
+    GONE = "gone"
+
+
+class PendingResponse:
+    """Resolved exactly once, by ``complete`` or by ``abandon``.
+
+    ``expected_bytes`` is an upper bound of the response's size where the handler knows one (a Fetch: its max
+    bytes); the connection takes no further requests while the pending ones together expect too much.
+    ``on_closed`` is called once when the connection closes first: cancel the parked operation there.
+    """
+
+    __slots__ = ("_queue", "buffers", "expected_bytes", "on_closed", "size_bytes", "state")
+
+    def __init__(self, *, expected_bytes: int = 0, on_closed: Callable[[], None] | None = None) -> None:
+        self.expected_bytes = expected_bytes
+        self.on_closed = on_closed
+        self.state = PendingState.WAITING
+        self.buffers: Sequence[Buffer] = ()
+        self.size_bytes = 0
+        self._queue: ResponseQueue | None = None
+
+    def __repr__(self) -> str:
+        return f"PendingResponse({self.state.value}, {self.size_bytes} bytes)"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the response is still owed."""
+        return self.state is PendingState.WAITING
+
+    def complete(self, buffers: Sequence[Buffer]) -> None:
+        """Here is the response; it leaves when all earlier ones have. Empty: no response to this request.
+
+        The buffers belong to the connection from here on and must not change.
+
+        Raises:
+            InvariantError: it was resolved before.
+        """
+        if self._resolve(PendingState.COMPLETE):
+            self.buffers = buffers
+            self.size_bytes = sum(map(len, buffers))
+            if self._queue is not None:
+                self._queue.completed(self)
+
+    def abandon(self) -> None:
+        """There will be no response: the connection closes, so that its client tries elsewhere.
+
+        Raises:
+            InvariantError: it was resolved before.
+        """
+        if self._resolve(PendingState.ABANDONED) and self._queue is not None:
+            self._queue.abandoned()
+
+    def _resolve(self, state: PendingState) -> bool:
+        if self.state is PendingState.WAITING:
+            self.state = state
+            return True
+        if self.state is PendingState.GONE:
+            return False
+        raise InvariantError(f"{self!r} cannot become {state.value}: it was resolved before")
+
+    def attach(self, queue: ResponseQueue) -> None:
+        """For the queue that waits for this."""
+        self._queue = queue
+
+    def connection_closed(self) -> None:
+        """For the queue: nobody waits for this any more. A failing ``on_closed`` is logged, no more."""
+        was_waiting = self.is_waiting
+        self.state = PendingState.GONE
+        self.buffers = ()
+        self._queue = None
+        on_closed, self.on_closed = self.on_closed, None
+        if was_waiting and on_closed is not None:
+            try:
+                on_closed()
+            except Exception:
+                logger.exception("a parked operation could not be cancelled")
+
+
+class ResponseQueue:
+    """The responses that one connection owes, and those that may leave now (``out``, ``out_bytes``).
+
+    ``changed`` is called when a parked response was completed, ``abandoned`` when one never will be.
+    """
+
+    __slots__ = ("_changed", "_waiting", "abandoned", "expected_bytes", "out", "out_bytes", "queued_bytes")
+
+    def __init__(self, *, changed: Callable[[], None], abandoned: Callable[[], None]) -> None:
+        self._changed = changed
+        self.abandoned = abandoned
+        self._waiting: deque[PendingResponse] = deque()
+        self.expected_bytes = 0
+        """Of those that are not complete."""
+        self.queued_bytes = 0
+        """Of those that are, behind one that is not."""
+        self.out: list[Buffer] = []
+        self.out_bytes = 0
+
+    def __len__(self) -> int:
+        """Requests that are not answered, or whose answers wait for an earlier one."""
+        return len(self._waiting)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more requests should be handled before some of these responses have left."""
+        return len(self._waiting) >= PENDING_RESPONSES_MAX or (
+            self.expected_bytes + self.queued_bytes >= PENDING_BYTES_MAX
+        )
+
+    def add(self, result: PendingResponse | Sequence[Buffer]) -> None:
+        """The next request's response."""
+        if not isinstance(result, PendingResponse):
+            if not self._waiting:
+                self.out += result
+                self.out_bytes += sum(map(len, result))
+                return
+            buffers, result = result, PendingResponse()
+            result.complete(buffers)
+        result.attach(self)
+        self._waiting.append(result)
+        match result.state:
+            case PendingState.COMPLETE:
+                self.queued_bytes += result.size_bytes
+                self._drain()
+            case PendingState.ABANDONED:
+                self.abandoned()
+            case _:
+                self.expected_bytes += result.expected_bytes
+
+    def completed(self, response: PendingResponse) -> None:
+        """A response that was added waiting is there now."""
+        self.expected_bytes -= response.expected_bytes
+        self.queued_bytes += response.size_bytes
+        self._drain()
+        self._changed()
+
+    def close(self) -> None:
+        """Nothing of this is owed any more; ``out`` stays. Those still waiting are told."""
+        waiting, self._waiting = self._waiting, deque()
+        self.expected_bytes = self.queued_bytes = 0
+        for response in waiting:
+            response.connection_closed()
+
+    def _drain(self) -> None:
+        waiting = self._waiting
+        while waiting and waiting[0].state is PendingState.COMPLETE:
+            response = waiting.popleft()
+            self.queued_bytes -= response.size_bytes
+            self.out_bytes += response.size_bytes
+            self.out += response.buffers
+            response.buffers = ()

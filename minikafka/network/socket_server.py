@@ -1,0 +1,281 @@
+"""The broker's listening sockets and the connections that came through them.
+
+Kafka's ``SocketServer`` and ``Acceptor``. Only ``loop.create_server`` touches the network, and
+``loop.getaddrinfo`` for names: a loop with virtual time and transports in memory can be put underneath.
+
+Invariants:
+- ``start`` leaves either all listeners bound or none.
+- Every accepted connection is in ``connections`` from ``connection_opened`` until ``connection_closed``.
+- One sweeper looks at all connections every few seconds; there is no timer per connection or request. A
+  connection may therefore outlive ``connections.max.idle.ms`` by one round.
+
+TCP_NODELAY is set by asyncio and uvloop themselves for every TCP transport. A listener has one port on all
+its addresses: ``::`` and the empty host mean IPv4 too, as with Java's sockets, and a name may have several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minikafka.config.listeners import Listener
+from minikafka.errors import StartError
+from minikafka.network.connection import Connection, Handler, format_address
+from minikafka.network.connection_limits import ConnectionLimits
+from minikafka.network.memory_budget import MemoryBudget
+
+logger = logging.getLogger(__name__)
+
+MEMORY_BUDGET_BYTES = 512 * 1024 * 1024
+"""What ``queued.max.request.bytes = -1`` (Kafka's default: no limit) means here: some bound is better than
+none, and five requests of the largest size fit."""
+
+SWEEP_SECONDS_MAX = 5.0
+"""How often the sweeper looks at the latest; a scan of 10,000 connections takes about 3 ms."""
+
+STALLED_SECONDS_MAX = 10.0
+"""How long a connection may hold memory that others wait for without a byte moving."""
+
+PORT_ATTEMPTS = 16
+"""Tries to find a port that is free on several addresses, when the system picks it for the first one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketServerConfig:
+    """Kafka's properties, ``.`` written as ``_``, with Kafka's defaults."""
+
+    socket_request_max_bytes: int = 100 * 1024 * 1024
+    socket_send_buffer_bytes: int = 100 * 1024
+    socket_receive_buffer_bytes: int = 100 * 1024
+    socket_listen_backlog_size: int = 50
+    connections_max_idle_ms: int = 600_000
+    max_connections: int = 2**31 - 1
+    max_connections_per_ip: int = 2**31 - 1
+    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    queued_max_request_bytes: int = -1
+
+
+class SocketServer:
+    """Listens, accepts, sweeps, closes. ``start`` and ``close`` belong to the loop they are awaited on."""
+
+    def __init__(
+        self, listeners: Sequence[Listener], handler: Handler, config: SocketServerConfig | None = None
+    ) -> None:
+        self._listeners = tuple(listeners)
+        self._handler = handler
+        self._config = config or SocketServerConfig()
+        self._servers: dict[str, list[asyncio.Server]] = {}
+        self._ports: dict[str, int] = {}
+        self._next_index = 0
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._all_closed: asyncio.Event | None = None
+        self._is_closing = False
+        self.limits = ConnectionLimits(
+            max_connections=self._config.max_connections,
+            max_connections_per_ip=self._config.max_connections_per_ip,
+            max_connections_per_ip_overrides=self._config.max_connections_per_ip_overrides,
+        )
+        self.budget: MemoryBudget
+        """What all connections hold together; there from ``start`` on."""
+        self.connections: set[Connection] = set()
+
+    def __repr__(self) -> str:
+        return f"SocketServer({self._ports}, {len(self.connections)} connections)"
+
+    def bound_port(self, listener_name: str) -> int:
+        """The port that a listener got: the configured one, unless that was 0. KeyError before start."""
+        return self._ports[listener_name]
+
+    async def start(self) -> None:
+        """Bind all listeners and begin to accept.
+
+        Raises:
+            StartError: an address cannot be used; names it and says why. Nothing stays bound.
+        """
+        loop = asyncio.get_running_loop()
+        config = self._config
+        budget_bytes = config.queued_max_request_bytes
+        self.budget = MemoryBudget(
+            budget_bytes if budget_bytes > 0 else MEMORY_BUDGET_BYTES, call_soon=loop.call_soon
+        )
+        await self._resolve_overrides(loop)
+        try:
+            for listener in self._listeners:
+                await self._bind(loop, listener)
+        except StartError:
+            self.stop_accepting()
+            raise
+        self._sweep(loop)
+
+    def stop_accepting(self) -> None:
+        """Close the listening sockets; open connections go on. Idempotent."""
+        servers, self._servers = self._servers, {}
+        for listening in servers.values():
+            for server in listening:
+                server.close()
+
+    async def close(self, *, drain_timeout_ms: int = 0) -> None:
+        """Stop accepting, let answered responses leave for ``drain_timeout_ms``, then drop what is left.
+
+        Requests that arrive meanwhile are not handled; parked ones are told that their connection closed.
+        """
+        self.stop_accepting()
+        self._is_closing = True
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+        self._all_closed = asyncio.Event()
+        for connection in list(self.connections):
+            connection.close()
+        if self.connections and drain_timeout_ms > 0:
+            try:
+                async with asyncio.timeout(drain_timeout_ms / 1000):
+                    await self._all_closed.wait()
+            except TimeoutError:
+                logger.warning(
+                    "dropping %d connections that do not take their responses", len(self.connections)
+                )
+        for connection in list(self.connections):
+            connection.abort()
+        while self.connections:  # an abort is carried out in the loop's next turn
+            self._all_closed.clear()
+            await self._all_closed.wait()
+
+    # ConnectionOwner
+
+    def connection_opened(self, connection: Connection) -> bool:
+        index, self._next_index = self._next_index, self._next_index + 1
+        local = format_address(connection.local_host, connection.local_port)
+        connection.id = f"{local}-{connection.peer}-{index}"
+        refusal = "the broker is stopping" if self._is_closing else self.limits.admit(connection.peer_host)
+        if refusal is not None:
+            logger.info("refusing a connection from %s on %s: %s", connection.peer, local, refusal)
+            return False
+        self.connections.add(connection)
+        logger.debug("connection %s opened on %s", connection.id, connection.listener_name)
+        return True
+
+    def connection_closed(self, connection: Connection) -> None:
+        if connection in self.connections:
+            self.connections.remove(connection)
+            self.limits.release(connection.peer_host)
+            logger.debug("connection %s closed", connection.id)
+        if not self.connections and self._all_closed is not None:
+            self._all_closed.set()
+
+    # Binding
+
+    async def _bind(self, loop: asyncio.AbstractEventLoop, listener: Listener) -> None:
+        """One listener, on one socket per address, all with the same port."""
+        hosts = await _addresses(loop, listener)
+        attempts = PORT_ATTEMPTS if listener.port == 0 and len(hosts) > 1 else 1
+        for attempt in range(1, attempts + 1):
+            port = listener.port
+            servers: list[asyncio.Server] = []
+            self._servers[listener.name] = servers
+            try:
+                for host in hosts:
+                    server = await self._listen(loop, listener.name, host=host, port=port)
+                    servers.append(server)
+                    port = server.sockets[0].getsockname()[1]
+            except OSError as error:
+                for server in servers:
+                    server.close()
+                if attempt < attempts:
+                    continue
+                address = format_address(listener.host or "*", listener.port)
+                raise StartError(f"cannot listen on {address} ({listener.name}): {_cause(error)}") from error
+            self._ports[listener.name] = port
+            return
+
+    async def _listen(
+        self, loop: asyncio.AbstractEventLoop, listener_name: str, *, host: str, port: int
+    ) -> asyncio.Server:
+        config = self._config
+
+        def connect() -> Connection:
+            return Connection(
+                self._handler,
+                owner=self,
+                loop=loop,
+                budget=self.budget,
+                frame_bytes_max=config.socket_request_max_bytes,
+                listener_name=listener_name,
+            )
+
+        server = await loop.create_server(connect, host, port, backlog=config.socket_listen_backlog_size)
+        for listening in server.sockets:  # inherited by the sockets that it accepts
+            _set_options(listening, config)
+        return server
+
+    async def _resolve_overrides(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Overrides may name hosts; connections come from addresses."""
+        overrides: dict[str, int] = {}
+        for host, allowed in self._config.max_connections_per_ip_overrides.items():
+            try:
+                overrides[str(ipaddress.ip_address(host))] = allowed
+                continue
+            except ValueError:
+                pass
+            try:
+                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+            except OSError as error:
+                raise StartError(
+                    f"max.connections.per.ip.overrides: the host {host!r} is unknown: {_cause(error)}"
+                ) from error
+            overrides.update((str(address[0]), allowed) for *_, address in found)
+        self.limits.max_connections_per_ip_overrides = overrides
+
+    # Sweeping
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        idle_ms = self._config.connections_max_idle_ms
+        idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else float("inf")  # Kafka: negative means never
+        for connection in list(self.connections):
+            reason = connection.sweep(
+                now, idle_seconds_max=idle_seconds_max, stalled_seconds_max=STALLED_SECONDS_MAX
+            )
+            if reason is not None:
+                logger.info("closing the connection from %s (%s): %s", connection.peer, connection.id, reason)
+                connection.abort()
+        self._sweep_timer = loop.call_later(min(SWEEP_SECONDS_MAX, idle_seconds_max / 4), self._sweep, loop)
+
+
+def _set_options(listening: socket.socket, config: SocketServerConfig) -> None:
+    if config.socket_send_buffer_bytes > 0:  # Kafka: -1 leaves the system's default
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.socket_send_buffer_bytes)
+    if config.socket_receive_buffer_bytes > 0:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.socket_receive_buffer_bytes)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, listener: Listener) -> list[str]:
+    """Where a listener listens. A name is resolved here, or its addresses would get different ports."""
+    if not listener.host:
+        return ["::", "0.0.0.0"] if socket.has_dualstack_ipv6() else ["0.0.0.0"]
+    if listener.host == "::":
+        return ["::", "0.0.0.0"]
+    try:
+        ipaddress.ip_address(listener.host)
+        return [listener.host]
+    except ValueError:
+        pass
+    try:
+        found = await loop.getaddrinfo(
+            listener.host, listener.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError as error:
+        raise StartError(f"cannot listen on {listener}: {_cause(error)}") from error
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _cause(error: OSError) -> str:
+    """The reason alone: asyncio wraps it into a sentence of its own."""
+    if error.errno is None or error.errno <= 0:  # a name that could not be resolved
+        return error.strerror or str(error)
+    return os.strerror(error.errno)
