@@ -1,0 +1,56 @@
+"""AlterConfigs (key 33): replace all that is set for a resource. The incremental API is the better one.
+
+Behaviour (``ConfigAdminManager``): what the request does not name returns to its default; one result per
+resource, each with its own error; a resource that appears twice is INVALID_REQUEST each time.
+``validate_only`` checks and writes nothing. Loggers can only be altered incrementally, as in Kafka.
+
+Versions: 2 flexible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.config_resource import ConfigResource
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
+    responses = []
+    for wanted in request.resources:
+        resource = ConfigResource(wanted.resource_type, wanted.resource_name)
+        outcome = NO_ERROR
+        try:
+            if counts[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await services.configs.alter(
+                resource, _properties(wanted.configs), validate_only=request.validate_only
+            )
+        except KafkaError as error:
+            outcome = error_fields(error)
+        responses.append(
+            outcome | {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
+        )
+    return {"throttle_time": 0, "responses": responses}
+
+
+def _properties(configs: Any) -> dict[str, str]:
+    """The property texts of a resource.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for a property that is named twice or has no value.
+    """
+    properties: dict[str, str] = {}
+    for config in configs:
+        if config.name in properties:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {config.name}")
+        if config.value is None:
+            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
+        properties[config.name] = config.value
+    return properties

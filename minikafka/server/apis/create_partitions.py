@@ -1,0 +1,45 @@
+"""CreatePartitions (key 37): give topics more partitions (KIP-195).
+
+Behaviour (``ReplicationControlManager.createPartitions``): ``count`` is the new total and must be more than
+there are (INVALID_PARTITIONS); a manual assignment names the replicas of the added partitions only. A topic
+that appears twice is INVALID_REQUEST. With ``validate_only`` nothing is written.
+
+Versions: 2 flexible; 3 throttling errors (there are no quotas yet).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    counts = Counter(topic.name for topic in request.topics)
+    results = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        outcome = NO_ERROR
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            await services.topics.create_partitions(
+                name,
+                total=topic.count,
+                assignments=_assignments(topic),
+                validate_only=request.validate_only,
+            )
+        except KafkaError as error:
+            outcome = error_fields(error)
+        results.append({"name": name} | outcome)
+    return {"throttle_time": 0, "results": results}
+
+
+def _assignments(topic: Any) -> list[tuple[int, ...]] | None:
+    if topic.assignments is None:
+        return None
+    return [assignment.broker_ids for assignment in topic.assignments]

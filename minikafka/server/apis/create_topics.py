@@ -1,0 +1,128 @@
+"""CreateTopics (key 19): create topics, each with its own result.
+
+Behaviour (``ControllerApis.createTopics``, ``ReplicationControlManager.createTopics``): a name that appears
+twice is INVALID_REQUEST; a manual assignment excludes a partition count and a replication factor; -1 stands
+for the broker's ``num.partitions`` and ``default.replication.factor``; more than 10,000 partitions in one
+request is POLICY_VIOLATION for all of it. With ``validate_only`` everything is checked and nothing written.
+A topic that is reported as created can be produced to at once: there is nothing that ``timeout`` would have
+to wait for.
+
+Where it differs from Kafka: the topic id of a ``validate_only`` answer is zero; Kafka answers one that
+nothing has.
+
+Versions: 5 partition count, replication factor and configs in the answer (KIP-525), flexible; 6 throttling
+errors (there are no quotas yet); 7 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from minikafka.server.topic_service import CreatedTopic
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.server.topic_validation import validate_request_total
+
+DEFAULT = -1
+"""Partition count or replication factor: the broker's default."""
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    counts = Counter(topic.name for topic in request.topics)
+    total = sum(_partitions(services, topic) for topic in request.topics)
+    results = []
+    for name, topic in {topic.name: topic for topic in request.topics}.items():
+        try:
+            if counts[name] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            validate_request_total(total)
+            created = await _create(services, topic, validate_only=request.validate_only)
+        except KafkaError as error:
+            results.append(_failure(name, error))
+        else:
+            results.append(_success(created))
+    return {"throttle_time": 0, "topics": results}
+
+
+def _partitions(services: Services, topic: Any) -> int:
+    if topic.assignments:
+        return len(topic.assignments)
+    return services.config.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
+
+
+async def _create(services: Services, topic: Any, *, validate_only: bool) -> CreatedTopic:
+    return await services.topics.create_topic(
+        topic.name,
+        partitions=None if topic.num_partitions == DEFAULT else topic.num_partitions,
+        replication_factor=None if topic.replication_factor == DEFAULT else topic.replication_factor,
+        assignments=_assignments(topic),
+        configs={config.name: config.value for config in topic.configs},
+        validate_only=validate_only,
+    )
+
+
+def _assignments(topic: Any) -> dict[int, tuple[int, ...]] | None:
+    """The manual assignment of a request, if it has one.
+
+    Raises:
+        KafkaError: INVALID_REQUEST beside a count or a factor, INVALID_REPLICA_ASSIGNMENT for a partition
+            that comes twice.
+    """
+    if not topic.assignments:
+        return None
+    for what, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    assignments: dict[int, tuple[int, ...]] = {}
+    for assignment in topic.assignments:
+        if assignment.partition_index in assignments:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        assignments[assignment.partition_index] = assignment.broker_ids
+    return assignments
+
+
+def _success(created: CreatedTopic) -> dict[str, Any]:
+    return {
+        "name": created.name,
+        "topic_id": created.topic_id,
+        **NO_ERROR,
+        "topic_config_error_code": ErrorCode.NONE,
+        "num_partitions": created.partitions,
+        "replication_factor": created.replication_factor,
+        "configs": [
+            {
+                "name": entry.name,
+                "value": entry.value,
+                "read_only": entry.read_only,
+                "config_source": entry.source,
+                "is_sensitive": entry.is_sensitive,
+            }
+            for entry in created.configs
+        ],
+    }
+
+
+def _failure(name: str, error: KafkaError) -> dict[str, Any]:
+    return {
+        "name": name,
+        "topic_id": None,
+        **error_fields(error),
+        "topic_config_error_code": ErrorCode.NONE,
+        "num_partitions": -1,
+        "replication_factor": -1,
+        "configs": [],
+    }

@@ -1,0 +1,89 @@
+"""DeleteTopics (key 20): delete topics by name or by id, each with its own result.
+
+Behaviour (``ControllerApis.deleteTopics``): a topic that is named twice, or by name and by id, is
+INVALID_REQUEST each time; unknown ones are UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with
+``delete.topic.enable=false`` everything is TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which
+does not know that code). A topic is gone when the answer leaves: there is nothing that ``timeout`` would
+have to wait for.
+
+Versions: 4 flexible; 5 error messages and throttling errors (there are no quotas yet); 6 topics by id
+(KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3
+FIRST_VERSION_WITH_TOPIC_IDS = 6
+
+
+class _Wanted(NamedTuple):
+    """One topic as the request names it; normally one of the two is None."""
+
+    name: str | None
+    topic_id: UUID | None
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
+        wanted = [_Wanted(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [_Wanted(name, None) for name in request.topic_names]
+    # Which topic each entry means is decided before the first one is deleted, so that a topic which appears
+    # twice is refused both times instead of deleted once.
+    found = [_resolve(services.metadata, topic) for topic in wanted]
+    counts = Counter((topic.name, topic.topic_id) for topic in found)
+    results = []
+    for topic, resolved in zip(wanted, found, strict=True):
+        try:
+            _check(services, context, topic, times=counts[resolved])
+            await _delete(services, topic, resolved)
+        except KafkaError as error:
+            outcome = error_fields(error)
+        else:
+            outcome = NO_ERROR
+        results.append({"name": resolved.name, "topic_id": resolved.topic_id} | outcome)
+    return {"throttle_time": 0, "responses": results}
+
+
+def _resolve(metadata: MetadataCache, topic: _Wanted) -> _Wanted:
+    """Name and id of the topic that is meant; what is not known stays None."""
+    if topic.name is not None and topic.topic_id is not None:
+        return topic
+    if topic.name is not None:
+        known = metadata.topic(topic.name)
+    else:
+        known = None if topic.topic_id is None else metadata.topic_by_id(topic.topic_id)
+    return topic if known is None else _Wanted(known.name, known.topic_id)
+
+
+def _check(services: Services, context: RequestContext, topic: _Wanted, *, times: int) -> None:
+    if not services.config.delete_topic_enable:
+        known = context.api_version >= FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED
+        raise KafkaError(
+            ErrorCode.TOPIC_DELETION_DISABLED if known else ErrorCode.INVALID_REQUEST,
+            "Topic deletion is disabled: delete.topic.enable is false.",
+        )
+    if topic.name is not None and topic.topic_id is not None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
+    if topic.name is None and topic.topic_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+    if times > 1:
+        what = "name" if topic.name is not None else "id"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+
+
+async def _delete(services: Services, topic: _Wanted, resolved: _Wanted) -> None:
+    if resolved.name is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+    await services.topics.delete_topic(resolved.name, topic_id=topic.topic_id)

@@ -1,0 +1,69 @@
+"""DescribeConfigs (key 32): the properties of topics, this broker and its loggers, and where they come from.
+
+Behaviour (``ConfigHelper.describeConfigs``, KIP-133, KIP-226): one result per resource, each with its own
+error. The broker with an empty name stands for what is set for all brokers. With a list of keys (not an
+empty one) only those properties; unknown keys are passed over. Values of sensitive properties are null.
+
+Versions: 1 sources and synonyms; 3 types and documentation; 4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.config.resolution import ConfigEntry
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import Body, field
+from minikafka.server.config_resource import ConfigResource
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    return {
+        "throttle_time": 0,
+        "results": [_result(services, request, wanted) for wanted in request.resources],
+    }
+
+
+def _result(services: Services, request: Any, wanted: Any) -> dict[str, Any]:
+    result = {
+        **NO_ERROR,
+        "resource_type": wanted.resource_type,
+        "resource_name": wanted.resource_name,
+        "configs": [],
+    }
+    try:
+        entries = services.configs.describe(ConfigResource(wanted.resource_type, wanted.resource_name))
+    except KafkaError as error:
+        return result | error_fields(error)
+    names = wanted.configuration_keys
+    with_documentation = field(request, "include_documentation", False)
+    configs = [
+        _config(entry, with_synonyms=request.include_synonyms, with_documentation=with_documentation)
+        for entry in entries
+        if not names or entry.name in names
+    ]
+    return result | {"configs": configs}
+
+
+def _config(entry: ConfigEntry, *, with_synonyms: bool, with_documentation: bool) -> dict[str, Any]:
+    synonyms = entry.synonyms if with_synonyms else ()
+    return {
+        "name": entry.name,
+        "value": None if entry.is_sensitive else entry.value,
+        "read_only": entry.read_only,
+        "config_source": entry.source,
+        "is_sensitive": entry.is_sensitive,
+        "synonyms": [
+            {
+                "name": synonym.name,
+                "value": None if entry.is_sensitive else synonym.value,
+                "source": synonym.source,
+            }
+            for synonym in synonyms
+        ],
+        "config_type": entry.type,
+        "documentation": entry.documentation if with_documentation else None,
+    }

@@ -1,0 +1,60 @@
+"""DescribeProducers (key 61): the producers that partitions know, for finding hanging transactions (KIP-664).
+
+Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): only the
+leader of a partition answers (NOT_LEADER_OR_FOLLOWER otherwise); each partition has its own error.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.server.topic_validation import validate_topic_name
+from minikafka.types import TopicPartition
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _partition(services, TopicPartition(topic.name, partition))
+                    for partition in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+def _partition(services: Services, topic_partition: TopicPartition) -> dict[str, Any]:
+    outcome, producers = NO_ERROR, []
+    try:
+        validate_topic_name(topic_partition.topic)
+        log = services.replica_manager.partition(topic_partition).log
+        producers = [
+            {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": (
+                    -1 if producer.current_txn_first_offset is None else producer.current_txn_first_offset
+                ),
+            }
+            for producer in log.active_producers().values()
+        ]
+    except KafkaError as error:
+        outcome = error_fields(error)
+    return {
+        "partition_index": topic_partition.partition,
+        **outcome,
+        "active_producers": producers,
+    }

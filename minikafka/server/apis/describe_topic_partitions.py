@@ -1,0 +1,123 @@
+"""DescribeTopicPartitions (key 75): topics page by page, for clusters with very many partitions (KIP-966).
+
+Behaviour (``DescribeTopicPartitionsRequestHandler``): topics in the order of their names, all of them when
+none is named; at most ``response_partition_limit`` partitions (and at most ``PARTITIONS_MAX``) in one
+answer, and where that is not all, a cursor from which the next request goes on. A cursor must lie in the
+topics that are asked for. Among all topics, one that was deleted since the last page is passed over; a topic
+that was asked for by name gets its error.
+
+Where it differs from Kafka: a limit below 1 counts as 1, because with none an asker would never get on.
+There are no eligible leader replicas yet, so those lists are empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
+from minikafka.server.metadata_cache import NO_LEADER, MetadataCache, PartitionMetadata
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.server.topic_validation import is_internal, validate_topic_name
+
+PARTITIONS_MAX = 2000
+"""Kafka's default of ``max.request.partition.size.limit``."""
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    metadata, cursor = services.metadata, request.cursor
+    asked_for_all = not request.topics
+    names = (
+        {topic.name for topic in metadata.topics()}
+        if asked_for_all
+        else {topic.name for topic in request.topics}
+    )
+    if cursor is not None:
+        if cursor.partition_index < 0 or not (asked_for_all or cursor.topic_name in names):
+            return _refuse(request)
+        names = {name for name in names if name >= cursor.topic_name}
+    listener_name = context.connection.listener_name
+    remaining = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    answers: list[dict[str, Any]] = []
+    for name in sorted(names):
+        if remaining == 0:
+            return _body(answers, next_cursor=(name, 0))
+        start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
+        answer = _topic(metadata, listener_name, name, start=start, limit=remaining)
+        answers.append(answer)
+        remaining -= len(answer["partitions"])
+        topic, end = metadata.topic(name), start + len(answer["partitions"])
+        if topic is not None and end < len(topic.partitions):
+            return _body(answers, next_cursor=(name, end))
+    return _body(answers, next_cursor=None)
+
+
+def _body(topics: list[dict[str, Any]], *, next_cursor: tuple[str, int] | None) -> Body:
+    cursor = None
+    if next_cursor is not None:
+        cursor = {"topic_name": next_cursor[0], "partition_index": next_cursor[1]}
+    return {"throttle_time": 0, "topics": topics, "next_cursor": cursor}
+
+
+def _refuse(request: Any) -> Body:
+    """The answer has no error of its own, so each topic that was asked for carries it, as in Kafka."""
+    return _body(
+        [_error(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics], next_cursor=None
+    )
+
+
+def _error(code: ErrorCode, name: str) -> dict[str, Any]:
+    return {
+        "error_code": code,
+        "name": name,
+        "topic_id": None,
+        "is_internal": is_internal(name),
+        "partitions": [],
+        "topic_authorized_operations": NOT_ASKED,
+    }
+
+
+def _topic(
+    metadata: MetadataCache, listener_name: str, name: str, *, start: int, limit: int
+) -> dict[str, Any]:
+    topic = metadata.topic(name)
+    if topic is None:
+        try:
+            validate_topic_name(name)
+        except KafkaError as error:
+            return _error(error.code, name)
+        return _error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name)
+    return {
+        "error_code": ErrorCode.NONE,
+        "name": name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.is_internal,
+        "partitions": [
+            _partition(metadata, listener_name, partition)
+            for partition in topic.partitions[start : start + limit]
+        ],
+        "topic_authorized_operations": TOPIC_OPERATIONS,
+    }
+
+
+def _partition(metadata: MetadataCache, listener_name: str, partition: PartitionMetadata) -> dict[str, Any]:
+    leader = metadata.broker(partition.leader)
+    if leader is None:
+        code = ErrorCode.LEADER_NOT_AVAILABLE
+    elif leader.endpoint(listener_name) is None:
+        code = ErrorCode.LISTENER_NOT_FOUND
+    else:
+        code = ErrorCode.NONE
+    return {
+        "error_code": code,
+        "partition_index": partition.partition,
+        "leader_id": partition.leader if code is ErrorCode.NONE else NO_LEADER,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "eligible_leader_replicas": [],
+        "last_known_elr": [],
+        "offline_replicas": metadata.offline_replicas(partition, listener_name=listener_name),
+    }

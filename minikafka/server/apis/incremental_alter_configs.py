@@ -1,0 +1,44 @@
+"""IncrementalAlterConfigs (key 44): change single properties of resources (KIP-339).
+
+Behaviour (``ConfigAdminManager``): SET, DELETE (back to the default), and for lists APPEND and SUBTRACT; one
+result per resource, each with its own error, and nothing of a resource is written when one of its changes is
+bad. A resource that appears twice is INVALID_REQUEST each time. ``validate_only`` checks and writes nothing.
+
+Versions: 1 flexible.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from minikafka.config.alteration import Alteration
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.config_resource import ConfigResource
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
+    responses = []
+    for wanted in request.resources:
+        resource = ConfigResource(wanted.resource_type, wanted.resource_name)
+        alterations = [
+            Alteration(config.name, config.config_operation, config.value) for config in wanted.configs
+        ]
+        outcome = NO_ERROR
+        try:
+            if counts[resource] > 1:
+                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            await services.configs.alter_incrementally(
+                resource, alterations, validate_only=request.validate_only
+            )
+        except KafkaError as error:
+            outcome = error_fields(error)
+        responses.append(
+            outcome | {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
+        )
+    return {"throttle_time": 0, "responses": responses}
