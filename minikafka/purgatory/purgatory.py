@@ -28,6 +28,9 @@ from minikafka.errors import InvariantError
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.timer import Timer
 
+_Watchers = DelayedOperation | dict[DelayedOperation, None]
+"""What watches a key: most keys have one operation, which needs no dict; the others a dict, never empty."""
+
 PURGE_INTERVAL = 1000
 """Kafka's ``{fetch,producer}.purgatory.purge.interval.requests``."""
 
@@ -39,7 +42,7 @@ class DelayedOperationPurgatory:
         self.name = name
         self.purge_interval = purge_interval
         self._timer = timer
-        self._watchers: dict[Hashable, dict[DelayedOperation, None]] = {}
+        self._watchers: dict[Hashable, _Watchers] = {}
         self._estimated_total = 0
         self._delayed = 0
         self._watched = 0
@@ -97,7 +100,7 @@ class DelayedOperationPurgatory:
             return 0
         completed = 0
         try:
-            for operation in tuple(watchers):  # a copy: completing one may watch and complete others
+            for operation in _snapshot(watchers):  # completing one may watch and complete others
                 self._checking = operation
                 try:
                     if not operation._completed and operation.try_complete():
@@ -115,7 +118,10 @@ class DelayedOperationPurgatory:
         They leave the timer and the lists of their other keys too. The caller owns them now, and may still
         complete each by ``force_complete``.
         """
-        cancelled = [operation for operation in self._watchers.get(key, ()) if not operation._completed]
+        watchers = self._watchers.get(key)
+        if watchers is None:
+            return []
+        cancelled = [operation for operation in _snapshot(watchers) if not operation._completed]
         for operation in cancelled:
             self._withdraw(operation)
         return cancelled
@@ -140,10 +146,11 @@ class DelayedOperationPurgatory:
 
     def validate(self) -> None:
         """Check the invariants. For tests. Raises InvariantError."""
-        entries = sum(map(len, self._watchers.values()))
-        if entries != self._watched or not all(self._watchers.values()):
+        lists = [_snapshot(watchers) for watchers in self._watchers.values()]
+        entries = sum(map(len, lists))
+        if entries != self._watched or not all(lists):
             raise InvariantError(f"{self!r}: {entries} entries")
-        operations = {operation for watchers in self._watchers.values() for operation in watchers}
+        operations = {operation for watchers in lists for operation in watchers}
         waiting = [operation for operation in operations if not operation._completed]
         if len(waiting) != self._delayed or not all(operation.scheduled for operation in waiting):
             raise InvariantError(f"{self!r}: {len(waiting)} operations wait")
@@ -160,10 +167,15 @@ class DelayedOperationPurgatory:
         for key in keys:
             watchers = self._watchers.get(key)
             if watchers is None:
-                watchers = self._watchers[key] = {}
-            elif operation in watchers:  # the same key twice
+                self._watchers[key] = operation
+            elif isinstance(watchers, dict):
+                if operation in watchers:  # the same key twice
+                    continue
+                watchers[operation] = None
+            elif watchers is operation:
                 continue
-            watchers[operation] = None
+            else:
+                self._watchers[key] = {watchers: None, operation: None}
             self._watched += 1
 
     def _withdraw(self, operation: DelayedOperation) -> None:
@@ -176,8 +188,16 @@ class DelayedOperationPurgatory:
 
     def _unwatch(self, key: Hashable, operation: DelayedOperation) -> None:
         watchers = self._watchers.get(key)
-        if watchers is not None and operation in watchers:
+        if watchers is operation:
+            del self._watchers[key]
+        elif isinstance(watchers, dict) and operation in watchers:
             del watchers[operation]
-            self._watched -= 1
             if not watchers:
                 del self._watchers[key]
+        else:
+            return
+        self._watched -= 1
+
+
+def _snapshot(watchers: _Watchers) -> tuple[DelayedOperation, ...]:
+    return tuple(watchers) if isinstance(watchers, dict) else (watchers,)

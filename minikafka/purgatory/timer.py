@@ -51,7 +51,7 @@ class Timer:
         now_ms = self._clock.monotonic_ms()
         task.expiration_ms = now_ms + task.delay_ms
         wheel, queue = self._wheel, self._queue
-        if now_ms >= wheel.current_time_ms + wheel.tick_ms and (not queue or queue[0][0] > now_ms):
+        if now_ms >= wheel.next_tick_ms and (not queue or queue[0][0] > now_ms):
             wheel.advance_clock(now_ms)
         return wheel.add(task)
 

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from minikafka.purgatory.timing_wheel import BucketQueue, TimerTask, TimerTaskList, TimingWheel
+from minikafka.purgatory.timing_wheel import BucketQueue, TimerTask, TimingWheel
 
 
 def task_due_at(expiration_ms: int) -> TimerTask:
@@ -76,10 +76,11 @@ def test_the_clock_rounds_down_to_each_wheels_own_tick() -> None:
 
 
 def test_cancelling_unlinks_from_the_middle_of_a_bucket() -> None:
-    bucket = TimerTaskList(0)
+    wheel, queue = make_wheel()
     tasks = [task_due_at(1) for _ in range(3)]
     for task in tasks:
-        bucket.add(task)
+        wheel.add(task)
+    bucket = queue[0][2]
     tasks[1].cancel()
     tasks[1].cancel()
     assert list(bucket) == [tasks[0], tasks[2]]
