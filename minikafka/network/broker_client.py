@@ -1,0 +1,330 @@
+"""The client side of one connection to a broker: pipelined requests, each with a deadline.
+
+Kafka: ``NetworkClient``, ``InFlightRequests``, ``NodeApiVersions`` (KIP-35, KIP-511). For the command line,
+other people's tests, replica fetchers and controller channels. One of these is one connection: whoever wants
+to reconnect makes a new one, at its own pace.
+
+Invariants:
+- Requests leave in the order of the calls to ``request``; a broker answers in that order, and a response
+  whose correlation id is not the oldest one's ends the connection.
+- Every wait ends: with the answer, at its deadline, or when the connection is lost. A loss fails everyone who
+  waits, with one reason that names the broker.
+- At most ``in_flight_max`` requests are under way, and none is written while the broker does not read; the
+  others wait in line, up to their deadlines.
+- A request that is not answered in time ends the connection, as in Kafka: nothing behind it can be answered
+  earlier. A *cancelled* request does not; its answer is dropped when it comes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self, cast
+
+from minikafka import __version__
+from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocolError
+from minikafka.network.connection import format_address
+from minikafka.network.frame_reader import FrameReader
+from minikafka.protocol.api_versions import SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.codec import Body, decode_response, encode_request
+from minikafka.types import Buffer
+
+logger = logging.getLogger(__name__)
+
+IN_FLIGHT_MAX = 100
+"""Java's 5 (max.in.flight.requests.per.connection) bounds what a retry may reorder; here nothing is retried,
+so the bound only has to keep a broker busy and memory small."""
+
+RESPONSE_BYTES_MAX = 256 * 1024 * 1024
+"""A Fetch may exceed its 50 MiB by one batch; anything near this is not a Kafka broker."""
+
+
+class BrokerUnavailable(MinikafkaError):
+    """There is no connection to the broker, or no longer; names the broker and says why."""
+
+
+class BrokerTimeout(BrokerUnavailable):
+    """The broker did not answer in time."""
+
+
+class _InFlight(NamedTuple):
+    correlation_id: int
+    api_key: int
+    version: int
+    answer: asyncio.Future[Any]
+
+
+class BrokerClient(asyncio.Protocol):
+    """One connection; made by ``connect``, ended by ``close`` or by the broker. Belongs to one event loop."""
+
+    def __init__(
+        self, host: str, port: int, *, client_id: str | None, in_flight_max: int, response_bytes_max: int
+    ) -> None:
+        self._address = format_address(host, port)
+        self._client_id = client_id
+        self._in_flight_max = in_flight_max
+        self._reader = FrameReader(frame_bytes_max=response_bytes_max)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._lost: str | None = None  # why there is no connection any more
+        self._in_flight: deque[_InFlight] = deque()
+        self._in_line: deque[asyncio.Future[None]] = deque()
+        self._granted = 0  # turns given to tasks that have not run since
+        self._is_paused = False
+        self._next_correlation_id = 0
+        self.api_versions: Mapping[int, VersionRange] = {}
+        """What the broker speaks, by api key."""
+
+    def __repr__(self) -> str:
+        state = f"closed: {self._lost}" if self._lost else f"{len(self._in_flight)} in flight"
+        return f"BrokerClient({self._address}, {state})"
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None,
+        deadline_ms: int,
+        in_flight_max: int = IN_FLIGHT_MAX,
+        response_bytes_max: int = RESPONSE_BYTES_MAX,
+    ) -> Self:
+        """Connect and learn the broker's versions, within ``deadline_ms`` from now.
+
+        Raises:
+            BrokerUnavailable: nothing listens there, it does not answer, or it does not speak Kafka.
+        """
+        client = cls(
+            host,
+            port,
+            client_id=client_id,
+            in_flight_max=in_flight_max,
+            response_bytes_max=response_bytes_max,
+        )
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + deadline_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await loop.create_connection(lambda: client, host, port)
+        except TimeoutError:
+            raise BrokerTimeout(f"broker {client._address}: no connection within {deadline_ms} ms") from None
+        except OSError as error:
+            raise BrokerUnavailable(
+                f"broker {client._address}: cannot connect: {error.strerror or error}"
+            ) from error
+        try:
+            await client._negotiate(deadline)
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    @property
+    def is_connected(self) -> bool:
+        return self._lost is None
+
+    def version_of(self, api_key: int) -> int:
+        """The highest version of an API that both sides speak.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION, there is none.
+        """
+        ours = SUPPORTED.get(cast(ApiKey, api_key))
+        theirs = self.api_versions.get(api_key)
+        if ours is None or theirs is None or not theirs.min <= ours.max or not ours.min <= theirs.max:
+            raise KafkaError(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"{_api_name(api_key)}: broker {self._address} speaks {_range(theirs)}, "
+                f"this client {_range(ours)}",
+            )
+        return min(ours.max, theirs.max)
+
+    async def request(self, api_key: int, body: Body, *, deadline_ms: int, version: int | None = None) -> Any:
+        """Send a request and wait for its response, at most ``deadline_ms``. Returns the response's entity.
+
+        ``version`` is the highest common one unless given; a given one is sent as it is.
+
+        Raises:
+            KafkaError: UNSUPPORTED_VERSION, no common version.
+            BrokerTimeout: not answered in time; the connection is closed.
+            BrokerUnavailable: the connection is lost.
+        """
+        if version is None:
+            version = self.version_of(api_key)
+        deadline = self._loop.time() + deadline_ms / 1000
+        return await self._request(api_key, version, body, deadline)
+
+    async def send(self, api_key: int, body: Body, *, deadline_ms: int, version: int | None = None) -> None:
+        """Send a request that a broker does not answer (Produce with acks=0). Raises as ``request``."""
+        if version is None:
+            version = self.version_of(api_key)
+        await self._turn(self._loop.time() + deadline_ms / 1000)
+        self._write(api_key, version, body)
+
+    async def close(self) -> None:
+        """Drop the connection; those who wait fail. Idempotent."""
+        self._end("closed by this client")
+        if self._transport is not None:
+            await asyncio.shield(self._closed)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if self._lost is not None:  # given up while it was being made
+            self._transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(f"the connection broke: {exc}" if exc is not None else "the broker closed the connection")
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                self._answered(frame)
+            if self._reader.error is not None:
+                raise self._reader.error
+        except PeerProtocolError as error:
+            logger.warning("closing the connection to broker %s: %s", self._address, error)
+            self._end(f"it does not speak the protocol: {error}")
+
+    def pause_writing(self) -> None:
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        self._is_paused = False
+        self._next_in_line()
+
+    # Requests
+
+    async def _request(self, api_key: int, version: int, body: Body, deadline: float) -> Any:
+        started = self._loop.time()
+        await self._turn(deadline)
+        correlation_id = self._write(api_key, version, body)
+        answer: asyncio.Future[Any] = self._loop.create_future()
+        self._in_flight.append(_InFlight(correlation_id, api_key, version, answer))
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await answer
+        except TimeoutError:
+            waited_ms = round((self._loop.time() - started) * 1000)
+            reason = f"{_api_name(api_key)} was not answered within {waited_ms} ms"
+            self._end(reason)
+            raise BrokerTimeout(f"broker {self._address}: {reason}") from None
+
+    async def _turn(self, deadline: float) -> None:
+        """Wait until a request may be written: first come first served, and not past the deadline."""
+        if self._lost is None and (self._in_line or self._granted or not self._may_write()):
+            turn: asyncio.Future[None] = self._loop.create_future()
+            self._in_line.append(turn)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await turn
+            except TimeoutError:
+                raise BrokerTimeout(
+                    f"broker {self._address}: no turn in time, {len(self._in_flight)} requests are in flight"
+                ) from None
+            finally:
+                if turn in self._in_line:
+                    self._in_line.remove(turn)
+                elif turn.done() and not turn.cancelled():
+                    self._granted -= 1  # the caller writes in this very step, or never
+                    self._loop.call_soon(self._next_in_line)
+        if self._lost is not None:
+            raise BrokerUnavailable(f"broker {self._address}: {self._lost}")
+
+    def _may_write(self) -> bool:
+        return len(self._in_flight) + self._granted < self._in_flight_max and not self._is_paused
+
+    def _next_in_line(self) -> None:
+        """Give out the turns there are, in order; each holds its place until its owner has run."""
+        while self._in_line and self._may_write():
+            turn = self._in_line.popleft()
+            if not turn.done():
+                self._granted += 1
+                turn.set_result(None)
+
+    def _write(self, api_key: int, version: int, body: Body) -> int:
+        correlation_id = self._next_correlation_id
+        frame = encode_request(
+            api_key=api_key,
+            api_version=version,
+            correlation_id=correlation_id,
+            client_id=self._client_id,
+            body=body,
+        )
+        self._next_correlation_id = (correlation_id + 1) & 0x7FFF_FFFF
+        assert self._transport is not None
+        self._transport.write(frame)
+        return correlation_id
+
+    def _answered(self, frame: Buffer) -> None:
+        if not self._in_flight:
+            raise PeerProtocolError("a response to no request")
+        request = self._in_flight[0]
+        version = request.version
+        if request.api_key == ApiKey.API_VERSIONS and frame[4:6] == _UNSUPPORTED_VERSION:
+            version = 0  # KIP-511: how a broker answers a version that it does not know
+        correlation_id, entity = decode_response(api_key=request.api_key, api_version=version, frame=frame)
+        if correlation_id != request.correlation_id:
+            raise PeerProtocolError(
+                f"a response with correlation id {correlation_id} where {request.correlation_id} is due"
+            )
+        self._in_flight.popleft()
+        if not request.answer.done():
+            request.answer.set_result(entity)
+        self._next_in_line()
+
+    async def _negotiate(self, deadline: float) -> None:
+        """ApiVersions in our highest version; a broker that does not know it says which it does (KIP-511)."""
+        key = ApiKey.API_VERSIONS
+        ours = SUPPORTED[key]
+        body = {"client_software_name": "minikafka", "client_software_version": __version__}
+        answer = await self._request(key, ours.max, body, deadline)
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            theirs = _ranges(answer).get(key, VersionRange(0, 0))
+            answer = await self._request(key, max(ours.min, min(ours.max, theirs.max)), body, deadline)
+        if answer.error_code != ErrorCode.NONE:
+            raise BrokerUnavailable(
+                f"broker {self._address}: ApiVersions answers {ErrorCode(answer.error_code).name}"
+            )
+        self.api_versions = _ranges(answer)
+
+    def _end(self, reason: str) -> None:
+        if self._lost is not None:
+            return
+        self._lost = reason
+        in_flight, self._in_flight = self._in_flight, deque()
+        for request in in_flight:
+            if not request.answer.done():
+                request.answer.set_exception(BrokerUnavailable(f"broker {self._address}: {reason}"))
+        in_line, self._in_line = self._in_line, deque()
+        for turn in in_line:
+            if not turn.done():
+                self._granted += 1
+                turn.set_result(None)  # it looks at ``_lost`` itself
+        if self._transport is not None:
+            self._transport.abort()
+
+
+_UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+def _ranges(answer: Any) -> dict[int, VersionRange]:
+    return {int(api.api_key): VersionRange(api.min_version, api.max_version) for api in answer.api_keys}
+
+
+def _range(versions: VersionRange | None) -> str:
+    return "no version" if versions is None else f"{versions.min} to {versions.max}"
+
+
+def _api_name(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return f"api key {api_key}"
