@@ -120,13 +120,10 @@ def _entity(message: Any) -> EntitySchema:
 
 
 def _field(field: dataclasses.Field[Any]) -> FieldSchema:
-    inner: Any = field.type
+    inner, nullable = _without_none(field.type)
     is_array = get_origin(inner) is tuple
-    if is_array:  # kio writes a nullable array as tuple[X | None, ...]
-        inner = get_args(inner)[0]
-    nullable = get_origin(inner) is UnionType
-    if nullable:
-        inner = next(option for option in get_args(inner) if option is not NoneType)
+    if is_array:
+        inner, _ = _without_none(get_args(inner)[0])
     entity = _entity(inner) if dataclasses.is_dataclass(inner) else None
     default: Any = REQUIRED
     if field.default is not dataclasses.MISSING:
@@ -140,6 +137,13 @@ def _field(field: dataclasses.Field[Any]) -> FieldSchema:
         field.metadata.get("tag"),
         default,
     )
+
+
+def _without_none(option: Any) -> tuple[Any, bool]:
+    """``X | None`` → (X, True), anything else → (itself, False)."""
+    if get_origin(option) is not UnionType:
+        return option, False
+    return next(inner for inner in get_args(option) if inner is not NoneType), True
 
 
 def _plain(value: Any) -> Any:

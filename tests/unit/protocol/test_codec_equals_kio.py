@@ -97,7 +97,7 @@ def as_kio(schema: EntitySchema, cls: Any, body: dict[str, Any]) -> Any:
         elif field.kafka_type == "timedelta_i32":
             value = datetime.timedelta(milliseconds=value)
         elif field.kafka_type == "datetime_i64":
-            value = None if value == -1 else EPOCH + datetime.timedelta(milliseconds=value)
+            value = None if value in (None, -1) else EPOCH + datetime.timedelta(milliseconds=value)
         elif field.kafka_type == "error_code":
             value = KioErrorCode(value)
         arguments[field.name] = value

@@ -1,0 +1,196 @@
+"""The five codecs of record batches, with a bound on what decompression may yield.
+
+Kafka: ``CompressionType``, ``Compression``; KIP-57 (LZ4 frames), KIP-110 (zstd). Java and librdkafka write
+snappy in xerial's framing (a magic, then blocks of at most 32 KiB, each raw snappy), others as one raw
+block; both are read, and the framing is written, as Java's clients expect it.
+
+Decompression never yields more than ``bytes_max``: gzip is inflated up to the bound, snappy states its size,
+LZ4 and zstd are decompressed into a buffer that grows fourfold up to the bound. The decoded bytes are the
+caller's own. cramjam does the work, as in aiokafka; gzip is zlib's.
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from struct import Struct
+from typing import Final
+
+import cramjam
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.types import Buffer
+
+
+class CompressionType(IntEnum):
+    """The low three bits of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @classmethod
+    def of_name(cls, name: str) -> CompressionType:
+        """From the value of ``compression.type``; "uncompressed" is NONE. ValueError for "producer" and
+        others."""
+        if name == "uncompressed":
+            return cls.NONE
+        try:
+            return cls[name.upper()]
+        except KeyError:
+            raise ValueError(f"no compression type is called {name!r}") from None
+
+
+class CorruptBatch(KafkaError):
+    """A record batch that is not what its header says (Kafka's ``CorruptRecordException``)."""
+
+    def __init__(self, message: str, code: ErrorCode = ErrorCode.CORRUPT_MESSAGE) -> None:
+        super().__init__(code, message)
+
+
+_XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+_XERIAL_HEADER: Final = _XERIAL_MAGIC + b"\0\0\0\1\0\0\0\1"
+_XERIAL_BLOCK_BYTES: Final = 32 * 1024
+"""The default of snappy-java's ``SnappyOutputStream``."""
+
+_SNAPPY_RATIO_MAX: Final = 24
+"""Three bytes of a snappy copy stand for at most 64; a size beyond that is a lie and reserves nothing."""
+
+_GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
+_GZIP_LEVEL: Final = 6
+_LZ4_LEVEL: Final = 1
+"""Fast: Kafka's own writer has level 9 (KIP-390), which is ten times slower for a tenth less."""
+_ZSTD_LEVEL: Final = 3
+"""Kafka's default (``CompressionType.ZSTD``)."""
+
+_FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
+_I32 = Struct(">i")
+
+
+def compress(data: Buffer, compression: CompressionType) -> bytes:
+    """``data`` as it stands in a batch of that compression."""
+    match compression:
+        case CompressionType.NONE:
+            return bytes(data)
+        case CompressionType.GZIP:
+            deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
+            return deflate.compress(data) + deflate.flush()
+        case CompressionType.SNAPPY:
+            return _compress_xerial(memoryview(data))
+        case CompressionType.LZ4:  # independent blocks: Java's reader knows no others
+            frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            frame.compress(data)
+            return bytes(frame.finish())
+        case CompressionType.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+
+
+def decompress(data: Buffer, compression: int, *, bytes_max: int, reserve: int = 0) -> bytearray:
+    """The records of a compressed batch, behind ``reserve`` bytes for the caller to fill.
+
+    Raises:
+        CorruptBatch: not in that compression, or more than ``bytes_max`` bytes; UNSUPPORTED_COMPRESSION_TYPE
+        where
+            there is no such compression.
+    """
+    match compression:
+        case CompressionType.GZIP:
+            return _gunzip(data, bytes_max, reserve)
+        case CompressionType.SNAPPY:
+            return _unsnappy(memoryview(data), bytes_max, reserve)
+        case CompressionType.LZ4 | CompressionType.ZSTD:
+            return _into_buffer(data, CompressionType(compression), bytes_max, reserve)
+        case CompressionType.NONE:
+            return bytearray(reserve) + data
+        case _:
+            raise CorruptBatch(
+                f"unknown compression type {compression}", ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+            )
+
+
+def _too_large(compression: CompressionType, bytes_max: int) -> CorruptBatch:
+    return CorruptBatch(
+        f"{compression.name} records of more than {bytes_max} bytes", ErrorCode.MESSAGE_TOO_LARGE
+    )
+
+
+def _gunzip(data: Buffer, bytes_max: int, reserve: int) -> bytearray:
+    out = bytearray(reserve)
+    rest: Buffer = data
+    while True:  # several members in a row are one stream, as for Java
+        inflate = zlib.decompressobj(_GZIP_WBITS)
+        try:
+            out += inflate.decompress(rest, reserve + bytes_max + 1 - len(out))
+        except zlib.error as error:
+            raise CorruptBatch(f"GZIP records cannot be decompressed: {error}") from error
+        if len(out) - reserve > bytes_max:
+            raise _too_large(CompressionType.GZIP, bytes_max)
+        if not inflate.eof:
+            raise CorruptBatch("GZIP records end too early")
+        rest = inflate.unused_data
+        if not rest:
+            return out
+
+
+def _unsnappy(data: memoryview, bytes_max: int, reserve: int) -> bytearray:
+    out = bytearray(reserve)
+    if data[: len(_XERIAL_MAGIC)].tobytes() != _XERIAL_MAGIC:
+        _append_snappy_block(out, data, reserve + bytes_max)
+        return out
+    position = len(_XERIAL_HEADER)
+    while position < len(data):
+        if position + 4 > len(data):
+            raise CorruptBatch("SNAPPY records end inside the size of a block")
+        size = _I32.unpack_from(data, position)[0]
+        position += 4
+        if not 0 <= size <= len(data) - position:
+            raise CorruptBatch(f"a SNAPPY block of {size} bytes where {len(data) - position} remain")
+        _append_snappy_block(out, data[position : position + size], reserve + bytes_max)
+        position += size
+    return out
+
+
+def _append_snappy_block(out: bytearray, block: memoryview, size_max: int) -> None:
+    try:
+        size = cramjam.snappy.decompress_raw_len(block)
+        if len(out) + size > size_max:
+            raise _too_large(CompressionType.SNAPPY, size_max)
+        if size > _SNAPPY_RATIO_MAX * len(block):
+            raise CorruptBatch(f"a SNAPPY block of {len(block)} bytes cannot hold {size}")
+        start = len(out)
+        out.extend(bytes(size))
+        with memoryview(out) as target:
+            cramjam.snappy.decompress_raw_into(block, target[start:])
+    except cramjam.DecompressionError as error:
+        raise CorruptBatch(f"SNAPPY records cannot be decompressed: {error}") from error
+
+
+def _into_buffer(data: Buffer, compression: CompressionType, bytes_max: int, reserve: int) -> bytearray:
+    """cramjam stops when the buffer is full, with the error it also has for corrupt data: so grow, then
+    judge."""
+    codec = cramjam.lz4 if compression is CompressionType.LZ4 else cramjam.zstd
+    capacity = min(bytes_max, max(_FIRST_GUESS_BYTES_MIN, 8 * len(data)))
+    while True:
+        out = bytearray(reserve + capacity)
+        try:
+            with memoryview(out) as target:
+                size = codec.decompress_into(data, target[reserve:])
+        except cramjam.DecompressionError as error:
+            if capacity < bytes_max:
+                capacity = min(bytes_max, 4 * capacity)
+                continue
+            raise CorruptBatch(
+                f"{compression.name} records cannot be decompressed into {bytes_max} bytes: {error}"
+            ) from error
+        del out[reserve + size :]
+        return out
+
+
+def _compress_xerial(data: memoryview) -> bytes:
+    parts = [_XERIAL_HEADER]
+    for start in range(0, len(data), _XERIAL_BLOCK_BYTES):
+        block = bytes(cramjam.snappy.compress_raw(data[start : start + _XERIAL_BLOCK_BYTES]))
+        parts += (_I32.pack(len(block)), block)
+    return b"".join(parts)
