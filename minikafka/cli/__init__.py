@@ -1,0 +1,1 @@
+"""The commands: ``minikafka-broker``, and ``minikafka`` with one module per subcommand."""

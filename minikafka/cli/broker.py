@@ -1,0 +1,124 @@
+"""``minikafka-broker``: reads the configuration, runs one broker, and stops it cleanly on SIGTERM or SIGINT.
+
+Exit status: 0 after a clean stop, 1 when the broker cannot start or fails, 2 for bad usage. What an operator
+did wrong is one line, never a traceback. A second signal ends the process at once, as a crash would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from minikafka import __version__
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
+from minikafka.config.definition import format_value
+from minikafka.config.loader import Loaded, Setting, load, parse_setting
+from minikafka.errors import ConfigError, StartError
+
+FAILURE = 1
+USAGE_ERROR = 2
+
+_EPILOG = """\
+Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
+log.segment.bytes), the file, and defaults, in this order. --properties lists them all.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka-broker``."""
+    options = argparse.ArgumentParser(
+        prog="minikafka-broker",
+        description="A Kafka-compatible broker. By default on localhost:9092, data in ./minikafka-data.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    options.add_argument(
+        "--config", metavar="FILE", help="a server.properties, or TOML when it ends in .toml"
+    )
+    options.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set a property; may be repeated",
+    )
+    options.add_argument(
+        "--port", metavar="PORT", help="listen on localhost:PORT (0: any free port), instead of listeners"
+    )
+    where = options.add_mutually_exclusive_group()
+    where.add_argument("--data-dir", metavar="DIR", help="keep records in DIR, instead of log.dirs")
+    where.add_argument(
+        "--in-memory",
+        action="store_true",
+        help="keep records in a temporary directory that goes with the broker",
+    )
+    options.add_argument("--log-level", metavar="LEVEL", help="debug, info, warning or error")
+    options.add_argument("--properties", action="store_true", help="list all properties and leave")
+    options.add_argument("--version", action="version", version=f"minikafka {__version__}")
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a broker until a signal stops it. Returns the exit status."""
+    arguments = parser().parse_args(argv)
+    if arguments.properties:
+        print(properties_text())
+        return 0
+    from minikafka.cli.temporary_directory import TemporaryDirectory
+
+    try:
+        if not arguments.in_memory:
+            return _run(load_configuration(arguments))
+        with TemporaryDirectory() as directory:
+            arguments.data_dir = directory.path
+            return _run(load_configuration(arguments), temporary_directory=directory.path)
+    except (ConfigError, StartError) as error:
+        print(f"minikafka-broker: {error}", file=sys.stderr)
+        return FAILURE
+
+
+def load_configuration(arguments: argparse.Namespace) -> Loaded:
+    """The configuration that the command line, the environment and the file together make.
+
+    Raises:
+        ConfigError: a property, its value, and where it stands.
+    """
+    settings = [parse_setting(text) for text in arguments.set]
+    if arguments.port is not None:
+        if not (arguments.port.isascii() and arguments.port.isdigit() and int(arguments.port[:6]) <= 65535):
+            raise ConfigError(f"--port {arguments.port}: must be a number from 0 to 65535")
+        settings.append(Setting("listeners", f"PLAINTEXT://localhost:{arguments.port}", "--port"))
+        settings.append(Setting("advertised.listeners", "", "--port"))
+    if arguments.data_dir is not None:
+        settings.append(Setting("log.dirs", arguments.data_dir, "--data-dir"))
+    if arguments.log_level is not None:
+        settings.append(Setting("log.level", arguments.log_level.lower(), "--log-level"))
+    return load(path=arguments.config, environment=os.environ, settings=settings)
+
+
+def properties_text() -> str:
+    """Every property with its default, what is allowed, and what it is for."""
+    parts = []
+    for key in BROKER_CONFIG_KEYS.values():
+        default = format_value(key, key.default)
+        facts = f"default: {'none' if default is None else default or 'empty'}"
+        if allowed := key.allowed():
+            facts += f"; allowed: {allowed}"
+        parts.append(f"{key.name}\n    {key.documentation}\n    {facts}; update: {key.update_mode.value}")
+    return "\n".join(parts)
+
+
+def _run(loaded: Loaded, *, temporary_directory: str | None = None) -> int:
+    from minikafka.cli.logs import configure_logging
+    from minikafka.cli.run_broker import run_broker
+
+    config: BrokerConfig = loaded.config
+    configure_logging(level=config.log_level, format=config.log_format)
+    return run_broker(config, unknown=loaded.unknown, temporary_directory=temporary_directory)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

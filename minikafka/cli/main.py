@@ -1,0 +1,68 @@
+"""``minikafka <subcommand>``: finds the subcommand's module and hands over.
+
+Nothing is imported before it is needed, so that ``minikafka --help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
+
+from minikafka import __version__
+
+SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "broker": ("minikafka.cli.broker", "run a broker"),
+    "dump-log": ("minikafka.cli.dump_log", "look into segments, indexes and checkpoints; verify them"),
+    "topics": ("minikafka.cli.topics", "create, list, describe, alter and delete topics"),
+}
+"""Name → module with ``main(argv) -> exit status``, and what it is for."""
+
+USAGE_ERROR = 2
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the subcommand that ``argv`` names. Returns the exit status: 2 for bad usage."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments:
+        print(_help(), file=sys.stderr)
+        return USAGE_ERROR
+    name, rest = arguments[0], arguments[1:]
+    if name in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if name in ("-V", "--version"):
+        print(f"minikafka {__version__}")
+        return 0
+    if name not in SUBCOMMANDS:
+        print(f"minikafka: there is no subcommand {name!r}{_suggestion(name)}", file=sys.stderr)
+        return USAGE_ERROR
+    run: Callable[[Sequence[str]], int] = import_module(SUBCOMMANDS[name][0]).main
+    return run(rest)
+
+
+def _help() -> str:
+    width = max(map(len, SUBCOMMANDS))
+    lines = (f"  {name:<{width}}  {purpose}" for name, (_, purpose) in SUBCOMMANDS.items())
+    return "\n".join(
+        [
+            "usage: minikafka SUBCOMMAND [options]",
+            "",
+            "A Kafka-compatible broker, and tools that work with any.",
+            "",
+            *lines,
+            "",
+            "minikafka SUBCOMMAND --help says more.",
+        ]
+    )
+
+
+def _suggestion(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, SUBCOMMANDS, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]}?" if close else f"; there are {', '.join(SUBCOMMANDS)}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

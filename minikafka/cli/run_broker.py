@@ -1,0 +1,114 @@
+"""Runs a broker on an event loop until a signal, or a failure inside, ends it.
+
+The first SIGTERM or SIGINT stops the broker cleanly, also in the middle of its start. The second ends the
+process at once; the data is then as after a crash. uvloop is used where it is installed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from minikafka.cli.banner import banner_lines, print_banner
+from minikafka.config.broker import BrokerConfig
+from minikafka.config.loader import UnknownProperty
+from minikafka.errors import ConfigError, StartError
+from minikafka.server.broker import Broker
+
+logger = logging.getLogger("minikafka.cli.broker")
+
+FAILURE = 1
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_broker(
+    config: BrokerConfig, *, unknown: Sequence[UnknownProperty] = (), temporary_directory: str | None = None
+) -> int:
+    """Run a broker with ``config`` until it is stopped. Returns the exit status.
+
+    ``temporary_directory`` is removed when a second signal leaves the caller no time to.
+
+    Raises:
+        ConfigError, StartError: the broker cannot start, and why.
+    """
+    for unknown_property in unknown:
+        logger.warning(str(unknown_property))
+    directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(config, directories, temporary_directory))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(config: BrokerConfig, directories: list[str], temporary_directory: str | None) -> int:
+    stopped = _stop_on_signals(temporary_directory)
+    broker = Broker(config)
+    start = asyncio.ensure_future(broker.start())
+    await asyncio.wait({start, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():
+        start.cancel()
+    try:
+        await start
+    except asyncio.CancelledError:
+        logger.info("stopped while starting")
+        await broker.stop()
+        return 0
+    except (ConfigError, StartError):
+        await broker.stop()
+        raise
+    gc.collect()
+    gc.freeze()  # what the start has made stays until the end: full collections need not look at it
+    failed = broker.failure
+    try:
+        print_banner(
+            banner_lines(
+                node_id=config.node_id,
+                addresses=[f"{_bracketed(host)}:{port}" for host, port in broker.addresses],
+                directories=directories,
+                temporary=temporary_directory is not None,
+            )
+        )
+        await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await broker.stop()
+    if stopped.done():
+        return 0
+    print(f"minikafka-broker: stopped because of a failure: {failed.result()!r}", file=sys.stderr)
+    return FAILURE
+
+
+def _stop_on_signals(temporary_directory: str | None) -> asyncio.Future[None]:
+    """A future that the first signal resolves; the second ends the process."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def handle(signal_number: signal.Signals) -> None:
+        if not stopped.done():
+            logger.info("stopping", extra={"signal": signal_number.name})
+            stopped.set_result(None)
+            return
+        logger.warning("ending at once", extra={"signal": signal_number.name})
+        if temporary_directory is not None:
+            shutil.rmtree(temporary_directory, ignore_errors=True)
+        os._exit(128 + signal_number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, handle, number)
+    return stopped
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
