@@ -64,6 +64,10 @@ class CheckpointWrite:
     path: str
     data: bytes
 
+    @property
+    def log_directory(self) -> str:
+        return os.path.dirname(self.path)
+
     def run(self) -> None:
         """Write it, durably. Blocks. Raises OSError."""
         self.files.write_atomically(self.path, self.data)

@@ -366,3 +366,13 @@ class ProducerStateManager:
             undecided = next(iter(self._ongoing), _NEVER)
             first = min(undecided, min(self._unreplicated, default=_NEVER))
             self._first_unstable = None if first == _NEVER else first
+
+
+__all__ = [
+    "BatchMetadata",
+    "CompletedTransaction",
+    "EndTransactionMarker",
+    "ProducerAppend",
+    "ProducerStateEntry",
+    "ProducerStateManager",
+]

@@ -1,0 +1,61 @@
+"""How a partition's directory is named, and what a name says.
+
+Kafka: ``UnifiedLog.parseTopicPartitionName``, ``logDeleteDirName`` and their kin. ``<topic>-<partition>``
+holds a log; with ``.<32 hex digits>-delete`` behind it one that waits for its removal, with ``-future`` one
+that is being moved to this log directory (KIP-113), with ``-stray`` one that belongs to no topic (KIP-858).
+
+A file name has at most 255 characters, so the topic's name is cut for ``-delete`` and ``-stray``; what such a
+directory is called no longer says to which topic it belonged.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from minikafka.types import TopicPartition
+
+NAME_LENGTH_MAX = 255
+
+_NAME = re.compile(r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(?:\.\S*-(?P<kind>delete|future|stray))?")
+
+
+class DirectoryKind(Enum):
+    """What a partition's directory is for."""
+
+    CURRENT = "current"
+    DELETE = "delete"
+    FUTURE = "future"
+    STRAY = "stray"
+
+
+class ParsedName(NamedTuple):
+    """What a directory's name says."""
+
+    topic_partition: TopicPartition
+    kind: DirectoryKind
+
+
+def parse_directory_name(name: str) -> ParsedName | None:
+    """What ``name`` says; None when it is no partition's directory."""
+    match = _NAME.fullmatch(name)
+    if match is None or int(match["partition"]) >= 1 << 31:
+        return None
+    kind = DirectoryKind(match["kind"] or "current")
+    return ParsedName(TopicPartition(match["topic"], int(match["partition"])), kind)
+
+
+def delete_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a directory that waits for its removal; ``unique`` is 32 hex digits."""
+    return _capped(topic_partition, f".{unique}-delete")
+
+
+def stray_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a directory whose partition does not belong to this broker."""
+    return _capped(topic_partition, f".{unique}-stray")
+
+
+def _capped(topic_partition: TopicPartition, suffix: str) -> str:
+    ending = f"-{topic_partition.partition}{suffix}"
+    return topic_partition.topic[: NAME_LENGTH_MAX - len(ending)] + ending

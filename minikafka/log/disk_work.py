@@ -1,0 +1,65 @@
+"""What the log manager wants done on the disk thread: made on the loop, run there, in the order it was made.
+
+Every piece names the log directory that it writes to: when ``run`` raises OSError, that directory goes
+offline.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+from minikafka.files import Files
+from minikafka.log.checkpoint import PARTITION_METADATA
+
+
+class DiskWork(Protocol):
+    """A piece of work for the disk thread."""
+
+    @property
+    def log_directory(self) -> str: ...
+
+    def run(self) -> None:
+        """Blocks. Raises OSError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewLogSync:
+    """Makes a new partition's directory durable: its ``partition.metadata``, its entries, its own name."""
+
+    files: Files
+    directory: str
+
+    @property
+    def log_directory(self) -> str:
+        return os.path.dirname(self.directory)
+
+    def run(self) -> None:
+        try:
+            metadata = self.files.open(os.path.join(self.directory, PARTITION_METADATA), read_only=True)
+            try:
+                metadata.fsync()
+            finally:
+                metadata.close()
+            self.files.sync_directory(self.directory)
+        except FileNotFoundError:
+            return  # deleted again meanwhile
+        self.files.sync_directory(self.log_directory)
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryRemoval:
+    """Removes the directory of a deleted partition, from ``due_ms`` on."""
+
+    files: Files
+    directory: str
+    due_ms: int
+
+    @property
+    def log_directory(self) -> str:
+        return os.path.dirname(self.directory)
+
+    def run(self) -> None:
+        self.files.remove_tree(self.directory)

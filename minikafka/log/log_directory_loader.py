@@ -1,0 +1,172 @@
+"""Loads the logs of one log directory, and knows what else may be in there.
+
+Kafka: ``LogManager.loadLogs`` and ``loadLog``. Directories that wait for their removal are only named, not
+loaded; ``-future`` and ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing
+more.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from minikafka.clock import Clock
+from minikafka.config.topic import TopicConfig
+from minikafka.errors import StartError
+from minikafka.files import Files
+from minikafka.log.checkpoint import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CorruptCheckpoint,
+    read_offsets,
+    read_partition_metadata,
+    take_clean_shutdown_marker,
+)
+from minikafka.log.directory_names import DirectoryKind, parse_directory_name, stray_directory_name
+from minikafka.log.log_directories import RandomBits, random_uuid
+from minikafka.log.log_segments import OpenSegments
+from minikafka.log.unified_log import UnifiedLog
+from minikafka.types import Offset, TopicPartition
+
+IsStray = Callable[[TopicPartition, UUID | None], bool]
+"""Whether a log that was found does not belong to this broker (any more)."""
+
+_NOT_PARTITIONS = ("lost+found", "remote-log-index-cache")
+_CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+_log = logging.getLogger(__name__)
+
+
+class LogDirectoryLoader:
+    """Opens logs, with all that they need."""
+
+    def __init__(
+        self,
+        *,
+        files: Files,
+        clock: Clock,
+        rng: RandomBits,
+        topic_config: Callable[[str], TopicConfig],
+        producer_id_expiration_ms: int,
+    ) -> None:
+        self._files = files
+        self._clock = clock
+        self._rng = rng
+        self._topic_config = topic_config
+        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self._deleted: list[str] = []
+        self._open_segments = OpenSegments()  # one limit on descriptors for all logs
+
+    def open(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID | None,
+        clean_shutdown: bool,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+    ) -> UnifiedLog:
+        """Open or create the log in ``directory``. Raises OSError."""
+        return UnifiedLog.load(
+            directory,
+            topic_partition,
+            config=self._topic_config(topic_partition.topic),
+            files=self._files,
+            clock=self._clock,
+            log_start_offset=Offset(log_start_offset),
+            recovery_point=Offset(recovery_point),
+            clean_shutdown=clean_shutdown,
+            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            topic_id=topic_id,
+            open_segments=self._open_segments,
+        )
+
+    def load(self, log_directory: str, is_stray: IsStray) -> Iterator[UnifiedLog]:
+        """The logs in ``log_directory``, each loaded when asked for.
+
+        Raises:
+            StartError: something in it is no partition's.
+            OSError: the disk's; the directory must go offline.
+        """
+        was_clean = take_clean_shutdown_marker(self._files, log_directory)
+        recovery_points = self._read_checkpoint(log_directory, RECOVERY_POINT_CHECKPOINT)
+        log_start_offsets = self._read_checkpoint(log_directory, LOG_START_OFFSET_CHECKPOINT)
+        high_watermarks = self._read_checkpoint(log_directory, REPLICATION_OFFSET_CHECKPOINT)
+        started_ms = self._clock.monotonic_ms()
+        count = 0
+        for name in self._files.list(log_directory):
+            path = os.path.join(log_directory, name)
+            if name.startswith(".") or name in _NOT_PARTITIONS or not self._files.is_directory(path):
+                continue
+            topic_partition = self._partition_to_load(path, name)
+            if topic_partition is None:
+                continue
+            topic_id = self._read_topic_id(path)
+            if is_stray(topic_partition, topic_id):
+                self._set_aside(path, topic_partition)
+                continue
+            log = self.open(
+                path,
+                topic_partition,
+                topic_id=topic_id,
+                clean_shutdown=was_clean,
+                log_start_offset=log_start_offsets.get(topic_partition, 0),
+                recovery_point=recovery_points.get(topic_partition, 0),
+            )
+            high_watermark = max(high_watermarks.get(topic_partition, 0), log.log_start_offset)
+            log.update_high_watermark(Offset(min(high_watermark, log.log_end_offset)))
+            yield log
+            count += 1
+        duration_ms = self._clock.monotonic_ms() - started_ms
+        note = "" if was_clean or not count else ", recovering: the last shutdown was not clean"
+        _log.info("loaded %d logs from %s in %d ms%s", count, log_directory, duration_ms, note)
+
+    def take_deleted(self) -> list[str]:
+        """The directories that ``load`` found waiting for their removal."""
+        deleted, self._deleted = self._deleted, []
+        return deleted
+
+    def _partition_to_load(self, path: str, name: str) -> TopicPartition | None:
+        """The partition whose log is in ``path``; None for a directory with another purpose."""
+        parsed = parse_directory_name(name)
+        if parsed is None:
+            raise StartError(
+                f"{path} is not named as a partition's directory is (topic-partition): a log directory may "
+                f"only hold Kafka's data; move it away or correct log.dirs"
+            )
+        if parsed.topic_partition.topic == _CLUSTER_METADATA_TOPIC:
+            return None
+        match parsed.kind:
+            case DirectoryKind.CURRENT:
+                return parsed.topic_partition
+            case DirectoryKind.DELETE:
+                self._deleted.append(path)
+            case DirectoryKind.STRAY:
+                _log.warning("%s belongs to no topic of this broker; remove it when you do not need it", path)
+            case DirectoryKind.FUTURE:
+                _log.warning("%s is a half-moved replica and is left alone", path)
+        return None
+
+    def _read_checkpoint(self, log_directory: str, name: str) -> dict[TopicPartition, int]:
+        try:
+            return read_offsets(self._files, os.path.join(log_directory, name))
+        except CorruptCheckpoint as error:
+            _log.warning("%s; going on without it", error)
+            return {}
+
+    def _read_topic_id(self, path: str) -> UUID | None:
+        try:
+            return read_partition_metadata(self._files, path)
+        except CorruptCheckpoint as error:
+            _log.warning("%s; the topic id is not known until the partition is assigned again", error)
+            return None
+
+    def _set_aside(self, path: str, topic_partition: TopicPartition) -> None:
+        unique = random_uuid(self._rng).hex
+        target = os.path.join(os.path.dirname(path), stray_directory_name(topic_partition, unique))
+        self._files.rename(path, target)
+        _log.warning("%s does not belong to this broker and is renamed to %s", path, target)
