@@ -1,0 +1,1 @@
+"""The numbers of replication: pure state, numbers in and effects out."""

@@ -1,0 +1,237 @@
+"""Fetch sessions (KIP-227): a reader names its partitions once, then what changed, and is told only news.
+
+Kafka: ``FetchManager``, ``FetchSessionCacheShard``; topic ids: KIP-516. A request becomes a context
+(``fetch_context.py``), which says what to read and which of the answers go into the response:
+
+====================  ==========================  ========================================================
+session epoch         session id                  context
+====================  ==========================  ========================================================
+-1 (final)            any; that session closes    sessionless: all answers, session id 0
+0 (initial)           any; that session closes    full: all answers, a new session if there is room
+the session's         one of ours                 incremental: only the answers with news
+any other             one of ours                 INVALID_FETCH_SESSION_EPOCH
+other than 0 and -1   none of ours                FETCH_SESSION_ID_NOT_FOUND
+====================  ==========================  ========================================================
+
+A session that names its topics otherwise than the request (by ids since version 13) is
+FETCH_SESSION_TOPIC_ID_ERROR. An incremental request that forgets the last partition closes its session and
+goes on sessionless.
+
+Invariants:
+- What a reader has put together from a session's responses equals what full responses would have told it.
+- An incremental response has the partitions with records, an error, a diverging epoch, a preferred read
+  replica, or a changed high watermark, last stable offset or log start offset. What had an error is news once
+  more afterwards.
+- A partition that had records goes to the end of the session's order, so that under a byte limit each has
+  its turn.
+- A session's epoch counts its requests: 1 is due after the full one, after 2³¹−1 again 1. When two requests
+  race for one session, the epoch tells, and the overtaken one is answered with an error.
+- At most ``max_slots`` sessions. A newcomer evicts the one unused for the longest, if that is longer than
+  ``min_eviction_ms``; else the least one, if that ranks below it: followers (privileged) above consumers,
+  then by partitions. Young sessions (created within ``min_eviction_ms``) are safe, but consumers' not from
+  followers.
+
+Differences from Kafka: a last stable offset that moves alone is news too, or a read_committed consumer's idea
+of it would lag behind; one cache instead of eight shards, because there is one thread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Generic, Protocol
+
+from minikafka.clock import Clock
+from minikafka.errors import ErrorCode
+from minikafka.replication.fetch_context import (
+    EPOCH_MAX,
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    CachedPartition,
+    ErrorFetchContext,
+    FetchContext,
+    FetchSession,
+    FullFetchContext,
+    IncrementalFetchContext,
+    PartitionKey,
+    Request,
+    next_epoch,
+)
+
+MIN_EVICTION_MS = 120_000
+"""Kafka's ``KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, a constant there too."""
+
+_NEVER_MS = 2**63
+
+
+class Rng(Protocol):
+    """What a cache needs of a ``random.Random``."""
+
+    def randrange(self, start: int, stop: int, /) -> int: ...
+
+
+class _EvictionOrder:
+    """Sessions by worth, the least first: a heap whose outdated entries are dropped when they surface."""
+
+    __slots__ = ("_heap", "_worth")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[bool, int, int]] = []
+        self._worth: dict[int, tuple[bool, int, int]] = {}
+
+    def put(self, worth: tuple[bool, int, int]) -> None:
+        """``worth``: privileged, size, session id. Replaces the session's earlier worth."""
+        self._worth[worth[2]] = worth
+        heapq.heappush(self._heap, worth)
+        if len(self._heap) > 2 * len(self._worth) + 64:
+            self._heap = sorted(self._worth.values())
+
+    def remove(self, session_id: int) -> None:
+        self._worth.pop(session_id, None)
+
+    def least(self) -> tuple[bool, int, int] | None:
+        heap = self._heap
+        while heap and self._worth.get(heap[0][2]) != heap[0]:
+            heapq.heappop(heap)
+        return heap[0] if heap else None
+
+
+class FetchSessionCache(Generic[Request]):
+    """All sessions of a broker. See the module header for who is evicted."""
+
+    def __init__(
+        self, *, max_slots: int, rng: Rng, clock: Clock, min_eviction_ms: int = MIN_EVICTION_MS
+    ) -> None:
+        self._max_slots = max_slots
+        self._min_eviction_ms = min_eviction_ms
+        self._rng = rng
+        self._clock = clock
+        self._sessions: OrderedDict[int, FetchSession[Request]] = OrderedDict()  # least recently used first
+        self._evictable_by_all = _EvictionOrder()
+        self._evictable_by_privileged = _EvictionOrder()
+        self.total_partitions = 0
+        """Kafka's NumIncrementalFetchPartitionsCached."""
+        self.evictions = 0
+        """Kafka's IncrementalFetchSessionEvictions, as a count."""
+
+    def __repr__(self) -> str:
+        slots = f"{len(self._sessions)} of {self._max_slots}"
+        return f"FetchSessionCache({slots}, {self.total_partitions} partitions)"
+
+    def __len__(self) -> int:
+        """Kafka's NumIncrementalFetchSessions."""
+        return len(self._sessions)
+
+    def get(self, session_id: int) -> FetchSession[Request] | None:
+        return self._sessions.get(session_id)
+
+    def new_context(
+        self,
+        *,
+        session_id: int,
+        session_epoch: int,
+        uses_topic_ids: bool,
+        is_follower: bool,
+        partitions: Mapping[PartitionKey, Request],
+        forgotten: Iterable[PartitionKey] = (),
+    ) -> FetchContext[Request]:
+        """What a fetch request means: its session (versions before 7: 0, -1) and the partitions it names."""
+        if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+            self.remove(session_id)
+            if session_epoch == FINAL_EPOCH:
+                return FetchContext(partitions)
+            create = partial(self._create, is_privileged=is_follower, uses_topic_ids=uses_topic_ids)
+            return FullFetchContext(partitions, create)
+        session = self._sessions.get(session_id)
+        if session is None:
+            return ErrorFetchContext(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != session_epoch:
+            return ErrorFetchContext(ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+        if session.uses_topic_ids is not uses_topic_ids:
+            return ErrorFetchContext(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR)
+        cached_partitions = session.partitions
+        for key, request in partitions.items():
+            cached = cached_partitions.get(key)
+            if cached is None:
+                cached_partitions[key] = CachedPartition(request)
+            else:
+                cached.request = request
+        for key in forgotten:
+            cached_partitions.pop(key, None)
+        if not cached_partitions:
+            self.remove(session_id)
+            return FetchContext(partitions)
+        self._touch(session, self._clock.monotonic_ms())
+        session.epoch = next_epoch(session.epoch)
+        return IncrementalFetchContext(session)
+
+    def remove(self, session_id: int) -> FetchSession[Request] | None:
+        """Close a session; an unknown one is fine."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.total_partitions -= session.cached_size
+            self._evictable_by_all.remove(session_id)
+            self._evictable_by_privileged.remove(session_id)
+        return session
+
+    def _create(
+        self,
+        partitions: dict[PartitionKey, CachedPartition[Request]],
+        *,
+        is_privileged: bool,
+        uses_topic_ids: bool,
+    ) -> FetchSession[Request] | None:
+        """A new session with a random id, if there is room or somebody can be evicted."""
+        now_ms = self._clock.monotonic_ms()
+        if not self._make_room(len(partitions), is_privileged=is_privileged, now_ms=now_ms):
+            return None
+        session_id = INVALID_SESSION_ID
+        while session_id == INVALID_SESSION_ID or session_id in self._sessions:
+            session_id = self._rng.randrange(1, EPOCH_MAX)
+        session = FetchSession(
+            session_id,
+            partitions,
+            is_privileged=is_privileged,
+            uses_topic_ids=uses_topic_ids,
+            now_ms=now_ms,
+        )
+        self._sessions[session_id] = session
+        self._touch(session, now_ms)
+        return session
+
+    def _make_room(self, size: int, *, is_privileged: bool, now_ms: int) -> bool:
+        if len(self._sessions) < self._max_slots:
+            return True
+        if not self._sessions:
+            return False
+        oldest = next(iter(self._sessions.values()))
+        if now_ms - oldest.last_used_ms > self._min_eviction_ms:
+            victim = oldest.id
+        else:
+            order = self._evictable_by_privileged if is_privileged else self._evictable_by_all
+            least = order.least()
+            if least is None or (is_privileged, size, 0) < least:
+                return False
+            victim = least[2]
+        self.remove(victim)
+        self.evictions += 1
+        return True
+
+    def _touch(self, session: FetchSession[Request], now_ms: int) -> None:
+        """Note a use: most recently used, and ranked anew if its size or its age asks for that."""
+        session.last_used_ms = now_ms
+        self._sessions.move_to_end(session.id)
+        if now_ms < session.ranked_again_ms and len(session.partitions) == session.cached_size:
+            return
+        self.total_partitions += len(session.partitions) - session.cached_size
+        session.cached_size = len(session.partitions)
+        worth = (session.is_privileged, session.cached_size, session.id)
+        is_old = now_ms - session.created_ms > self._min_eviction_ms
+        session.ranked_again_ms = _NEVER_MS if is_old else session.created_ms + self._min_eviction_ms + 1
+        if is_old:
+            self._evictable_by_all.put(worth)
+        if is_old or not session.is_privileged:
+            self._evictable_by_privileged.put(worth)
