@@ -1,8 +1,8 @@
 """``minikafka topics``: create, list, describe, alter and delete topics, on any Kafka broker.
 
 Kafka: ``kafka-topics.sh`` (``TopicCommand``), whose options work here too: ``minikafka topics --create
---topic orders --partitions 3`` is ``minikafka topics create orders --partitions 3``. Where it differs: ``alter``
-also sets and removes configurations, and ``--json`` prints what programs can read.
+--topic orders --partitions 3`` is ``minikafka topics create orders --partitions 3``. Different from Kafka:
+``alter`` also sets and removes configurations, and ``--json`` prints what programs can read.
 
 Exit status: 0 when all went well, 1 when the broker refused something or cannot be reached, 2 for bad usage.
 """

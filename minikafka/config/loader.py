@@ -73,7 +73,7 @@ def load(
     """The configuration from a file, the environment and ``settings`` (the command line's, in their order).
 
     Raises:
-        ConfigError: the property, its value, what is allowed and where it stands; or why a file is unreadable.
+        ConfigError: the property, its value, what is allowed, where it stands; or why a file is unreadable.
     """
     unknown: list[UnknownProperty] = []
     from_file: list[Setting] = []

@@ -2,8 +2,8 @@
 
 A comment starts with ``#`` or ``!``; a backslash at the end of a line continues it; ``=``, ``:`` or white
 space ends the name; ``\\t``, ``\\n``, ``\\r``, ``\\f`` and ``\\uXXXX`` are escapes, and any other escaped
-character is itself. A name that comes twice has its last value. Where it differs from Java: text is UTF-8 when it is valid
-UTF-8 (Java, before tools changed their habits, says ISO-8859-1), and half a surrogate pair is an error.
+character is itself. A name that comes twice has its last value. Where it differs from Java: text is UTF-8
+when it is valid UTF-8 (Java says ISO-8859-1), and half a surrogate pair is an error.
 """
 
 from __future__ import annotations

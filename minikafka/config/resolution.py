@@ -177,9 +177,10 @@ def describe_broker(properties: BrokerProperties, broker: BrokerConfig) -> list[
     for key in BROKER_CONFIG_KEYS.values():
         value = format_value(key, getattr(broker, key.attribute))
         group = names_of_one_thing(key.name)
-        if key.name in ALIASES or key.name in ALIASES.values():
-            group = (key.name, *(name for name in group if name != key.name))
-        places = _from(key.name, _places(properties, group))
+        if key.name in ALIASES or key.name in ALIASES.values():  # two names of one value, not two units
+            places = _places(properties, (key.name, *(name for name in group if name != key.name)))
+        else:
+            places = _from(key.name, _places(properties, group))
         read_only = key.update_mode is UpdateMode.READ_ONLY
         entries.append(_entry(key, value, places, read_only=read_only))
     return entries

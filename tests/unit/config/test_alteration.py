@@ -1,0 +1,53 @@
+"""The four operations of IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+import pytest
+
+from minikafka.config.alteration import Alteration, AlterOperation, alter
+from minikafka.config.topic import TOPIC_CONFIG_KEYS
+from minikafka.errors import ErrorCode, KafkaError
+
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
+
+
+def altered(current: dict[str, str], *alterations: Alteration) -> dict[str, str]:
+    return alter(current, alterations, TOPIC_CONFIG_KEYS)
+
+
+def test_set_and_delete() -> None:
+    current = {"segment.bytes": "1", "retention.ms": "2"}
+    assert altered(current, Alteration("segment.bytes", SET, "3"), Alteration("retention.ms", DELETE)) == {
+        "segment.bytes": "3"
+    }
+    assert current == {"segment.bytes": "1", "retention.ms": "2"}
+    assert altered({}, Alteration("retention.ms", DELETE)) == {}
+
+
+def test_lists_grow_and_shrink() -> None:
+    policy = "cleanup.policy"
+    assert altered({}, Alteration(policy, APPEND, "compact")) == {policy: "delete,compact"}
+    assert altered({policy: "compact"}, Alteration(policy, APPEND, "delete, compact")) == {
+        policy: "compact,delete"
+    }
+    assert altered({policy: "compact,delete"}, Alteration(policy, SUBTRACT, "compact")) == {policy: "delete"}
+    assert altered({policy: "delete"}, Alteration(policy, SUBTRACT, "compact")) == {policy: "delete"}
+
+
+@pytest.mark.parametrize(
+    ("alterations", "code"),
+    [
+        ([Alteration("segment.bytes", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([Alteration("foo", APPEND, "1")], ErrorCode.INVALID_CONFIG),
+        ([Alteration("segment.bytes", SET)], ErrorCode.INVALID_REQUEST),
+        ([Alteration("segment.bytes", 4, "1")], ErrorCode.INVALID_REQUEST),
+        (
+            [Alteration("segment.bytes", SET, "1"), Alteration("segment.bytes", DELETE)],
+            ErrorCode.INVALID_REQUEST,
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused(alterations: list[Alteration], code: ErrorCode) -> None:
+    with pytest.raises(KafkaError) as raised:
+        altered({}, *alterations)
+    assert raised.value.code is code
