@@ -1,0 +1,27 @@
+"""What every test may rely on: `tests` is importable, so that tests share helpers by their full names."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Warnings are errors, but not those about the insides of stock clients.
+    for module in ("kafka", "aiokafka", "confluent_kafka", r"importlib\.resources"):
+        for category in ("DeprecationWarning", "ResourceWarning"):
+            config.addinivalue_line("filterwarnings", rf"ignore::{category}:{module}(\..*)?")
+    # kafka-python leaves sockets to the garbage collector, which finds them in whatever test it runs in.
+    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--reference", action="store_true", help="run the integration tests against Apache Kafka"
+    )

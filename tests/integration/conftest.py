@@ -1,0 +1,133 @@
+"""Brokers as real processes for stock clients.
+
+`--reference` runs the same tests against Apache Kafka instead: what fails there is a fault of the test. Tests of
+what only minikafka has (its command line, its log lines) are skipped then.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.support import java
+from tests.integration.support.clients import Aiokafka, Client, Confluent, Java, KafkaPython, Kcat
+from tests.integration.support.process import BrokerProcess, KafkaProcess, java_is_there
+
+StartBroker = Callable[..., BrokerProcess]
+
+CLIENTS = (
+    "confluent-kafka",
+    "aiokafka",
+    "kafka-python",
+    "kcat",
+    pytest.param("java", marks=pytest.mark.java),
+)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "minikafka_only: about what Apache Kafka does not have")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    reference = config.getoption("--reference", False)
+    for item in items:
+        if item.get_closest_marker("java") and not java_is_there():
+            item.add_marker(pytest.mark.skip(reason="java and mvn are not there"))
+        if item.get_closest_marker("minikafka_only") and reference:
+            item.add_marker(pytest.mark.skip(reason="not a matter of Apache Kafka"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Add the brokers' logs to the report of a failed test."""
+    report = yield
+    if report.failed:
+        for broker in getattr(item, "brokers", []):
+            report.sections.append((f"log of {broker}", broker.log_text()[-20_000:]))
+    return report
+
+
+@pytest.fixture(scope="session")
+def java_class_path() -> str:
+    return java.class_path()
+
+
+@pytest.fixture(scope="session")
+def clients(request: pytest.FixtureRequest) -> dict[str, Client]:
+    """Every stock client that this machine has, by name."""
+    found: list[Client] = [Confluent(), Aiokafka(), KafkaPython(), Kcat()]
+    if java_is_there():
+        found.append(Java(request.getfixturevalue("java_class_path")))
+    return {client.name: client for client in found}
+
+
+@pytest.fixture(scope="session")
+def make_broker(request: pytest.FixtureRequest) -> StartBroker:
+    """What makes a broker process, not started yet: ours, or Kafka's with --reference."""
+
+    def make(data_dir: Path, **arguments: object) -> BrokerProcess:
+        if request.config.getoption("--reference"):
+            return KafkaProcess(data_dir, classpath=request.getfixturevalue("java_class_path"), **arguments)
+        return BrokerProcess(data_dir, **arguments)
+
+    return make
+
+
+@pytest.fixture
+def start_broker(
+    request: pytest.FixtureRequest, tmp_path: Path, make_broker: StartBroker
+) -> Iterator[StartBroker]:
+    """Start a broker of the test's own: `start_broker(properties={...})`; ended with the test."""
+    started: list[BrokerProcess] = []
+    request.node.brokers = started
+    numbers = itertools.count()
+
+    def start(**arguments: object) -> BrokerProcess:
+        directory = arguments.pop("data_dir", None) or tmp_path / f"broker-{next(numbers)}"
+        broker = make_broker(directory, **arguments)
+        started.append(broker)
+        return broker.start()
+
+    yield start
+    for broker in started:
+        broker.close()
+    for broker in started:
+        assert_no_traceback(broker)
+
+
+@pytest.fixture(scope="session")
+def shared_broker(
+    tmp_path_factory: pytest.TempPathFactory, make_broker: StartBroker
+) -> Iterator[BrokerProcess]:
+    broker = make_broker(tmp_path_factory.mktemp("shared") / "data")
+    try:
+        broker.start()
+        yield broker
+        assert broker.is_running(), f"the broker ended by itself:\n{broker.log_text()}"
+        assert_no_traceback(broker)
+    finally:
+        broker.close()
+
+
+@pytest.fixture
+def broker(request: pytest.FixtureRequest, shared_broker: BrokerProcess) -> BrokerProcess:
+    """One broker that all tests share; each keeps to topics of its own."""
+    request.node.brokers = [shared_broker]
+    return shared_broker
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of the test's own."""
+    return re.sub(r"[^A-Za-z0-9._-]", "-", request.node.name)[:200]
+
+
+def assert_no_traceback(broker: BrokerProcess) -> None:
+    """No test may make a broker fail inside, whatever it sends."""
+    text = broker.log_text()
+    if not broker.is_reference and "Traceback (most recent call last)" in text:
+        raise AssertionError(f"a broker logged a traceback:\n{text[-20_000:]}")

@@ -1,0 +1,114 @@
+"""Apache Kafka from Maven: built once into the repository's cache, then a class path for every test.
+
+`java` and `mvn` decide: where either is missing the tests that are marked `java` are skipped; where both are there
+a build that fails is a failure.
+"""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from tests.integration.support.records import Consumed, Headers, Record
+
+SOURCES = Path(__file__).resolve().parent.parent / "java"
+CACHE = Path(__file__).resolve().parents[3] / ".cache" / "integration-java"
+JVM = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
+BUILD_DEADLINE_S = 600
+
+
+def class_path() -> str:
+    """Compile the sources and fetch the jars, unless that was done before. Raises AssertionError with Maven's log."""
+    digest = hashlib.sha256()
+    for path in sorted(SOURCES.rglob("*")):
+        if path.is_file():
+            digest.update(path.read_bytes())
+    target = CACHE / digest.hexdigest()[:16]
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "done").exists():
+            _build(target)
+    return f"{target}/classes:{target}/dependency/*"
+
+
+def _build(target: Path) -> None:
+    shutil.rmtree(target, ignore_errors=True)
+    build = subprocess.run(
+        ["mvn", "-q", "-B", f"-Doutput.directory={target}", "compile", "dependency:copy-dependencies"],
+        cwd=SOURCES,
+        capture_output=True,
+        text=True,
+        timeout=BUILD_DEADLINE_S,
+    )
+    assert build.returncode == 0, f"Maven could not build the Java client:\n{build.stdout}{build.stderr}"
+    (target / "done").touch()
+
+
+def run(class_path: str, *arguments: str, stdin: str = "", deadline_s: float = 60) -> str:
+    """Run a main class; returns its standard output. Raises AssertionError with its standard error."""
+    done = subprocess.run(
+        [*JVM, "-cp", class_path, *arguments],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=deadline_s,
+    )
+    assert done.returncode == 0, (
+        f"java {arguments[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr}"
+    )
+    return done.stdout
+
+
+def _text(data: bytes | None) -> str:
+    return "-" if data is None else base64.b64encode(data).decode()
+
+
+def _bytes(text: str) -> bytes | None:
+    return None if text == "-" else base64.b64decode(text)
+
+
+def _headers(text: str) -> Headers:
+    pairs = (header.split(":") for header in text.split(",") if header)
+    return tuple(((_bytes(name) or b"").decode(), _bytes(value)) for name, value in pairs)
+
+
+def produce(
+    class_path: str, bootstrap: str, jobs: Iterable[tuple[str, str, int, Sequence[Record]]]
+) -> list[int]:
+    """Write (codec, topic, partition, records) jobs with Kafka's Java producer; returns the offsets in order."""
+    lines = []
+    for codec, topic, partition, records in jobs:
+        for record in records:
+            headers = ",".join(f"{_text(name.encode())}:{_text(value)}" for name, value in record.headers)
+            timestamp = "-" if record.timestamp_ms is None else str(record.timestamp_ms)
+            fields = [
+                codec,
+                topic,
+                str(partition),
+                timestamp,
+                _text(record.key),
+                _text(record.value),
+                headers,
+            ]
+            lines.append("\t".join(fields))
+    output = run(class_path, "Client", "produce", bootstrap, stdin="\n".join(lines) + "\n")
+    return [int(line.split("\t")[2]) for line in output.splitlines()]
+
+
+def consume(
+    class_path: str, bootstrap: str, wanted: Mapping[tuple[str, int], int]
+) -> dict[tuple[str, int], list[Consumed]]:
+    """Read `wanted` (topic, partition) → count, from the start, with Kafka's Java consumer."""
+    lines = "".join(f"{topic}\t{partition}\t0\t{count}\n" for (topic, partition), count in wanted.items())
+    found: dict[tuple[str, int], list[Consumed]] = {at: [] for at in wanted}
+    for line in run(class_path, "Client", "consume", bootstrap, stdin=lines).splitlines():
+        topic, partition, offset, timestamp, key, value, headers = line.split("\t")
+        consumed = Consumed(int(offset), _bytes(key), _bytes(value), _headers(headers), int(timestamp))
+        found[topic, int(partition)].append(consumed)
+    return found

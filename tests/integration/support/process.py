@@ -1,0 +1,203 @@
+"""Brokers as processes: ours, and Apache Kafka's own as the reference that the tests themselves are held against."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests.integration.support.wire import RawClient
+
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 15.0
+
+DEFAULTS = {
+    "log.retention.ms": "-1",  # the tests' timestamps are years old
+    "log.segment.bytes": str(64 * 1024 * 1024),
+}
+
+
+class StartFailed(AssertionError):
+    """The process ended, or did not answer in time; carries its log."""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class BrokerProcess:
+    """A minikafka broker as a process of its own. Keeps its directory and its port over restarts.
+
+    Another process can take the port between the look for a free one and its use; a first start then tries
+    another.
+    """
+
+    is_reference = False
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, object] | None = None,
+        port: int | None = None,
+        command: list[str] | None = None,
+    ) -> None:
+        self.data_dir = data_dir
+        self.properties = DEFAULTS | {name: str(value) for name, value in (properties or {}).items()}
+        self.log_path = data_dir.with_name(data_dir.name + ".log")
+        self.command = command or [sys.executable, "-m", "minikafka.cli.broker"]
+        self.process: subprocess.Popen[bytes] | None = None
+        self._port_is_fixed = port is not None
+        self.port = port or free_port()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.bootstrap} {self.data_dir}>"
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def is_running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def log_text(self) -> str:
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def arguments(self) -> list[str]:
+        settings = [f"--set={name}={value}" for name, value in self.properties.items()]
+        return [*self.command, f"--port={self.port}", f"--data-dir={self.data_dir}", *settings]
+
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"PYTHONUNBUFFERED": "1"}
+
+    def start(self, *, deadline_s: float = START_DEADLINE_S) -> BrokerProcess:
+        """Start and wait for the first answer to ApiVersions. Raises StartFailed with the log."""
+        for attempts_left in (2, 1, 0):
+            try:
+                self._start_once(deadline_s)
+            except StartFailed as error:
+                port_was_lost = "in use" in str(error) and not self._port_is_fixed and attempts_left
+                if not port_was_lost:
+                    raise
+                self.port = free_port()
+            else:
+                self._port_is_fixed = True
+                break
+        return self
+
+    def _start_once(self, deadline_s: float) -> None:
+        assert not self.is_running(), "already running"
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.arguments(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.environment(),
+                start_new_session=True,
+            )
+        deadline = time.monotonic() + deadline_s
+        while not self._answers():
+            # Waiting for the process to end is what paces the attempts: it must not end.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                code = self.process.wait(timeout=0.02)
+                raise StartFailed(f"the broker ended with code {code}\n{self.log_text()}")
+            if time.monotonic() > deadline:
+                self.kill()
+                raise StartFailed(f"no answer to ApiVersions within {deadline_s} s\n{self.log_text()}")
+
+    def _answers(self) -> bool:
+        try:
+            with RawClient(self.port, timeout_s=2.0) as client:
+                return bool(client.api_versions())
+        except OSError:
+            return False
+
+    def kill(self) -> None:
+        """SIGKILL, as a power cut would have it but for the page cache."""
+        self._end(signal.SIGKILL, STOP_DEADLINE_S)
+
+    def stop(self, *, deadline_s: float = STOP_DEADLINE_S) -> int:
+        """SIGTERM; returns the exit code. Raises TimeoutExpired when it takes too long."""
+        return self._end(signal.SIGTERM, deadline_s)
+
+    def _end(self, with_signal: signal.Signals, deadline_s: float) -> int:
+        if self.process is None:
+            return 0
+        if self.process.poll() is None:
+            self.process.send_signal(with_signal)
+        return self.process.wait(timeout=deadline_s)
+
+    def close(self) -> None:
+        """End it in whatever way works: a test is over."""
+        if self.is_running():
+            self.kill()
+
+    def partition_dir(self, topic: str, partition: int = 0) -> Path:
+        return self.data_dir / f"{topic}-{partition}"
+
+    def files(self, topic: str, suffix: str, partition: int = 0) -> list[Path]:
+        return sorted(self.partition_dir(topic, partition).glob(f"*{suffix}"))
+
+    def resident_bytes(self) -> int:
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                return int(line.split()[1]) * 1024
+        raise AssertionError("no VmRSS")
+
+
+class KafkaProcess(BrokerProcess):
+    """Apache Kafka itself, one KRaft node, from Maven's jars. The same interface; starts in about three seconds."""
+
+    is_reference = True
+    CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        classpath: str,
+        properties: Mapping[str, object] | None = None,
+        port: int | None = None,
+    ) -> None:
+        super().__init__(data_dir, properties=properties, port=port)
+        self._java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
+
+    def arguments(self) -> list[str]:
+        controller = free_port()
+        config = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+            "log.dirs": str(self.data_dir),
+            "offsets.topic.replication.factor": "1",
+        } | self.properties
+        path = self.data_dir.with_name(self.data_dir.name + ".properties")
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        if not (self.data_dir / "meta.properties").exists():
+            tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", self.CLUSTER_ID, "-c", str(path)]
+            subprocess.run(tool, check=True, capture_output=True)
+        return [*self._java, "-Xmx512m", "kafka.Kafka", str(path)]
+
+
+def java_is_there() -> bool:
+    return all(shutil.which(program) for program in ("java", "mvn"))
