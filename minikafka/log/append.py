@@ -1,0 +1,258 @@
+"""Deciding what an append writes: bytes and configuration in, a plan out, or the error that the client gets.
+Pure.
+
+Kafka: ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``; KIP-467 (which records were refused),
+KIP-937 (timestamps before and after), KIP-126 (conversion of the codec).
+
+A client sends exactly one batch of format 2, with base offset 0, and only the broker writes control batches.
+Its records stay the bytes that they are: what changes are the first 16 bytes (offset and leader epoch,
+outside of the CRC), or the header when the timestamp type or the largest timestamp is not what the topic
+wants. Only a topic with a codec of its own has batches built anew. A leader's batches are taken by a follower
+as they come."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from minikafka.config.topic import TopicConfig
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.segment import BatchSpan
+from minikafka.protocol.batch import (
+    CONTROL_MASK,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    TIMESTAMP_TYPE_MASK,
+    BatchHeader,
+    CompressionType,
+    TimestampType,
+    crc_is_valid,
+    iterate_headers,
+    read_header,
+    rewrite,
+    stamp,
+)
+from minikafka.protocol.records import InvalidRecords, recompress, validate_records
+from minikafka.types import NO_TIMESTAMP, Buffer, TopicPartition
+
+RECORDS_BYTES_MAX = 128 * 1024 * 1024
+"""What one batch may decompress to. Kafka has no such bound; a request is at most 100 MiB by default, and a
+client that sends a batch which becomes larger than this once decompressed gets MESSAGE_TOO_LARGE."""
+
+_MAGIC_AT = 16
+STAMP_BYTES = 16
+_LOG_APPEND_TIME = "LogAppendTime"
+
+
+class UnexpectedAppendOffset(KafkaError):
+    """A follower was handed batches that do not lie behind its log end (Kafka:
+    ``UnexpectedAppendOffsetException``)."""
+
+    def __init__(self, message: str, *, first_offset: int, last_offset: int) -> None:
+        super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+
+
+class AppendPlan(NamedTuple):
+    """A validated append.
+
+    ``buffers`` go to the end of the segment file, one after the other; ``spans`` are for its indexes;
+    ``headers`` and
+    ``source`` are the batches for the producer state (a leader's single header has not its offset yet:
+    ``first_offset`` is it).
+    """
+
+    buffers: list[Buffer]
+    spans: list[BatchSpan]
+    headers: list[BatchHeader]
+    source: Buffer
+    first_offset: int
+    last_offset: int
+    max_timestamp: int
+    size: int
+    last_leader_epoch: int
+    log_append_time: int
+
+
+def plan_leader_append(
+    records: Buffer,
+    *,
+    config: TopicConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    next_offset: int,
+    leader_epoch: int,
+    topic_partition: TopicPartition,
+) -> AppendPlan:
+    """Validate what a producer or a coordinator sent and give it the offsets from ``next_offset`` on.
+
+    Raises:
+        KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP.
+    """
+    header = _read_single_header(records, topic_partition)
+    size = header.batch_length + LOG_OVERHEAD
+    if size > config.max_message_bytes:
+        raise _too_large(size, config, topic_partition)
+    if not crc_is_valid(records, 0, header):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: the CRC of the batch is wrong")
+    if origin is AppendOrigin.CLIENT:
+        _check_client_header(header, topic_partition)
+    by_broker = config.message_timestamp_type == _LOG_APPEND_TIME
+    if by_broker:
+        if header.attributes & TIMESTAMP_TYPE_MASK:
+            raise InvalidRecords(
+                f"{topic_partition}: only the broker sets the type LogAppendTime",
+                (),
+                ErrorCode.INVALID_TIMESTAMP,
+            )
+        timestamp_ms_min = timestamp_ms_max = None
+    else:
+        timestamp_ms_min = now_ms - config.message_timestamp_before_max_ms
+        timestamp_ms_max = now_ms + config.message_timestamp_after_max_ms
+    summary = validate_records(
+        records,
+        header,
+        decompressed_bytes_max=RECORDS_BYTES_MAX,
+        keys_required=config.compact,
+        timestamp_ms_min=timestamp_ms_min,
+        timestamp_ms_max=timestamp_ms_max,
+    )
+    max_timestamp = now_ms if by_broker else summary.max_timestamp
+    if config.compression_type != "producer" and not (header.is_control and not header.compression):
+        target = CompressionType.of_name(config.compression_type)
+        if target != header.compression:
+            records = recompress(records, target, decompressed_bytes_max=RECORDS_BYTES_MAX)
+            header = read_header(records)
+            size = header.batch_length + LOG_OVERHEAD
+            if size > config.max_message_bytes:
+                raise _too_large(size, config, topic_partition)
+    last_offset = next_offset + header.last_offset_delta
+    view = memoryview(records)
+    if max_timestamp != header.max_timestamp or by_broker != (header.attributes & TIMESTAMP_TYPE_MASK != 0):
+        timestamp_type = TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
+        changed = rewrite(
+            records,
+            header,
+            base_offset=next_offset,
+            leader_epoch=leader_epoch,
+            timestamp_type=timestamp_type,
+            max_timestamp=max_timestamp,
+        )
+        header = header._replace(max_timestamp=max_timestamp)
+        buffers: list[Buffer] = [changed, view[HEADER_SIZE:]]
+    else:
+        buffers = [stamp(header, base_offset=next_offset, leader_epoch=leader_epoch), view[STAMP_BYTES:]]
+    return AppendPlan(
+        buffers,
+        [BatchSpan(last_offset, max_timestamp, size)],
+        [header],
+        records,
+        next_offset,
+        last_offset,
+        max_timestamp,
+        size,
+        leader_epoch,
+        now_ms if by_broker else NO_TIMESTAMP,
+    )
+
+
+def _read_single_header(records: Buffer, topic_partition: TopicPartition) -> BatchHeader:
+    """The header of the one batch that ``records`` must be."""
+    length = len(records)
+    if length > _MAGIC_AT and 0 <= records[_MAGIC_AT] < MAGIC:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"{topic_partition}: records of format {records[_MAGIC_AT]}, only {MAGIC} is supported",
+        )
+    if length < HEADER_SIZE:
+        raise InvalidRecords(f"{topic_partition}: {length} bytes are not a batch")
+    header = read_header(records)
+    if header.batch_length + LOG_OVERHEAD != length:
+        raise InvalidRecords(
+            f"{topic_partition}: a batch of {header.size} bytes in {length}: one whole batch is wanted",
+        )
+    return header
+
+
+def _check_client_header(header: BatchHeader, topic_partition: TopicPartition) -> None:
+    """What only a producer can get wrong (``LogValidator.validateBatch``)."""
+    if header.base_offset != 0:
+        reason = f"the base offset is {header.base_offset}, a producer's is 0"
+    elif header.attributes & CONTROL_MASK:
+        reason = "only the broker writes control batches"
+    elif header.producer_id >= 0 and header.base_sequence < 0:
+        reason = f"producer {header.producer_id} sends sequence {header.base_sequence}"
+    else:
+        return
+    raise InvalidRecords(f"{topic_partition}: {reason}")
+
+
+def _too_large(size: int, config: TopicConfig, topic_partition: TopicPartition) -> KafkaError:
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE,
+        f"{topic_partition}: a batch of {size} bytes, max.message.bytes is {config.max_message_bytes}",
+    )
+
+
+def plan_follower_append(
+    records: Buffer,
+    *,
+    next_offset: int,
+    topic_partition: TopicPartition,
+    current_leader_epoch: int | None = None,
+) -> AppendPlan | None:
+    """Check what a leader sent: whole batches, in order, behind ``next_offset``. A cut-off last batch is left out.
+
+    Args:
+        current_leader_epoch: batches of a later epoch, and all behind them, are left out (KAFKA-18723).
+
+    Returns None when nothing is left to append.
+
+    Raises:
+        KafkaError: CORRUPT_MESSAGE; UnexpectedAppendOffset.
+    """
+    headers: list[BatchHeader] = []
+    spans: list[BatchSpan] = []
+    previous_last_offset = next_offset - 1
+    max_timestamp = NO_TIMESTAMP
+    end = 0
+    for position, header in iterate_headers(records):
+        epoch = header.partition_leader_epoch
+        if current_leader_epoch is not None and epoch > current_leader_epoch:
+            break
+        if not crc_is_valid(records, position, header):
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{topic_partition}: wrong CRC at offset {header.base_offset}",
+            )
+        last_offset = header.last_offset
+        if header.base_offset <= previous_last_offset or header.last_offset_delta < 0:
+            raise UnexpectedAppendOffset(
+                f"{topic_partition}: offsets {header.base_offset} to {last_offset} do not lie behind "
+                f"{previous_last_offset}, the log end is {next_offset}",
+                first_offset=header.base_offset,
+                last_offset=last_offset,
+            )
+        previous_last_offset = last_offset
+        headers.append(header)
+        spans.append(BatchSpan(last_offset, header.max_timestamp, header.size))
+        max_timestamp = max(max_timestamp, header.max_timestamp)
+        end = position + header.size
+    if not headers:
+        return None
+    whole = memoryview(records)[:end]
+    return AppendPlan(
+        [whole],
+        spans,
+        headers,
+        whole,
+        headers[0].base_offset,
+        previous_last_offset,
+        max_timestamp,
+        end,
+        headers[-1].partition_leader_epoch,
+        NO_TIMESTAMP,
+    )

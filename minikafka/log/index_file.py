@@ -1,0 +1,203 @@
+"""What the offset and the time index have in common: a file of fixed-size, ordered entries. Kafka:
+``AbstractIndex``.
+
+While its segment is active the file has its full size (``segment.index.bytes``, a sparse file) and is mapped
+into memory; when the segment closes it is trimmed to its entries, and mapped again when somebody reads. The
+file carries no checksum: whoever follows an entry checks what it finds there, and a damaged index is built
+anew from the segment.
+
+Differs from Kafka: before the map is written into a new page, that page is written through the file, because
+a store into a hole of a mapped file on a full disk kills the process (SIGBUS); a write answers ENOSPC
+instead."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from struct import Struct
+from typing import Any, ClassVar
+
+from minikafka.errors import InvariantError
+from minikafka.files import Files
+from minikafka.log.fetch_data import ColdFile, ColdRead
+
+PAGE_BYTES = 4096
+WARM_BYTES = 8192
+"""Kafka's warm section: lookups near the end touch only the last two pages, which therefore stay in
+memory."""
+
+
+class IndexFile:
+    """Entries of ``ENTRY_BYTES`` each, in ascending order. ``entries`` is how many there are."""
+
+    ENTRY_BYTES: ClassVar[int]
+
+    __slots__ = (
+        "_files",
+        "_map",
+        "_reserved_bytes",
+        "_writable",
+        "base_offset",
+        "bytes_max",
+        "entries",
+        "path",
+    )
+
+    def __init__(self, path: str, *, base_offset: int, bytes_max: int, files: Files) -> None:
+        self.path = path
+        self.base_offset = base_offset
+        self.bytes_max = bytes_max
+        self.entries = 0
+        self._files = files
+        self._map: mmap.mmap | memoryview | None = None
+        self._writable = False
+        self._reserved_bytes = 0
+
+    def __repr__(self) -> str:
+        state = "active" if self._writable else "mapped" if self._map is not None else "not open"
+        return f"{type(self).__name__}({self.path!r}, entries={self.entries}, {state})"
+
+    @property
+    def entries_max(self) -> int:
+        """How many entries fit while the segment is active."""
+        return self.bytes_max // self.ENTRY_BYTES
+
+    @property
+    def is_mapped(self) -> bool:
+        return self._map is not None
+
+    # ---- life: create or load, activate, trim, release
+
+    def load(self) -> bool:
+        """Take over the existing file, unread. False when it is missing or its size is not whole entries."""
+        try:
+            size = self._files.size(self.path)
+        except FileNotFoundError:
+            return False
+        self.entries = size // self.ENTRY_BYTES
+        return size % self.ENTRY_BYTES == 0
+
+    def reset(self) -> None:
+        """Start empty, ready for appends, whatever the file held."""
+        self.release()
+        self.entries = 0
+        file = self._files.open(self.path, create=True)
+        try:
+            file.truncate(0)
+        finally:
+            file.close()
+        self.activate()
+
+    def activate(self) -> None:
+        """Grow the file to its full size and map it for appends."""
+        if self._writable:
+            return
+        self.release()
+        file = self._files.open(self.path, create=True)
+        try:
+            size = max(self.entries_max, self.entries) * self.ENTRY_BYTES
+            if file.size() > size:
+                file.truncate(size)
+            self._map = file.map(size) if size else None
+        finally:
+            file.close()
+        self._writable = True
+        self._reserved_bytes = self.entries * self.ENTRY_BYTES
+
+    def trim(self) -> None:
+        """Cut the file to its entries; it is mapped again, to read, when somebody asks."""
+        was_writable = self._writable
+        self.release()
+        if was_writable:
+            file = self._files.open(self.path, create=True)
+            try:
+                file.truncate(self.entries * self.ENTRY_BYTES)
+            finally:
+                file.close()
+
+    def release(self) -> None:
+        """Let go of the map and its descriptor; the file stays as it is."""
+        mapped, self._map = self._map, None
+        self._writable = False
+        if isinstance(mapped, memoryview):
+            mapped.release()
+        elif mapped is not None:
+            mapped.close()
+
+    def open(self, *, cached_only: bool = False) -> None:
+        """Map the entries to read them.
+
+        Raises:
+            ColdRead: with ``cached_only``, when they are not in memory.
+        """
+        size = self.entries * self.ENTRY_BYTES
+        if self._map is not None or not size:
+            return
+        file = self._files.open(self.path, read_only=True)
+        try:
+            if file.size() < size:  # shrunk behind our back: a map of it would end the process
+                self.entries = file.size() // self.ENTRY_BYTES
+                size = self.entries * self.ENTRY_BYTES
+                if not size:
+                    return
+            if cached_only and file.read_cached(size, 0) is None:
+                raise ColdRead(ColdFile(self._files, self.path), 0, size)
+            self._map = file.map(size)
+        finally:
+            file.close()
+
+    # ---- entries
+
+    def _mapped(self) -> Any:
+        """The map, opened when it is not; for a reader that knows that there are entries."""
+        if self._map is None:
+            self.open()
+            if self._map is None:
+                raise InvariantError(f"{self.path} has no entries to map")
+        return self._map
+
+    def _append_entry(self, entry: Struct, first: int, second: int) -> None:
+        position = self.entries * self.ENTRY_BYTES
+        end = position + self.ENTRY_BYTES
+        if end > self._reserved_bytes:
+            self._reserve(end)
+        entry.pack_into(self._map, position, first, second)  # type: ignore[arg-type]  # mapped while writable
+        self.entries += 1
+
+    def _reserve(self, end: int) -> None:
+        """Have the disk promise the pages up to ``end``. Raises OSError (ENOSPC) when it cannot."""
+        if not self._writable or end > self.entries_max * self.ENTRY_BYTES:
+            raise InvariantError(f"no room for another entry: {self!r}")
+        start = self._reserved_bytes
+        stop = min(-(-end // PAGE_BYTES) * PAGE_BYTES, self.entries_max * self.ENTRY_BYTES)
+        file = self._files.open(self.path)
+        try:
+            file.write([bytes(stop - start)], start)
+        finally:
+            file.close()
+        self._reserved_bytes = stop
+
+    def _truncate_to_entries(self, entries: int) -> None:
+        self.entries = entries
+        self._reserved_bytes = min(self._reserved_bytes, entries * self.ENTRY_BYTES)
+
+    def _slots_up_to(
+        self, unpack_from: Callable[[Any, int], tuple[int, ...]], key_at: int, target: int
+    ) -> int:
+        """How many leading entries have a key of at most ``target``; the key is read ``key_at`` bytes into
+        each."""
+        entry_bytes = self.ENTRY_BYTES
+        low, high = 0, self.entries
+        if not high:
+            return 0
+        mapped = self._map if self._map is not None else self._mapped()
+        warm = high - WARM_BYTES // entry_bytes
+        if warm > 0 and unpack_from(mapped, warm * entry_bytes + key_at)[0] <= target:
+            low = warm + 1
+        while low < high:
+            middle = (low + high) >> 1
+            if unpack_from(mapped, middle * entry_bytes + key_at)[0] <= target:
+                low = middle + 1
+            else:
+                high = middle
+        return low

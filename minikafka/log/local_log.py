@@ -1,0 +1,258 @@
+"""The files of one log: its segments, how they roll, go away and get to the disk. Kafka: ``LocalLog``.
+
+The lowest of three layers of one object: ``LocalLog`` has the files, ``ReadableLog`` what may be read of
+them, ``UnifiedLog`` what changes them.
+
+A log whose disk failed is fenced: every later append answers KAFKA_STORAGE_ERROR, for what is on the disk
+behind the log end is not known (KAFKA-10778). The next start's recovery cuts it off.
+
+Invariants: base offsets ascend and the last segment is the active one; recovery point <= log end.
+"""
+
+from __future__ import annotations
+
+from typing import NoReturn
+from uuid import UUID
+
+from minikafka.clock import Clock
+from minikafka.config.topic import TopicConfig
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.files import Files
+from minikafka.log.flush import Flush
+from minikafka.log.leader_epoch_cache import LeaderEpochCache
+from minikafka.log.log_reader import LogReader
+from minikafka.log.log_segments import LogSegments
+from minikafka.log.producer_state import ProducerStateManager
+from minikafka.log.recovery import LoadedLog
+from minikafka.log.retention import DeletedFiles, rename_deleted, total_bytes
+from minikafka.log.segment import LogSegment
+from minikafka.types import Offset, TopicPartition
+
+
+class LocalLog:
+    """Segments, log end and recovery point."""
+
+    __slots__ = (
+        "_clock",
+        "_closed_reason",
+        "_deleted_files",
+        "_epochs",
+        "_files",
+        "_last_flush_ms",
+        "_producers",
+        "_reader",
+        "_segments",
+        "_snapshots_to_sync",
+        "_truncations",
+        "config",
+        "directory",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery_point",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        topic_partition: TopicPartition,
+        loaded: LoadedLog,
+        *,
+        config: TopicConfig,
+        files: Files,
+        clock: Clock,
+        producers: ProducerStateManager,
+        topic_id: UUID | None,
+    ) -> None:
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.config = config
+        self.log_start_offset = Offset(loaded.log_start_offset)
+        self.log_end_offset = Offset(loaded.log_end_offset)
+        self.recovery_point = Offset(loaded.recovery_point)
+        self._files = files
+        self._clock = clock
+        self._producers = producers
+        self._epochs: LeaderEpochCache = loaded.epochs
+        self._segments: LogSegments = loaded.segments
+        self._reader = LogReader(loaded.segments)
+        self._closed_reason: str | None = None
+        self._deleted_files: list[DeletedFiles] = []
+        self._snapshots_to_sync: list[str] = []
+        self._truncations = 0
+        self._last_flush_ms = clock.monotonic_ms()
+
+    @property
+    def segments(self) -> LogSegments:
+        return self._segments
+
+    @property
+    def size_bytes(self) -> int:
+        return total_bytes(self._segments)
+
+    @property
+    def is_open(self) -> bool:
+        return self._closed_reason is None
+
+    def update_config(self, config: TopicConfig) -> None:
+        """Takes effect with the next append; index sizes and intervals with the next segment."""
+        self.config = config
+
+    def _refuse(self) -> NoReturn:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self._closed_reason}")
+
+    def _fence(self, reason: str, error: OSError | None = None) -> NoReturn:
+        """No more appends: what is on the disk behind the log end is not known."""
+        self._closed_reason = reason
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {reason}") from error
+
+    # ---- segments
+
+    def roll(self) -> None:
+        """Close the active segment and begin a new one at the log end. Raises KafkaError
+        (KAFKA_STORAGE_ERROR)."""
+        if self._closed_reason is not None:
+            self._refuse()
+        try:
+            self._roll(self.log_end_offset)
+        except OSError as error:
+            self._fence(f"a roll failed: {error}", error)
+
+    def maybe_roll_by_time(self) -> bool:
+        """Roll when the active segment has waited for ``segment.ms`` by the clock; for topics without
+        traffic.
+
+        Kafka rolls only with the next append; a compacted or retained topic without traffic then keeps its
+        last segment for ever, so the maintenance calls this."""
+        active = self._segments.active
+        now_ms = self._clock.now_ms()
+        if not active.size or active.time_waited_for_roll_ms(now_ms, now_ms) <= (
+            self.config.max_segment_ms - active.roll_jitter_ms
+        ):
+            return False
+        self.roll()
+        return True
+
+    def _roll(self, base_offset: int) -> LogSegment:
+        old = self._segments.active
+        base_offset = max(base_offset, self.log_end_offset)
+        if old.base_offset == base_offset:
+            if old.size:
+                raise InvariantError(f"{self!r} cannot roll to {base_offset}, where {old!r} begins")
+            self._delete_segment(old)  # its index is full though it is empty (KAFKA-6388): begin it again
+        else:
+            old.become_inactive()
+        segment = LogSegment.create(
+            self.directory,
+            base_offset,
+            config=self.config,
+            files=self._files,
+            created_ms=self._clock.now_ms(),
+        )
+        self._segments.add(segment)
+        self._producers.map_end_offset = base_offset
+        snapshot = self._producers.take_snapshot()
+        if snapshot is not None:
+            self._snapshots_to_sync.append(snapshot)
+        return segment
+
+    def _delete_segment(self, segment: LogSegment) -> None:
+        self._segments.remove(segment)
+        renamed = rename_deleted(self.directory, segment.base_offset, self._files)
+        snapshot = self._producers.mark_snapshot_for_deletion(segment.base_offset)
+        self._deleted_files.append(renamed if snapshot is None else DeletedFiles((*renamed.paths, snapshot)))
+        self._reader.forget_positions()
+
+    def take_deleted_files(self) -> list[DeletedFiles]:
+        """Files that retention, truncation or a roll have renamed and nobody has taken for removal yet."""
+        deleted, self._deleted_files = self._deleted_files, []
+        return deleted
+
+    # ---- flush and close
+
+    @property
+    def flush_is_due(self) -> bool:
+        """Whether flush.messages or flush.ms asks for a flush now."""
+        unflushed = self.log_end_offset - self.recovery_point
+        return unflushed > 0 and (
+            unflushed >= self.config.flush_messages
+            or self._clock.monotonic_ms() - self._last_flush_ms >= self.config.flush_ms
+        )
+
+    def begin_flush(self, up_to: int | None = None) -> Flush | None:
+        """The fsyncs that make the log durable up to ``up_to`` (the log end); None when it is.
+
+        ``run`` it on the disk thread, then call ``complete_flush``. After a roll, ``up_to`` the active
+        segment's base offset is what Kafka flushes."""
+        if up_to is None:
+            up_to = self.log_end_offset
+        if up_to <= self.recovery_point and not self._snapshots_to_sync:
+            return None
+        paths, self._snapshots_to_sync = self._snapshots_to_sync, []
+        has_new_files = bool(paths)
+        for segment in self._segments.from_offset(self.recovery_point):
+            if segment.base_offset >= up_to and segment.base_offset > self.recovery_point:
+                break
+            paths += [segment.path, segment.offset_index.path, segment.time_index.path]
+            if segment.has_aborted_transactions:
+                paths.append(segment.txn_index.path)
+            has_new_files = has_new_files or segment.base_offset >= self.recovery_point
+        return Flush(
+            self._files,
+            paths=paths,
+            directory=self.directory if has_new_files else None,
+            up_to=up_to,
+            truncations=self._truncations,
+        )
+
+    def complete_flush(self, flush: Flush) -> None:
+        """The flush has run: raise the recovery point, unless the log was truncated meanwhile.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: a file of the log is not where it was; the log is fenced.
+        """
+        if self._closed_reason is not None or flush.truncations != self._truncations:
+            return
+        live = {segment.path for segment in self._segments}
+        if any(path in live for path in flush.missing_paths):
+            self._fence(f"files are gone: {', '.join(sorted(live.intersection(flush.missing_paths)))}")
+        self._last_flush_ms = self._clock.monotonic_ms()
+        if flush.up_to > self.recovery_point:
+            self.recovery_point = Offset(min(flush.up_to, self.log_end_offset))
+
+    def fence(self, reason: str) -> None:
+        """The disk failed elsewhere (a flush, another log of the directory): accept no more appends."""
+        if self._closed_reason is None:
+            self._closed_reason = reason
+
+    def close(self) -> None:
+        """Write the producer snapshot, trim the indexes, make all durable, close every file. Blocks;
+        idempotent.
+
+        A fenced log only closes its files. Raises OSError.
+        """
+        if self._closed_reason is not None:
+            self._segments.release()
+            return
+        self._producers.map_end_offset = self.log_end_offset
+        snapshot = self._producers.take_snapshot()
+        if snapshot is not None:
+            self._snapshots_to_sync.append(snapshot)
+        self._segments.active.become_inactive()
+        self._epochs.flush()
+        flush = self.begin_flush()
+        if flush is not None:
+            flush.run()
+            self.complete_flush(flush)
+        self._segments.release()
+        self._closed_reason = "the log is closed"
+
+    def rename_for_deletion(self, directory: str) -> None:
+        """Move the log's directory out of the way; nothing can be read or appended afterwards. Raises
+        OSError."""
+        self._segments.release()
+        self._closed_reason = "the partition is being deleted"
+        self._files.rename(self.directory, directory)
+        self.directory = directory

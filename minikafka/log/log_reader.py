@@ -1,0 +1,162 @@
+"""Reading a log: from an offset to bytes. Kafka: ``LocalLog.read``, ``LogSegment.read``.
+
+What a read costs does not depend on the size of the log: a bisection over base offsets, a binary search in
+one mapped index, one bounded scan of batch headers, one read of the records. A reader at the tail is spared
+the search: where its last read ended is remembered.
+
+Differs from Kafka: nothing waits for the disk with ``cached_only``; a first batch that is too large is left
+out here and not in the fetch layer."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.fetch_data import FetchedAbortedTransaction
+from minikafka.log.log_segments import LogSegments
+from minikafka.log.segment import LogSegment
+from minikafka.log.txn_index import CorruptTransactionIndex
+from minikafka.types import Buffer, Offset, ProducerId
+
+_LENGTH = Struct(">i")
+_LENGTH_AT = 8
+_LENGTH_ENDS_AT = 12
+
+TAIL_POSITIONS_MAX = 64
+"""Ends of recent reads that are remembered: about the readers at different places of one partition's tail."""
+
+
+class Slice(NamedTuple):
+    """Where records were found, and they."""
+
+    segment: LogSegment
+    position: int
+    records: Buffer
+    first_entry_incomplete: bool
+
+
+class LogReader:
+    """Finds and reads records in the segments of one log."""
+
+    __slots__ = ("_segments", "_tail_positions")
+
+    def __init__(self, segments: LogSegments) -> None:
+        self._segments = segments
+        self._tail_positions: dict[int, tuple[LogSegment, int]] = {}  # offset -> where its batch starts
+
+    def forget_positions(self) -> None:
+        """Segments were removed or truncated."""
+        self._tail_positions.clear()
+
+    def place_of(self, offset: int, *, cached_only: bool = False) -> tuple[LogSegment, int] | None:
+        """The segment and position of the first batch that reaches ``offset``; None behind the last batch."""
+        known = self._tail_positions.get(offset)
+        if known is not None and known[1] < known[0].size:
+            return known
+        segments = self._segments
+        index = segments.floor_index(offset)
+        if index < 0:
+            index = 0
+        while index < len(segments):
+            segment = segments[index]
+            if not segment.is_active:
+                segments.open_segments.touch(segment)
+            if segment.size:
+                place = segment.find_batch(offset, cached_only=cached_only)
+                if place is not None:
+                    return segment, place.position
+            index += 1
+        return None
+
+    def read(
+        self,
+        fetch_offset: int,
+        *,
+        end_offset: int,
+        end_segment_base_offset: int,
+        end_position: int,
+        max_bytes: int,
+        min_one_message: bool,
+        cached_only: bool,
+    ) -> Slice | None:
+        """Records from ``fetch_offset`` on, none at or behind the end; None when there are none.
+
+        Raises:
+            ColdRead: they are not in memory, and ``cached_only``.
+            KafkaError: CORRUPT_MESSAGE.
+        """
+        found = self.place_of(fetch_offset, cached_only=cached_only)
+        if found is None:
+            return None
+        segment, position = found
+        if segment.base_offset == end_segment_base_offset:
+            available = end_position - position
+        elif segment.base_offset < end_segment_base_offset:
+            available = segment.size - position
+        else:
+            return None
+        if available <= 0:
+            return None
+        if available <= max_bytes:
+            records = segment.read_bytes(available, position, cached_only=cached_only)
+            if len(records) < available:
+                raise self._too_short(segment, position + len(records))
+            if segment.base_offset == end_segment_base_offset:
+                self._remember(end_offset, segment, end_position)
+            return Slice(segment, position, records, False)
+        return self._read_part(segment, position, max_bytes, min_one_message, cached_only)
+
+    def _read_part(
+        self, segment: LogSegment, position: int, max_bytes: int, min_one_message: bool, cached_only: bool
+    ) -> Slice:
+        """At most ``max_bytes``, but the whole first batch where the caller wants one."""
+        records = segment.read_bytes(max(max_bytes, _LENGTH_ENDS_AT), position, cached_only=cached_only)
+        if len(records) < _LENGTH_ENDS_AT:
+            raise self._too_short(segment, position)
+        first_batch_bytes = _LENGTH.unpack_from(records, _LENGTH_AT)[0] + _LENGTH_ENDS_AT
+        if first_batch_bytes <= max_bytes:
+            return Slice(segment, position, records, False)
+        if not min_one_message:
+            return Slice(segment, position, b"", True)
+        if first_batch_bytes > segment.size - position:
+            raise self._too_short(segment, position)
+        records = segment.read_bytes(first_batch_bytes, position, cached_only=cached_only)
+        return Slice(segment, position, records, False)
+
+    def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
+        positions = self._tail_positions
+        if offset not in positions and len(positions) >= TAIL_POSITIONS_MAX:
+            del positions[next(iter(positions))]
+        positions[offset] = (segment, position)
+
+    def _too_short(self, segment: LogSegment, position: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, f"{segment.path} is damaged or too short at position {position}"
+        )
+
+    def aborted_transactions(
+        self, fetch_offset: int, read: Slice, *, log_end_offset: int
+    ) -> list[FetchedAbortedTransaction]:
+        """The aborted transactions that reach into what was read (``LocalLog.addAbortedTransactions``)."""
+        segments = self._segments
+        index = segments.floor_index(read.segment.base_offset)
+        upper_bound = read.segment.offset_index.upper_bound_offset(read.position + len(read.records))
+        if upper_bound is None:
+            is_last = index + 1 >= len(segments)
+            upper_bound = log_end_offset if is_last else segments[index + 1].base_offset
+        found: list[FetchedAbortedTransaction] = []
+        for segment in segments.from_offset(read.segment.base_offset):
+            if not segment.has_aborted_transactions:
+                continue
+            try:
+                result = segment.txn_index.collect_aborted(fetch_offset, upper_bound)
+            except CorruptTransactionIndex as error:
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+            found += [
+                FetchedAbortedTransaction(ProducerId(aborted.producer_id), Offset(aborted.first_offset))
+                for aborted in result.aborted_transactions
+            ]
+            if result.is_complete:
+                break
+        return found

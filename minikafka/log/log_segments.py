@@ -1,0 +1,101 @@
+"""The segments of one log, by base offset. Kafka: ``LogSegments``.
+
+A segment is found by bisection. Of the closed segments only the last read ones keep descriptors and maps
+open."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from minikafka.errors import InvariantError
+from minikafka.log.segment import LogSegment
+
+OPEN_SEGMENTS_MAX = 256
+"""Closed segments that stay open for readers, of all logs that share one limit: about 768 descriptors."""
+
+
+class OpenSegments:
+    """A limit on the closed segments that hold descriptors; several logs may share one."""
+
+    def __init__(self, segments_max: int = OPEN_SEGMENTS_MAX) -> None:
+        self.segments_max = segments_max
+        self._segments: OrderedDict[LogSegment, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def touch(self, segment: LogSegment) -> None:
+        """``segment`` is about to be read; the one that has not been for longest may have to let go."""
+        segments = self._segments
+        if segment in segments:
+            segments.move_to_end(segment)
+            return
+        segments[segment] = None
+        if len(segments) > self.segments_max:
+            idle, _ = segments.popitem(last=False)
+            if not idle.is_active:
+                idle.release()
+
+    def forget(self, segment: LogSegment) -> None:
+        self._segments.pop(segment, None)
+
+
+class LogSegments:
+    """An ordered map from base offset to segment; the last one is the active one."""
+
+    __slots__ = ("_base_offsets", "_segments", "active", "open_segments")
+
+    def __init__(self, open_segments: OpenSegments | None = None) -> None:
+        self.open_segments = open_segments or OpenSegments()
+        self._base_offsets: list[int] = []
+        self._segments: list[LogSegment] = []
+        self.active: LogSegment  # set with the first ``add``; a loaded log always has one
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[LogSegment]:
+        return iter(self._segments)
+
+    def __getitem__(self, index: int) -> LogSegment:
+        return self._segments[index]
+
+    @property
+    def base_offsets(self) -> list[int]:
+        return self._base_offsets
+
+    def add(self, segment: LogSegment) -> None:
+        """Put it behind all others."""
+        if self._segments and segment.base_offset <= self._base_offsets[-1]:
+            raise InvariantError(f"{segment!r} does not belong behind {self._segments[-1]!r}")
+        self._segments.append(segment)
+        self._base_offsets.append(segment.base_offset)
+        self.active = segment
+
+    def remove(self, segment: LogSegment) -> None:
+        """Take it out; its descriptors close."""
+        index = bisect_left(self._base_offsets, segment.base_offset)
+        if self._segments[index] is not segment:
+            raise InvariantError(f"{segment!r} is not one of this log's segments")
+        del self._segments[index], self._base_offsets[index]
+        self.open_segments.forget(segment)
+        segment.release()
+        if self._segments:
+            self.active = self._segments[-1]
+
+    def floor_index(self, offset: int) -> int:
+        """The index of the segment with the largest base offset of at most ``offset``; -1 when all are
+        above."""
+        return bisect_right(self._base_offsets, offset) - 1
+
+    def from_offset(self, offset: int) -> list[LogSegment]:
+        """The segment that holds ``offset``, or the first one when all are above, and all behind it."""
+        return self._segments[max(self.floor_index(offset), 0) :]
+
+    def release(self) -> None:
+        """Close every descriptor."""
+        for segment in self._segments:
+            self.open_segments.forget(segment)
+            segment.release()

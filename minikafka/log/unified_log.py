@@ -1,0 +1,388 @@
+"""One partition's log: every way in which it changes. Kafka: ``UnifiedLog``; KIP-101 and KIP-279 (leader
+epochs), KIP-98 (transactions), KIP-107 (deleting records).
+
+The event loop owns it; nothing here is thread-safe. Appends go to the page cache at once. fsyncs and removals
+are returned as values (``Flush``, ``DeletedFiles``) for the disk thread, a read of cold pages as
+``ColdRead``.
+
+Invariants: offsets ascend through the segments (I2); a failed append leaves log end and producer state as
+they were; epochs are durable before the first batch that has them is written.
+
+Differs from Kafka: truncation in the middle of a batch leaves the log end at that batch's start, not behind a
+gap; a duplicate's answer has a log append time only where the topic has one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from minikafka.clock import Clock
+from minikafka.config.topic import TopicConfig
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.files import Files
+from minikafka.log.append import AppendPlan, plan_follower_append, plan_leader_append
+from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.fetch_data import FetchData, LogOffsetMetadata
+from minikafka.log.log_segments import OpenSegments
+from minikafka.log.producer_append import ProducerAppend
+from minikafka.log.producer_replay import apply, prepare, prepare_replicated, rebuild_producer_state
+from minikafka.log.producer_state import ProducerStateManager
+from minikafka.log.readable_log import ReadableLog
+from minikafka.log.recovery import LogLoader
+from minikafka.log.retention import DeletedFiles, deletable_segments
+from minikafka.log.segment import LogSegment
+from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
+
+__all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]
+
+
+class AppendInfo(NamedTuple):
+    """What an append did (``LogAppendInfo``). For a duplicate: where its first append went."""
+
+    first_offset: Offset
+    last_offset: Offset
+    max_timestamp: int
+    log_append_time: int
+    """-1 unless the topic has LogAppendTime."""
+    log_start_offset: Offset
+    size_bytes: int
+    rolled: bool
+    """A segment was closed: ``begin_flush`` has something to do."""
+    duplicate: bool
+
+
+class UnifiedLog(ReadableLog):
+    """A partition's log. Made by ``load``."""
+
+    __slots__ = ()
+
+    @classmethod
+    def load(
+        cls,
+        directory: str,
+        topic_partition: TopicPartition,
+        *,
+        config: TopicConfig,
+        files: Files,
+        clock: Clock,
+        clean_shutdown: bool,
+        log_start_offset: int = 0,
+        recovery_point: int = 0,
+        producer_id_expiration_ms: int = 86_400_000,
+        topic_id: UUID | None = None,
+        open_segments: OpenSegments | None = None,
+    ) -> UnifiedLog:
+        """Open the log in ``directory``, or begin one there; repair what is damaged. Blocks.
+
+        Args:
+            log_start_offset, recovery_point: from the checkpoints.
+            clean_shutdown: the files are as the last broker left them when it stopped cleanly.
+            open_segments: the limit on open closed segments that this log shares with others.
+
+        Raises:
+            OSError: the disk's.
+        """
+        files.make_directory(directory)
+        producers = ProducerStateManager(
+            topic_partition, directory, files, clock, producer_id_expiration_ms=producer_id_expiration_ms
+        )
+        loaded = LogLoader(
+            directory,
+            config=config,
+            files=files,
+            clock=clock,
+            producers=producers,
+            log_start_offset=log_start_offset,
+            recovery_point=recovery_point,
+            clean_shutdown=clean_shutdown,
+            open_segments=open_segments,
+        ).load()
+        return cls(
+            directory,
+            topic_partition,
+            loaded,
+            config=config,
+            files=files,
+            clock=clock,
+            producers=producers,
+            topic_id=topic_id,
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"UnifiedLog({self.directory!r}, start={self.log_start_offset}, "
+            f"stable={self.last_stable_offset}, high_watermark={self.high_watermark}, "
+            f"end={self.log_end_offset}, segments={len(self._segments)}"
+            f"{f', closed: {self._closed_reason}' if self._closed_reason else ''})"
+        )
+
+    # ---- append
+
+    def append_as_leader(
+        self, records: Buffer, *, leader_epoch: LeaderEpoch, origin: AppendOrigin = AppendOrigin.CLIENT
+    ) -> AppendInfo:
+        """Append one batch of a producer or coordinator at the log end.
+
+        Raises:
+            KafkaError: what is wrong with it (``plan_leader_append``, the producer state),
+                RECORD_LIST_TOO_LARGE, or KAFKA_STORAGE_ERROR; log end and producer state are as they were.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        now_ms = self._clock.now_ms()
+        plan = plan_leader_append(
+            records,
+            config=self.config,
+            origin=origin,
+            now_ms=now_ms,
+            next_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            topic_partition=self.topic_partition,
+        )
+        prepared: list[ProducerAppend] | None = None
+        header = plan.headers[0]
+        if header.producer_id >= 0:
+            if origin is AppendOrigin.CLIENT:
+                duplicate = self._producers.find_duplicate(header)
+                if duplicate is not None:
+                    return AppendInfo(
+                        Offset(duplicate.first_offset),
+                        Offset(duplicate.last_offset),
+                        duplicate.timestamp,
+                        NO_TIMESTAMP if plan.log_append_time == NO_TIMESTAMP else duplicate.timestamp,
+                        self.log_start_offset,
+                        0,
+                        False,
+                        True,
+                    )
+            checked = prepare(
+                self._producers, header, lambda: plan.source, origin=origin, first_offset=plan.first_offset
+            )
+            prepared = None if checked is None else [checked]
+        return self._append(plan, prepared, now_ms)
+
+    def append_as_follower(
+        self, records: Buffer, *, current_leader_epoch: LeaderEpoch | None = None
+    ) -> AppendInfo | None:
+        """Append what the leader sent, offsets and epochs as they are. None when it holds no batch to take.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, UnexpectedAppendOffset, KAFKA_STORAGE_ERROR.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        plan = plan_follower_append(
+            records,
+            next_offset=self.log_end_offset,
+            topic_partition=self.topic_partition,
+            current_leader_epoch=current_leader_epoch,
+        )
+        if plan is None:
+            return None
+        prepared = prepare_replicated(self._producers, plan.headers, plan.source)
+        return self._append(plan, prepared, self._clock.now_ms())
+
+    def _append(self, plan: AppendPlan, prepared: list[ProducerAppend] | None, now_ms: int) -> AppendInfo:
+        config = self.config
+        size = plan.size
+        if size > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{self.topic_partition}: {size} bytes do not fit into a segment of {config.segment_bytes}",
+            )
+        first_offset, last_offset = plan.first_offset, plan.last_offset
+        segment = self._segments.active
+        rolled = False
+        try:
+            if segment.should_roll(
+                config,
+                batch_bytes=size,
+                max_timestamp=plan.max_timestamp,
+                last_offset=last_offset,
+                now_ms=now_ms,
+            ):
+                segment = self._roll(first_offset)
+                rolled = True
+            if plan.last_leader_epoch != self._epochs.latest_epoch:
+                self._assign_epochs(plan)
+            segment.append(plan.buffers, plan.spans)
+            self.log_end_offset = Offset(last_offset + 1)
+            if prepared:
+                for checked in prepared:
+                    apply(self._producers, checked, segment)
+        except OSError as error:
+            self._fence(f"an append failed: {error}", error)
+        return AppendInfo(
+            Offset(first_offset),
+            Offset(last_offset),
+            plan.max_timestamp,
+            plan.log_append_time,
+            self.log_start_offset,
+            size,
+            rolled,
+            False,
+        )
+
+    def _assign_epochs(self, plan: AppendPlan) -> None:
+        """Note the epochs that begin with these batches; durable before the batches are written."""
+        first_offset = plan.first_offset
+        if len(plan.headers) == 1:
+            if plan.last_leader_epoch >= 0:
+                self._epochs.assign(plan.last_leader_epoch, first_offset)
+            return
+        for header in plan.headers:
+            if header.partition_leader_epoch >= 0:
+                self._epochs.assign(header.partition_leader_epoch, header.base_offset)
+
+    # ---- epochs
+
+    def assign_epoch_start(self, epoch: int, start_offset: int) -> None:
+        """A leader begins ``epoch`` here; durable on return, even when it never writes (KAFKA-7415). Blocks.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        try:
+            self._epochs.assign(epoch, start_offset)
+        except OSError as error:
+            self._fence(f"the leader epoch could not be written: {error}", error)
+
+    # ---- deletion
+
+    def delete_old_segments(self) -> list[DeletedFiles]:
+        """Let go of segments that are too old, too much, or below the log start (``deleteOldSegments``).
+
+        Their files are renamed now; the caller removes them after ``file.delete.delay.ms``.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; the log is fenced.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        try:
+            deletable = deletable_segments(
+                self._segments,
+                config=self.config,
+                now_ms=self._clock.now_ms(),
+                log_start_offset=self.log_start_offset,
+                log_end_offset=self.log_end_offset,
+                high_watermark=self.high_watermark,
+            )
+            if deletable:
+                if len(deletable) == len(self._segments):
+                    self._roll(self.log_end_offset)
+                following = self._segments[len(deletable)]
+                self._move_log_start(following.base_offset)
+                for segment in deletable:
+                    self._delete_segment(segment)
+        except OSError as error:
+            self._fence(f"deleting segments failed: {error}", error)
+        return self.take_deleted_files()
+
+    def increment_log_start_offset(self, offset: int) -> bool:
+        """DeleteRecords (KIP-107), or a follower's leader did: records below ``offset`` are gone.
+
+        Returns whether the log start moved.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition}: records up to {offset} cannot be deleted, the high watermark is "
+                f"{self.high_watermark}",
+            )
+        return self._move_log_start(offset)
+
+    def _move_log_start(self, offset: int) -> bool:
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = Offset(offset)
+        if self.recovery_point < offset:
+            self.recovery_point = Offset(offset)
+        self._epochs.truncate_from_start(offset)
+        self._producers.on_log_start_offset_incremented(offset)
+        return True
+
+    # ---- truncation
+
+    def truncate_to(self, offset: int) -> bool:
+        """Drop every record at or above ``offset``; False when there is none.
+
+        Epoch entries that begin at the log end go even then: a leader that never wrote left them (R4).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        if offset < 0:
+            raise InvariantError(f"{self!r} cannot be truncated to {offset}")
+        try:
+            if offset >= self.log_end_offset:
+                self._epochs.truncate_from_end(self.log_end_offset)
+                return False
+            if offset < self._segments[0].base_offset:
+                self._start_over(offset)
+                return True
+            self._producers.map_end_offset = self.log_end_offset
+            for segment in [s for s in self._segments if s.base_offset > offset]:
+                self._delete_segment(segment)
+            end_offset = self._segments.active.truncate_to(offset, now_ms=self._clock.now_ms())
+            self._epochs.truncate_from_end(end_offset)
+            self._set_end_after_truncation(end_offset)
+            rebuild_producer_state(
+                self._producers,
+                self._segments,
+                log_start_offset=self.log_start_offset,
+                up_to=end_offset,
+                after_clean_stop=False,
+            )
+        except OSError as error:
+            self._fence(f"a truncation failed: {error}", error)
+        return True
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Drop everything; the log goes on, empty, at ``offset``. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
+        if self._closed_reason is not None:
+            self._refuse()
+        try:
+            self._start_over(offset)
+        except OSError as error:
+            self._fence(f"a truncation failed: {error}", error)
+
+    def _start_over(self, offset: int) -> None:
+        for segment in list(self._segments):
+            self._delete_segment(segment)
+        segment = LogSegment.create(
+            self.directory, offset, config=self.config, files=self._files, created_ms=self._clock.now_ms()
+        )
+        self._segments.add(segment)
+        self._epochs.clear()
+        self._producers.truncate_fully_and_start_at(offset)
+        self.log_start_offset = Offset(offset)
+        self._set_end_after_truncation(offset)
+        self.high_watermark = Offset(offset)
+
+    def _set_end_after_truncation(self, end_offset: int) -> None:
+        self._truncations += 1
+        self._reader.forget_positions()
+        self.log_end_offset = Offset(end_offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.recovery_point = min(self.recovery_point, self.log_end_offset)
+        self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        self._forget_high_watermark_position()
+
+    # ---- producers
+
+    @property
+    def producers(self) -> ProducerStateManager:
+        """For DescribeProducers and the group of checks that a coordinator makes; changed only by appends."""
+        return self._producers
+
+    def remove_expired_producers(self) -> int:
+        """Forget producers that were idle for longer than producer.id.expiration.ms; returns how many."""
+        return self._producers.remove_expired(self._clock.now_ms())
