@@ -1,0 +1,1 @@
+"""The cluster's shared state: a tree of versioned nodes with sessions and watches, after ZooKeeper."""

@@ -1,0 +1,355 @@
+"""The embedded store: one SQLite file, one machine, any number of brokers. Also in memory, for one broker.
+
+An asynchronous ``CoordinationStore`` over ``SqliteClient``. All SQL runs on one thread of the store's own, in
+the order of the calls. Each call is one transaction: check the lease, see what others have changed, read or
+write, set the watch. What its watches are to be told reaches the event loop before the call's result.
+
+Two tasks, owned by the store and ended by ``close``:
+- the session is renewed every third of its timeout, by the loop and not by the SQL thread, so that a broker
+  whose loop hangs loses its session like one that has died;
+- while watches exist, ``PRAGMA data_version`` is polled (3 us and a hop to the thread). Own writes fire own
+  watches at once. Sessions of others that run out are ended by whoever notices first.
+
+With ``background=False`` there are no tasks: whoever owns the time calls ``renew`` and ``poll`` (tests do).
+
+Not as in ZooKeeper: the session of a client that is cut off ends for it as soon as the client itself can tell
+(its lease has run out), even when nobody else has ended it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, assert_never
+
+from minikafka.clock import Clock
+from minikafka.coordination.sqlite_client import SqliteClient
+from minikafka.coordination.sqlite_tree import SqliteTree
+from minikafka.coordination.store import (
+    ANY_VERSION,
+    NO_OWNER,
+    CheckOp,
+    ConnectionLossError,
+    Created,
+    CreateOp,
+    DeleteOp,
+    Node,
+    NodeStat,
+    Op,
+    OpResult,
+    SessionEvent,
+    SessionExpiredError,
+    SessionListener,
+    SessionState,
+    SetOp,
+    StoreError,
+    StoreUnusableError,
+    Watch,
+    WatchEvent,
+    validate_data,
+    validate_path,
+)
+
+SESSION_TIMEOUT_MS = 18_000
+"""Kafka's ``zookeeper.session.timeout.ms``."""
+POLL_INTERVAL_MS = 50
+"""How late a watch may learn of another broker's write. 20 polls a second cost about 0.2 % of a core."""
+BUSY_TIMEOUT_MS = 5_000
+"""How long a call waits for another process's transaction; those take milliseconds."""
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class SqliteStore:
+    """A client of the store in one file. Use ``SqliteStore.open``."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        clock: Clock,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        poll_interval_ms: int = POLL_INTERVAL_MS,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        durable: bool = True,
+        background: bool = True,
+    ) -> None:
+        """``durable=False`` leaves out fsync, for a store that does not outlive its process."""
+        self.path = path
+        self._session_timeout_ms = session_timeout_ms
+        self._poll_interval_ms = poll_interval_ms
+        self._background = background
+        self._session_id = 0
+        self._state: SessionState | None = None
+        self._listeners: list[SessionListener] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._has_watches = asyncio.Event()
+        self._closed = False
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination-sqlite")
+        self._client = SqliteClient(  # the SQL thread's own; only functions given to _submit touch it
+            path, clock=clock, durable=durable, busy_timeout_ms=busy_timeout_ms
+        )
+
+    @classmethod
+    async def open(cls, path: str, **options: Any) -> SqliteStore:
+        """Open or create the store in ``path`` (":memory:" for a private one) and start a session.
+
+        Raises:
+            StoreUnusableError, ConnectionLossError.
+        """
+        store = cls(path, **options)
+        try:
+            await store.start_session()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    def __repr__(self) -> str:
+        state = "CLOSED" if self._closed else self._state.value if self._state else "NEW"
+        return f"SqliteStore({self.path!r}, {state}, session_id={self._session_id})"
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._session_timeout_ms
+
+    # Sessions.
+
+    async def start_session(self) -> int:
+        if self._state in (SessionState.CONNECTED, SessionState.DISCONNECTED):
+            return self._session_id
+        await self._end_tasks()
+        session_id = await self._submit(lambda: self._client.start_session(self._session_timeout_ms))
+        self._session_id = session_id
+        self._change_state(SessionState.CONNECTED)
+        if self._background:
+            self._tasks = [
+                asyncio.create_task(self._renew_for_ever(), name=f"renew coordination session {session_id}"),
+                asyncio.create_task(self._poll_for_ever(), name=f"poll coordination store, {session_id}"),
+            ]
+        return session_id
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        await self._end_tasks()
+        if self._state in (SessionState.CONNECTED, SessionState.DISCONNECTED):
+            with contextlib.suppress(StoreError):  # then its lease will end it
+                await self._submit(self._client.end_session, closing=True)
+        await self._submit(self._client.close, closing=True)
+        self._thread.shutdown(wait=False)  # it has nothing left to do and ends at once
+
+    def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    async def renew(self) -> None:
+        """Extend the lease. Raises SessionExpiredError, ConnectionLossError."""
+        await self._submit(self._client.renew)
+
+    async def poll(self) -> None:
+        """Tell the watches what others have changed; end sessions of others that have run out."""
+        await self._submit(self._client.poll)
+
+    # Nodes.
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        validate_path(path)
+
+        def read(tree: SqliteTree) -> Node:
+            node = tree.get(path)
+            if watch is not None:
+                self._client.watches.watch_data(path, watch)
+            return node
+
+        return await self._submit(lambda: self._client.read(read))
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
+        validate_path(path)
+
+        def read(tree: SqliteTree) -> NodeStat | None:
+            stat = tree.stat(path)
+            if watch is not None:
+                self._client.watches.watch_data(path, watch)
+            return stat
+
+        return await self._submit(lambda: self._client.read(read))
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        validate_path(path)
+
+        def read(tree: SqliteTree) -> list[str]:
+            names = tree.children(path)
+            if watch is not None:
+                self._client.watches.watch_children(path, watch)
+            return names
+
+        return await self._submit(lambda: self._client.read(read))
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> Created:
+        op = CreateOp(path, data, ephemeral, sequential)
+        _validate(op)
+        return await self._submit(lambda: self._client.write(lambda tree: self._create(tree, op)))
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> NodeStat:
+        _validate(SetOp(path, data, version))
+        return await self._submit(lambda: self._client.write(lambda tree: tree.set(path, data, version)))
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        _validate(DeleteOp(path, version))
+        await self._submit(lambda: self._client.write(lambda tree: tree.delete(path, version)))
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        steps = list(ops)
+
+        def write(tree: SqliteTree) -> list[OpResult]:
+            results: list[OpResult] = []
+            for index, op in enumerate(steps):
+                try:
+                    _validate(op)
+                    results.append(self._apply(tree, op))
+                except StoreError as error:
+                    error.operation_index = index
+                    raise
+            return results
+
+        return await self._submit(lambda: self._client.write(write))
+
+    async def ensure_path(self, path: str) -> None:
+        validate_path(path)
+        if await self.exists(path) is not None:
+            return
+
+        def write(tree: SqliteTree) -> None:
+            parts = path[1:].split("/")
+            for depth in range(1, len(parts) + 1):
+                ancestor = "/" + "/".join(parts[:depth])
+                if tree.stat(ancestor) is None:
+                    tree.create(ancestor, b"", owner=NO_OWNER, sequential=False)
+
+        await self._submit(lambda: self._client.write(write))
+
+    # On the SQL thread.
+
+    def _create(self, tree: SqliteTree, op: CreateOp) -> Created:
+        owner = self._client.session_id if op.ephemeral else NO_OWNER
+        return tree.create(op.path, op.data, owner=owner, sequential=op.sequential)
+
+    def _apply(self, tree: SqliteTree, op: Op) -> OpResult:
+        match op:
+            case CreateOp():
+                return self._create(tree, op).path
+            case SetOp(path, data, version):
+                return tree.set(path, data, version)
+            case DeleteOp(path, version):
+                tree.delete(path, version)
+            case CheckOp(path, version):
+                tree.check(path, version)
+            case _:
+                assert_never(op)
+        return None
+
+    def _work(self, call: Callable[[], T], future: asyncio.Future[T]) -> None:
+        result: T | None = None
+        failure: BaseException | None = None
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 it is raised again where the call is awaited
+            failure = error
+        client = self._client
+        events, client.events = client.events, []
+        outcome = (future, result, failure, events, client.session_id, bool(client.watches))
+        self._loop.call_soon_threadsafe(self._deliver, *outcome)
+
+    # On the loop.
+
+    async def _submit(self, call: Callable[[], T], *, closing: bool = False) -> T:
+        """Run ``call`` on the SQL thread. Not recalled when the caller is cancelled."""
+        if self._closed and not closing:
+            raise StoreError(f"{self.path}: the store is closed")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._thread.submit(self._work, call, future)
+        return await future
+
+    def _deliver(
+        self,
+        future: asyncio.Future[Any],
+        result: object,
+        failure: BaseException | None,
+        events: list[tuple[Watch, WatchEvent]],
+        session_id: int,
+        has_watches: bool,
+    ) -> None:
+        for watch, event in events:
+            self._loop.call_soon(watch, event)
+        if has_watches:
+            self._has_watches.set()
+        else:
+            self._has_watches.clear()
+        if session_id == self._session_id != 0 and not self._closed:
+            match failure:
+                case None if self._state is SessionState.DISCONNECTED:
+                    self._change_state(SessionState.CONNECTED)
+                case SessionExpiredError():
+                    self._change_state(SessionState.EXPIRED)
+                case ConnectionLossError() | StoreUnusableError():
+                    if self._state is SessionState.CONNECTED:
+                        _log.warning("coordination session %d: %s", session_id, failure)
+                        self._change_state(SessionState.DISCONNECTED)
+        if future.cancelled():
+            return
+        if failure is not None:
+            future.set_exception(failure)
+        else:
+            future.set_result(result)
+
+    def _change_state(self, state: SessionState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        _log.info("coordination session %d: %s", self._session_id, state.value)
+        for listener in self._listeners:
+            self._loop.call_soon(listener, SessionEvent(state, self._session_id))
+
+    async def _renew_for_ever(self) -> None:
+        """A failed renewal is tried again when the next is due: there are two tries to a lease."""
+        while self._state is not SessionState.EXPIRED:
+            await asyncio.sleep(self._session_timeout_ms / 3000)
+            with contextlib.suppress(StoreError):  # _deliver has told the listeners and the log
+                await self.renew()
+
+    async def _poll_for_ever(self) -> None:
+        while self._state is not SessionState.EXPIRED:
+            await self._has_watches.wait()
+            await asyncio.sleep(self._poll_interval_ms / 1000)
+            with contextlib.suppress(StoreError):  # as above
+                await self.poll()
+
+    async def _end_tasks(self) -> None:
+        tasks, self._tasks = self._tasks, []
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _validate(op: Op) -> None:
+    validate_path(op.path, sequential=isinstance(op, CreateOp) and op.sequential)
+    if isinstance(op, CreateOp | SetOp):
+        validate_data(op.path, op.data)

@@ -1,0 +1,21 @@
+"""The real clock: the only place where minikafka reads the time."""
+
+from __future__ import annotations
+
+import time
+
+_MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Goes on while the machine sleeps and is the same for all processes, as coordination leases need it.
+
+macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC does both.
+"""
+
+
+class SystemClock:
+    """``minikafka.clock.Clock`` on the operating system's clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
