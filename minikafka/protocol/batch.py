@@ -181,9 +181,10 @@ def is_transactional(buffer: Buffer, position: int = 0) -> bool:
         CorruptBatch: the buffer ends before the attributes.
     """
     try:
-        return _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0] & TRANSACTIONAL_MASK != 0
+        attributes: int = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0]
     except error:
         raise CorruptBatch(f"{len(buffer) - position} bytes are too few for the header of a batch") from None
+    return attributes & TRANSACTIONAL_MASK != 0
 
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
@@ -192,7 +193,7 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     if end > len(buffer):
         return False
     with memoryview(buffer) as view:
-        crc: int = crc32c(view[position + _ATTRIBUTES_POSITION : end])
+        crc = crc32c(view[position + _ATTRIBUTES_POSITION : end])
     return crc == header.crc
 
 

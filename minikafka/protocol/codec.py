@@ -19,7 +19,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from minikafka.errors import InvariantError, PeerProtocolError
-from minikafka.protocol.api_versions import FLEXIBLE_SINCE, SUPPORTED
+from minikafka.protocol.api_versions import FLEXIBLE_SINCE, SUPPORTED, ApiKey
+from minikafka.protocol.produce_request import read_produce_request
 from minikafka.protocol.reading import (
     ELEMENTS_MAX,
     MALFORMED,
@@ -105,8 +106,13 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Any:
         PeerProtocolError: the body is not what its version says. Bytes after it are ignored, as in Kafka.
     """
     view = memoryview(frame).toreadonly()
-    read = _reader(header.api_key, header.api_version, "request")
-    return _read(read, view, header.body_start, header.api_key, header.api_version)
+    api_key, api_version = header.api_key, header.api_version
+    if api_key == ApiKey.PRODUCE:
+        try:
+            return read_produce_request(view, header.body_start, api_version)
+        except MALFORMED as error:
+            raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
+    return _read(_reader(api_key, api_version, "request"), view, header.body_start, api_key, api_version)
 
 
 def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: Body) -> bytes:

@@ -20,8 +20,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.errors import CorruptRecordException  # type: ignore[import-untyped]
+from aiokafka.record.default_records import (  # type: ignore[import-untyped]
+    DefaultRecordBatch,
+    DefaultRecordBatchBuilder,
+)
 
 from minikafka.errors import ErrorCode, InvariantError
 from minikafka.protocol.batch import (
@@ -95,7 +98,7 @@ def iterate_records(
                 record.value,
                 tuple(record.headers),
             )
-            for record in DefaultRecordBatch(plain)  # type: ignore[arg-type]
+            for record in DefaultRecordBatch(plain)
         ]
     except _REFUSED:
         return parse_records(plain, header)
@@ -150,11 +153,11 @@ def _timestamps(plain: memoryview, header: BatchHeader) -> list[int] | None:
     timestamps: list[int] = []
     append = timestamps.append
     try:
-        for record in DefaultRecordBatch(plain):  # type: ignore[arg-type]
+        for record in DefaultRecordBatch(plain):
             if record.offset != offset:
                 return None
             offset += 1
-            append(record.timestamp)  # type: ignore[arg-type]
+            append(record.timestamp)
     except _REFUSED:
         return None
     return None if None in timestamps else timestamps

@@ -1,0 +1,172 @@
+"""The Produce request, read by hand: the one request whose cost is paid for every batch.
+
+Same values, names and refusals as ``reading`` gives (a property test holds them equal), five times as fast:
+indexes into the frame instead of a closure per field, and strings cut from one small copy. Records stay
+views of the frame.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from minikafka.errors import PeerProtocolError
+from minikafka.protocol.reading import ELEMENTS_MAX, read_unsigned_varint, skip_tagged_fields
+
+FLEXIBLE_SINCE: Final = 9
+TOPIC_IDS_SINCE: Final = 13
+
+_I16 = Struct(">h")
+_I32 = Struct(">i")
+_ACKS_TIMEOUT = Struct(">hi")
+_ACKS_TIMEOUT_COUNT = Struct(">hii")
+_INDEX_SIZE = Struct(">ii")
+_STRING_BYTES_MAX = 0x7FFF
+
+
+class PartitionProduceData(NamedTuple):
+    """Batches for one partition; ``records`` is a view of the frame."""
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    records: memoryview | None
+
+
+class TopicProduceData(NamedTuple):
+    """Batches for one topic. Up to version 12 it has a name, from 13 on an id; the other is empty."""
+
+    name: str
+    topic_id: UUID | None
+    partition_data: tuple[PartitionProduceData, ...]
+
+
+class ProduceRequest(NamedTuple):
+    """A Produce request of any version from 3 on. ``timeout`` in milliseconds."""
+
+    transactional_id: str | None
+    acks: int
+    timeout: int
+    topic_data: tuple[TopicProduceData, ...]
+
+
+def read_produce_request(view: memoryview, position: int, version: int) -> ProduceRequest:
+    """The body at ``position``.
+
+    Raises:
+        PeerProtocolError: malformed, or counts and lengths beyond the frame.
+        struct.error, IndexError, UnicodeDecodeError: it ends too early, or is not UTF-8.
+    """
+    if version >= FLEXIBLE_SINCE:
+        return _read_flexible(view, position, by_id=version >= TOPIC_IDS_SINCE)
+    return _read_legacy(view, position)
+
+
+def _read_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceRequest:
+    end = len(view)
+    transactional_id = None
+    if view[position]:
+        length, position = _length(view, position)
+        transactional_id = str(view[position : position + length], "utf-8")
+        position += length
+    else:
+        position += 1
+    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(view, position)
+    topic_count, position = _count(view, position + 6, 18 if by_id else 3)
+    elements = topic_count
+    topics = []
+    for _ in range(topic_count):
+        name, topic_id = "", None
+        if by_id:
+            raw = view[position : position + 16].tobytes()
+            topic_id = UUID(bytes=raw) if any(raw) else None
+            position += 16
+        else:
+            length, position = _length(view, position)
+            name = str(view[position : position + length], "utf-8")
+            position += length
+        partition_count, position = _count(view, position, 6)
+        elements += partition_count
+        if elements > ELEMENTS_MAX:
+            raise PeerProtocolError(f"a request with more than {ELEMENTS_MAX} array elements")
+        partitions = []
+        for _ in range(partition_count):
+            (index,) = _I32.unpack_from(view, position)
+            length, position = read_unsigned_varint(view, position + 4)
+            records = None
+            if length:
+                start = position
+                position += length - 1
+                if position > end:
+                    raise PeerProtocolError(f"{length - 1} bytes of records where {end - start} remain")
+                records = view[start:position]
+            position = position + 1 if view[position] == 0 else skip_tagged_fields(view, position)
+            partitions.append(PartitionProduceData(index, records))
+        position = position + 1 if view[position] == 0 else skip_tagged_fields(view, position)
+        topics.append(TopicProduceData(name, topic_id, tuple(partitions)))
+    if view[position] != 0:
+        skip_tagged_fields(view, position)
+    return ProduceRequest(transactional_id, acks, timeout_ms, tuple(topics))
+
+
+def _length(view: memoryview, position: int) -> tuple[int, int]:
+    """Of a compact string that cannot be null and lies within the frame."""
+    length, position = read_unsigned_varint(view, position)
+    if not 0 < length <= _STRING_BYTES_MAX + 1:
+        raise PeerProtocolError(f"a string of {length - 1} bytes")
+    if position + length - 1 > len(view):
+        raise PeerProtocolError(f"a string of {length - 1} bytes where {len(view) - position} remain")
+    return length - 1, position
+
+
+def _count(view: memoryview, position: int, size_min: int) -> tuple[int, int]:
+    """Of a compact array that cannot be null and whose elements have room."""
+    count, position = read_unsigned_varint(view, position)
+    if count == 0 or (count - 1) * size_min > len(view) - position:
+        raise PeerProtocolError(f"an array of {count - 1} elements where {len(view) - position} bytes remain")
+    return count - 1, position
+
+
+def _read_legacy(view: memoryview, position: int) -> ProduceRequest:
+    end = len(view)
+    transactional_id, position = _legacy_string(view, position, nullable=True)
+    acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(view, position)
+    position += _ACKS_TIMEOUT_COUNT.size
+    _check_count(topic_count, 6, end - position)
+    elements = topic_count
+    topics = []
+    for _ in range(topic_count):
+        name, position = _legacy_string(view, position, nullable=False)
+        (partition_count,) = _I32.unpack_from(view, position)
+        position += 4
+        _check_count(partition_count, 8, end - position)
+        elements += partition_count
+        if elements > ELEMENTS_MAX:
+            raise PeerProtocolError(f"a request with more than {ELEMENTS_MAX} array elements")
+        partitions = []
+        for _ in range(partition_count):
+            index, size = _INDEX_SIZE.unpack_from(view, position)
+            position += _INDEX_SIZE.size
+            records = None
+            if size != -1:
+                if not 0 <= size <= end - position:
+                    raise PeerProtocolError(f"{size} bytes of records where {end - position} remain")
+                records = view[position : position + size]
+                position += size
+            partitions.append(PartitionProduceData(index, records))
+        topics.append(TopicProduceData(name or "", None, tuple(partitions)))
+    return ProduceRequest(transactional_id, acks, timeout_ms, tuple(topics))
+
+
+def _check_count(count: int, size_min: int, remaining: int) -> None:
+    if not 0 <= count * size_min <= remaining:
+        raise PeerProtocolError(f"an array of {count} elements where {remaining} bytes remain")
+
+
+def _legacy_string(view: memoryview, position: int, *, nullable: bool) -> tuple[str | None, int]:
+    (length,) = _I16.unpack_from(view, position)
+    position += 2
+    if length == -1 and nullable:
+        return None, position
+    if not 0 <= length <= len(view) - position:
+        raise PeerProtocolError(f"a string of {length} bytes where {len(view) - position} remain")
+    return str(view[position : position + length], "utf-8"), position + length
