@@ -51,7 +51,7 @@ class Broker:
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
     ) -> None:
-        self._config = dict(config or {})
+        self._config: dict[str, Property] = dict(config or {})
         self._given_data_dir = None if data_dir is None else os.fspath(data_dir)
         self._data_dir: str | None = None
         self._host = host
@@ -90,16 +90,15 @@ class Broker:
         """Start, or raise ``StartError`` or ``ConfigError`` and leave nothing behind."""
         if self._server is not None:
             raise RuntimeError("the broker is already running")
-        from minikafka.config.loader import load
+        from minikafka.config.loader import Setting, load
         from minikafka.server.broker import Broker as ServerBroker
 
         data_dir = self._given_data_dir or tempfile.mkdtemp(prefix="minikafka-test-")
         host = f"[{self._host}]" if ":" in self._host else self._host
-        properties = {"log.dirs": data_dir, "listeners": f"PLAINTEXT://{host}:0"} | {
-            name: property_text(value) for name, value in self._config.items()
-        }
+        properties = {"log.dirs": data_dir, "listeners": f"PLAINTEXT://{host}:0"} | self._config
+        settings = [Setting(name, property_text(value), "config") for name, value in properties.items()]
         try:
-            server = ServerBroker(load(overrides=properties))
+            server = ServerBroker(load(settings=settings).config)
             await server.start()
         except BaseException:
             self._remove(data_dir)

@@ -1,7 +1,7 @@
 """Brokers as real processes for stock clients.
 
-`--reference` runs the same tests against Apache Kafka instead: what fails there is a fault of the test. Tests of
-what only minikafka has (its command line, its log lines) are skipped then.
+`--reference` runs the same tests against Apache Kafka instead: what fails there is a fault of the test. Tests
+of what only minikafka has (its command line, its log lines) are skipped then.
 """
 
 from __future__ import annotations

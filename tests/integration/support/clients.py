@@ -1,8 +1,8 @@
 """Stock clients behind one small interface, so that each can read what every other wrote.
 
 `write_all` writes to partition 0 of each topic in the order given and returns when all is acknowledged;
-`read_all` reads the first `count` records of partition 0 of each topic. Both raise when the client reports any
-error, and end at a deadline.
+`read_all` reads the first `count` records of partition 0 of each topic. Both raise when the client reports
+any error, and end at a deadline.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ class KafkaPython:
 
 
 class Kcat:
-    """kcat writes neither timestamps nor headers per record, and prints headers as text: what it cannot say is
-    left out of its records, and its reading of headers is held against the same text."""
+    """kcat writes neither timestamps nor headers per record, and prints headers as text: what it cannot say
+    is left out of its records, and its reading of headers is held against the same text."""
 
     name: ClassVar[str] = "kcat"
     codecs: ClassVar[tuple[str, ...]] = CODECS

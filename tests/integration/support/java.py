@@ -1,7 +1,7 @@
 """Apache Kafka from Maven: built once into the repository's cache, then a class path for every test.
 
-`java` and `mvn` decide: where either is missing the tests that are marked `java` are skipped; where both are there
-a build that fails is a failure.
+`java` and `mvn` decide: where either is missing the tests that are marked `java` are skipped; where both are
+there a build that fails is a failure.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BUILD_DEADLINE_S = 600
 
 
 def class_path() -> str:
-    """Compile the sources and fetch the jars, unless that was done before. Raises AssertionError with Maven's log."""
+    """Compile the sources and fetch the jars, unless that was done. Raises AssertionError with Maven's log."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*")):
         if path.is_file():
@@ -81,7 +81,7 @@ def _headers(text: str) -> Headers:
 def produce(
     class_path: str, bootstrap: str, jobs: Iterable[tuple[str, str, int, Sequence[Record]]]
 ) -> list[int]:
-    """Write (codec, topic, partition, records) jobs with Kafka's Java producer; returns the offsets in order."""
+    """Write (codec, topic, partition, records) jobs with Kafka's Java producer; returns their offsets."""
     lines = []
     for codec, topic, partition, records in jobs:
         for record in records:

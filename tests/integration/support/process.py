@@ -1,4 +1,4 @@
-"""Brokers as processes: ours, and Apache Kafka's own as the reference that the tests themselves are held against."""
+"""Brokers as processes: ours, and Apache Kafka's as the reference that the tests themselves are held against."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ class BrokerProcess:
 
 
 class KafkaProcess(BrokerProcess):
-    """Apache Kafka itself, one KRaft node, from Maven's jars. The same interface; starts in about three seconds."""
+    """Apache Kafka itself, one KRaft node, from Maven's jars; starts in about three seconds."""
 
     is_reference = True
     CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"

@@ -9,7 +9,7 @@ from typing import NamedTuple
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 EPOCH_MS = 1_700_000_000_000
-"""All timestamps count from here: far in the past, so that a broker's own clock cannot pass for one of them."""
+"""All timestamps count from here: far in the past, so that a broker's clock cannot pass for one of them."""
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

@@ -1,7 +1,7 @@
 """The wire protocol by hand, for what no stock client would send; it shares no code with the broker.
 
-Only old, inflexible request versions, which are plain `struct`: ApiVersions 0, Produce 3, Fetch 4, ListOffsets 1,
-Metadata 1. `RawClient` is also the fetch load of the benchmarks, so it does nothing it need not do.
+Only old, inflexible request versions, which are plain `struct`: ApiVersions 0, Produce 3, Fetch 4, ListOffsets
+1, Metadata 1. `RawClient` is also the fetch load of the benchmarks, so it does nothing it need not do.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class RawClient:
         return int.from_bytes(frame[:4], "big"), frame[4:]
 
     def is_closed_by_peer(self) -> bool:
-        """Wait for the broker to hang up. False when it answers instead; TimeoutError when it does neither."""
+        """Wait for the broker to hang up. False when it answers; TimeoutError when it does neither."""
         try:
             return self._socket.recv(1) == b""
         except (ConnectionResetError, BrokenPipeError):
