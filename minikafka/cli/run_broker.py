@@ -15,11 +15,11 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from minikafka.cli.banner import banner_lines, print_banner
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.loader import UnknownProperty
-from minikafka.errors import ConfigError, StartError
 from minikafka.server.broker import Broker
 
 logger = logging.getLogger("minikafka.cli.broker")
@@ -64,11 +64,7 @@ async def _serve(config: BrokerConfig, directories: list[str], temporary_directo
         await start
     except asyncio.CancelledError:
         logger.info("stopped while starting")
-        await broker.stop()
         return 0
-    except (ConfigError, StartError):
-        await broker.stop()
-        raise
     gc.collect()
     gc.freeze()  # what the start has made stays until the end: full collections need not look at it
     failed = broker.failure
@@ -76,12 +72,13 @@ async def _serve(config: BrokerConfig, directories: list[str], temporary_directo
         print_banner(
             banner_lines(
                 node_id=config.node_id,
-                addresses=[f"{_bracketed(host)}:{port}" for host, port in broker.addresses],
+                addresses=[f"{_bracketed(host)}:{port}" for host, port in broker.listeners.values()],
                 directories=directories,
                 temporary=temporary_directory is not None,
             )
         )
-        await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+        ends: set[asyncio.Future[Any]] = {stopped, failed}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
     finally:
         await broker.stop()
     if stopped.done():

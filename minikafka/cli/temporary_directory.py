@@ -34,8 +34,8 @@ class TemporaryDirectory:
 
     def __enter__(self) -> TemporaryDirectory:
         """Raises StartError when there is no place for it."""
-        remove_abandoned(self._parent)
         try:
+            remove_abandoned(self._parent)
             self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent)
             self._lock = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX)

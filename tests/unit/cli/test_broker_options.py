@@ -1,0 +1,68 @@
+"""``minikafka-broker``: what its options mean, and how wrong ones are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from minikafka.cli.broker import load_configuration, main, parser, properties_text
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
+
+
+def configuration(*options: str) -> BrokerConfig:
+    return load_configuration(parser().parse_args(options)).config
+
+
+def test_options_are_short_for_properties() -> None:
+    config = configuration(
+        "--port", "9999", "--data-dir", "/d", "--log-level", "DEBUG", "--set", "num.partitions=3"
+    )
+    assert [str(listener) for listener in config.endpoints()] == ["PLAINTEXT://localhost:9999"]
+    assert (config.log_dirs, config.log_level, config.num_partitions) == (("/d",), "debug", 3)
+
+
+def test_options_beat_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text(
+        "listeners=PLAINTEXT://:1\nadvertised.listeners=PLAINTEXT://example.org:1\nlog.dirs=/a,/b\n"
+    )
+    config = configuration("--config", str(path), "--port", "2", "--data-dir", "/d")
+    assert [str(listener) for listener in config.advertised_endpoints()] == ["PLAINTEXT://localhost:2"]
+    assert config.log_dirs == ("/d",)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--set", "num.partitions=0"], "--set: Invalid value 0 for configuration num.partitions"),
+        (["--set", "foo"], "--set foo: must be name=value"),
+        (["--port", "65536"], "--port 65536: must be a number from 0 to 65535"),
+        (["--port", "x"], "--port x: must be a number"),
+        (["--log-level", "loud"], "--log-level: Invalid value loud for configuration log.level"),
+        (["--config", "/nowhere.properties"], "cannot read the configuration file /nowhere.properties"),
+    ],
+)
+def test_a_configuration_that_cannot_be_is_one_line_and_status_1(
+    options: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("minikafka-broker: ") and why in captured.err
+    assert len(captured.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("options", [["--in-memory", "--data-dir", "/d"], ["--foo"], ["extra"]])
+def test_bad_usage_is_status_2(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(options)
+    assert left.value.code == 2
+    assert "usage: minikafka-broker" in capsys.readouterr().err
+
+
+def test_all_properties_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--properties"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if not line.startswith(" ")] == list(BROKER_CONFIG_KEYS)
+    assert "default: 1073741824; allowed: [1048576,...]; update: cluster-wide" in properties_text()
