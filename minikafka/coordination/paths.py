@@ -6,13 +6,14 @@ everything else is what it looks like. So Kafka's and ZooKeeper's tools can read
 reads theirs, older versions included; fields it does not know are skipped.
 
 ``encode_…`` returns the node's data. ``decode_…`` takes the data, and the path where it does not follow from
-the kind of node, and raises ``DamagedNodeError``, which names the path and what is wrong with it.
+the kind of node, and raises ``DamagedNodeError``, which names the path and what is wrong with it. What
+brokers leave in the tree to be acted upon is in ``notifications.py``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from uuid import UUID
 
 import msgspec
@@ -20,14 +21,10 @@ import msgspec
 from minikafka.coordination.node_json import (
     BrokerJson,
     ClusterIdJson,
-    ConfigChangeJson,
     ConfigJson,
     ControllerJson,
-    LogDirEventJson,
-    PartitionsJson,
     PartitionStateJson,
     ProducerIdBlockJson,
-    ReassignmentJson,
     TopicJson,
     from_json,
     to_int,
@@ -42,7 +39,7 @@ from minikafka.coordination.node_json import (
 from minikafka.coordination.node_json import (
     uuid_to_text as uuid_to_text,
 )
-from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
+from minikafka.types import BrokerId, LeaderEpoch
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -344,61 +341,7 @@ def decode_config(data: bytes, path: str = CONFIGS) -> dict[str, str]:
     return from_json(path, data, ConfigJson).config if data else {}
 
 
-def encode_config_change(entity_path: str) -> bytes:
-    """A node of ``CONFIG_CHANGE_PREFIX``; ``entity_path`` is what follows ``/config/``."""
-    return to_json({"version": 2, "entity_path": entity_path})
-
-
-def decode_config_change(data: bytes, path: str = CONFIG_CHANGES) -> str:
-    """The path below ``/config``. Versions 1 and 2."""
-    raw = from_json(path, data, ConfigChangeJson)
-    if raw.version == 1 and raw.entity_type is not None and raw.entity_name is not None:
-        return f"{raw.entity_type}/{raw.entity_name}"
-    if raw.version != 2 or raw.entity_path is None:
-        raise DamagedNodeError(path, f"no entity in a notification of version {raw.version}", data)
-    return raw.entity_path
-
-
-# Notifications and admin
-
-
-def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
-    """For ``ISR_CHANGE_PREFIX`` and ``PREFERRED_REPLICA_ELECTION``."""
-    return to_json(
-        {"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in sorted(set(partitions))]}
-    )
-
-
-def decode_partitions(data: bytes, path: str) -> list[TopicPartition]:
-    raw = from_json(path, data, PartitionsJson)
-    return sorted({TopicPartition(item.topic, item.partition) for item in raw.partitions})
-
-
-def encode_log_dir_event(broker_id: int) -> bytes:
-    """A node of ``LOG_DIR_EVENT_PREFIX``: a log directory of the broker has failed."""
-    return to_json({"version": 1, "broker": broker_id, "event": 1})
-
-
-def decode_log_dir_event(data: bytes, path: str = LOG_DIR_EVENT_NOTIFICATION) -> BrokerId:
-    return BrokerId(from_json(path, data, LogDirEventJson).broker)
-
-
-def encode_reassignment(replicas: Mapping[TopicPartition, Iterable[int]]) -> bytes:
-    """``REASSIGN_PARTITIONS``, the way to ask for a reassignment before KIP-455."""
-    return to_json(
-        {
-            "version": 1,
-            "partitions": [
-                {"topic": t, "partition": p, "replicas": list(brokers)}
-                for (t, p), brokers in sorted(replicas.items())
-            ],
-        }
-    )
-
-
-def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
-    raw = from_json(REASSIGN_PARTITIONS, data, ReassignmentJson)
-    return {TopicPartition(item.topic, item.partition): item.replicas for item in raw.partitions}
+# Producer ids
 
 
 class ProducerIdBlock(msgspec.Struct, frozen=True):

@@ -12,15 +12,15 @@ the purgatory that watches it is told before ``on_complete`` runs, so ``on_compl
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Protocol
+from typing import Any, Protocol
 
 from minikafka.purgatory.timing_wheel import TimerTask
 
 
 class Observer(Protocol):
-    """What an operation tells about its end (the purgatory)."""
+    """Whom an operation tells about its end: the purgatory that watches it."""
 
-    def operation_completed(self, operation: DelayedOperation) -> None: ...
+    def operation_completed(self, operation: Any) -> None: ...
 
 
 class DelayedOperation(TimerTask):

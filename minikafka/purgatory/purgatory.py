@@ -23,31 +23,34 @@ that purgatories can share one timer.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from typing import Generic, TypeVar
 
 from minikafka.errors import InvariantError
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.timer import Timer
 
-_Watchers = DelayedOperation | dict[DelayedOperation, None]
+T = TypeVar("T", bound=DelayedOperation)
+
+_Watchers = T | dict[T, None]
 """What watches a key: most keys have one operation, which needs no dict; the others a dict, never empty."""
 
 PURGE_INTERVAL = 1000
 """Kafka's ``{fetch,producer}.purgatory.purge.interval.requests``."""
 
 
-class DelayedOperationPurgatory:
+class DelayedOperationPurgatory(Generic[T]):
     """Keeps operations until an event or their deadline. The timer's owner runs the expired ones."""
 
     def __init__(self, name: str, timer: Timer, purge_interval: int = PURGE_INTERVAL) -> None:
         self.name = name
         self.purge_interval = purge_interval
         self._timer = timer
-        self._watchers: dict[Hashable, _Watchers] = {}
+        self._watchers: dict[Hashable, _Watchers[T]] = {}
         self._estimated_total = 0
         self._delayed = 0
         self._watched = 0
-        self._stale: list[DelayedOperation] = []
-        self._checking: DelayedOperation | None = None
+        self._stale: list[T] = []
+        self._checking: T | None = None
 
     def __repr__(self) -> str:
         return (
@@ -65,7 +68,7 @@ class DelayedOperationPurgatory:
         """Operations that wait."""
         return self._delayed
 
-    def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> bool:
+    def try_complete_else_watch(self, operation: T, keys: Sequence[Hashable]) -> bool:
         """Complete ``operation`` now or leave it here until an event on one of ``keys`` or its deadline.
 
         Returns:
@@ -100,10 +103,10 @@ class DelayedOperationPurgatory:
             return 0
         completed = 0
         try:
-            for operation in _snapshot(watchers):  # completing one may watch and complete others
+            for operation in _snapshot(watchers):  # completing one may watch, complete, cancel others
                 self._checking = operation
                 try:
-                    if not operation._completed and operation.try_complete():
+                    if operation._observer is not None and operation.try_complete():
                         completed += 1
                 finally:
                     if operation._completed:
@@ -112,7 +115,7 @@ class DelayedOperationPurgatory:
             self._checking = None
         return completed
 
-    def cancel_for_key(self, key: Hashable) -> list[DelayedOperation]:
+    def cancel_for_key(self, key: Hashable) -> list[T]:
         """Take out, without completing them, all operations that wait for ``key``.
 
         They leave the timer and the lists of their other keys too. The caller owns them now, and may still
@@ -136,7 +139,7 @@ class DelayedOperationPurgatory:
                 self._unwatch(key, operation)
         return before - self._watched
 
-    def operation_completed(self, operation: DelayedOperation) -> None:
+    def operation_completed(self, operation: T) -> None:
         """For ``DelayedOperation`` only."""
         self._delayed -= 1
         if operation is not self._checking or len(operation._watch_keys) > 1:
@@ -150,16 +153,16 @@ class DelayedOperationPurgatory:
         entries = sum(map(len, lists))
         if entries != self._watched or not all(lists):
             raise InvariantError(f"{self!r}: {entries} entries")
-        operations = {operation for watchers in lists for operation in watchers}
-        waiting = [operation for operation in operations if not operation._completed]
+        operations = [operation for watchers in lists for operation in watchers]
+        waiting = [operation for operation in dict.fromkeys(operations) if not operation._completed]
         if len(waiting) != self._delayed or not all(operation.scheduled for operation in waiting):
             raise InvariantError(f"{self!r}: {len(waiting)} operations wait")
-        if not {operation for operation in operations if operation._completed} <= set(self._stale):
+        if any(operation._completed and operation not in self._stale for operation in operations):
             raise InvariantError(f"{self!r}: a completed operation would never be purged")
         if self._estimated_total - self._delayed > self.purge_interval:
             raise InvariantError(f"{self!r}: a purge was due")
 
-    def _watch(self, operation: DelayedOperation, keys: Sequence[Hashable]) -> None:
+    def _watch(self, operation: T, keys: Sequence[Hashable]) -> None:
         operation._observer = self
         operation._watch_keys = tuple(keys)
         self._estimated_total += 1
@@ -178,7 +181,7 @@ class DelayedOperationPurgatory:
                 self._watchers[key] = {watchers: None, operation: None}
             self._watched += 1
 
-    def _withdraw(self, operation: DelayedOperation) -> None:
+    def _withdraw(self, operation: T) -> None:
         operation.cancel()
         operation._observer = None
         self._delayed -= 1
@@ -186,7 +189,7 @@ class DelayedOperationPurgatory:
         for key in operation._watch_keys:
             self._unwatch(key, operation)
 
-    def _unwatch(self, key: Hashable, operation: DelayedOperation) -> None:
+    def _unwatch(self, key: Hashable, operation: T) -> None:
         watchers = self._watchers.get(key)
         if watchers is operation:
             del self._watchers[key]
@@ -199,5 +202,5 @@ class DelayedOperationPurgatory:
         self._watched -= 1
 
 
-def _snapshot(watchers: _Watchers) -> tuple[DelayedOperation, ...]:
+def _snapshot(watchers: _Watchers[T]) -> tuple[T, ...]:
     return tuple(watchers) if isinstance(watchers, dict) else (watchers,)

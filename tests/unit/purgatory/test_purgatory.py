@@ -238,6 +238,18 @@ def test_cancelling_a_key_hands_its_operations_back(fixture: Fixture) -> None:
     purgatory.validate()
 
 
+def test_one_that_is_cancelled_in_the_middle_of_an_event_is_not_completed_by_it(fixture: Fixture) -> None:
+    purgatory = fixture.purgatory
+    first = Operation(then=lambda: purgatory.cancel_for_key("a"))
+    second = Operation()
+    for operation in (first, second):
+        purgatory.try_complete_else_watch(operation, ["a"])
+        operation.ready = now
+    assert purgatory.check_and_complete("a") == 1
+    assert second.answers == 0 and not second.is_completed
+    purgatory.validate()
+
+
 def test_two_purgatories_may_share_a_timer() -> None:
     fixture = Fixture(purge_interval=5)
     produce = DelayedOperationPurgatory("Produce", fixture.timer, 5)
