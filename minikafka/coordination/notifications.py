@@ -1,7 +1,7 @@
 """What one broker, or an operator's tool, leaves in the tree for another broker to act upon. JSON, both ways.
 
 Kafka: the notification and admin nodes of ``kafka.zk.ZkData``, ``DynamicConfigManager``, ``ZkAdminManager``.
-A notification is a sequential node under one of ``paths``' prefixes; the controller or the brokers read it and
+A notification is a sequential node under one of ``paths``' prefixes; the controller or the brokers read and
 delete it. Field names and types are Kafka's. Decoding raises ``DamagedNodeError``.
 """
 

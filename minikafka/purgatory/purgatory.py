@@ -23,7 +23,7 @@ that purgatories can share one timer.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from minikafka.errors import InvariantError
 from minikafka.purgatory.delayed_operation import DelayedOperation
@@ -31,7 +31,7 @@ from minikafka.purgatory.timer import Timer
 
 T = TypeVar("T", bound=DelayedOperation)
 
-_Watchers = T | dict[T, None]
+_Watchers: TypeAlias = T | dict[T, None]
 """What watches a key: most keys have one operation, which needs no dict; the others a dict, never empty."""
 
 PURGE_INTERVAL = 1000
