@@ -1,7 +1,7 @@
 """One fetch request and its session: what to read, and which of the answers go into the response.
 
-Kafka: ``FetchContext`` and its variants, ``FetchSession``, ``CachedPartition`` (KIP-227). ``fetch_session.py``
-says which request gets which context, and the invariants.
+Kafka: ``FetchContext`` and its variants, ``FetchSession``, ``CachedPartition`` (KIP-227). The module
+``fetch_session`` says which request gets which context, and the invariants.
 
 What a request says of a partition is opaque here and kept as it is; names and topic ids are the caller's.
 """
@@ -9,7 +9,7 @@ What a request says of a partition is opaque here and kept as it is; names and t
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from minikafka.errors import ErrorCode
 from minikafka.types import Buffer
@@ -66,27 +66,25 @@ def next_epoch(epoch: int) -> int:
 class CachedPartition(Generic[Request]):
     """What the reader asked for and was last told of one partition."""
 
-    __slots__ = ("high_watermark", "last_stable_offset", "log_start_offset", "request")
+    __slots__ = ("request", "told_offsets")
 
     def __init__(self, request: Request) -> None:
         self.request = request
-        self.high_watermark = -1
-        self.last_stable_offset = -1
-        self.log_start_offset = -1
+        self.told_offsets: tuple[int, int, int] | None = None
+        """High watermark, last stable and log start offset; None after an error: they are news again."""
 
     def told(self, answer: PartitionAnswer) -> None:
-        """``answer`` goes to the reader. After an error the same high watermark shall be news again."""
-        self.high_watermark = -1 if answer.error else answer.high_watermark
-        self.last_stable_offset = answer.last_stable_offset
-        self.log_start_offset = answer.log_start_offset
+        """``answer`` goes to the reader."""
+        offsets = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+        self.told_offsets = None if answer.error else offsets
 
     def is_news(self, answer: PartitionAnswer) -> bool:
+        """Whether the reader must be told ``answer``."""
         return (
             len(answer.records) > 0
-            or answer.high_watermark != self.high_watermark
-            or answer.last_stable_offset != self.last_stable_offset
-            or answer.log_start_offset != self.log_start_offset
-            or answer.error is not ErrorCode.NONE
+            or (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
+            != self.told_offsets
+            or answer.error != 0
             or answer.diverging_epoch is not None
             or answer.preferred_read_replica >= 0
         )
@@ -124,6 +122,8 @@ class FetchSession(Generic[Request]):
             f"privileged={self.is_privileged}, topic_ids={self.uses_topic_ids})"
         )
 
+
+_NO_ITEM: tuple[None, Any] = (None, None)
 
 CreateSession = Callable[[dict[PartitionKey, CachedPartition[Request]]], FetchSession[Request] | None]
 
@@ -235,15 +235,20 @@ class IncrementalFetchContext(FetchContext[Request]):
         if session.epoch != self._epoch:  # a later request of this session overtook this one while it waited
             return SessionResponse(ErrorCode.INVALID_FETCH_SESSION_EPOCH, session.id, [])
         partitions = session.partitions
+        in_order = iter(partitions.items())
         news: list[tuple[PartitionKey, Answer]] = []
+        with_records: list[PartitionKey] = []
         for key, answer in answers:
-            cached = partitions[key]
+            expected_key, cached = next(in_order, _NO_ITEM)
+            if expected_key is not key:  # in order, as usual, saves hashing a topic id
+                cached = partitions[key]
             if cached.is_news(answer):
                 news.append((key, answer))
                 cached.told(answer)
                 if len(answer.records) > 0:
-                    del partitions[key]
-                    partitions[key] = cached
+                    with_records.append(key)
+        for key in with_records:
+            partitions[key] = partitions.pop(key)
         return SessionResponse(ErrorCode.NONE, session.id, news)
 
     def throttled(self) -> SessionResponse[PartitionAnswer]:

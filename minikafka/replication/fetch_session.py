@@ -64,6 +64,7 @@ from minikafka.replication.fetch_context import (
 MIN_EVICTION_MS = 120_000
 """Kafka's ``KafkaBroker.MIN_INCREMENTAL_FETCH_SESSION_EVICTION_MS``, a constant there too."""
 
+_FULL_EPOCHS = (INITIAL_EPOCH, FINAL_EPOCH)
 _NEVER_MS = 2**63
 
 
@@ -139,7 +140,7 @@ class FetchSessionCache(Generic[Request]):
         forgotten: Iterable[PartitionKey] = (),
     ) -> FetchContext[Request]:
         """What a fetch request means: its session (versions before 7: 0, -1) and the partitions it names."""
-        if session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
+        if session_epoch in _FULL_EPOCHS:
             self.remove(session_id)
             if session_epoch == FINAL_EPOCH:
                 return FetchContext(partitions)
