@@ -6,6 +6,7 @@ offline.
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import dataclass
 from typing import Protocol
@@ -23,6 +24,9 @@ class DiskWork(Protocol):
     def run(self) -> None:
         """Blocks. Raises OSError."""
         ...
+
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,3 +67,12 @@ class DirectoryRemoval:
 
     def run(self) -> None:
         self.files.remove_tree(self.directory)
+
+
+def discard(files: Files, directory: str) -> None:
+    """Remove what a failed creation has left, as far as the disk still lets us: a second log of the partition
+    would keep the next start from succeeding."""
+    try:
+        files.remove_tree(directory)
+    except OSError as error:
+        _log.warning("cannot remove %s: %s", directory, error)

@@ -5,8 +5,7 @@ Kafka's class: ``LogManager``. New logs go to the directory with the fewest; not
 Blocking: the constructor, ``load`` and ``shutdown`` wait for the disk; they run before the loop serves and
 after it has stopped. Everything else only renames and writes into the page cache. What has to wait for the
 disk comes back as ``DiskWork``, to be run on the disk thread in the order in which it came:
-``take_disk_work`` after logs were created or deleted, ``prepare_checkpoints`` every
-``log.flush.offset.checkpoint.interval.ms``.
+``take_disk_work`` after logs were created or deleted, the ``prepare_…_checkpoints`` in their intervals.
 
 Invariants
 - The clean-shutdown marker is gone before the first log is loaded and back only after everything was flushed.
@@ -27,6 +26,7 @@ Different from Kafka
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,12 +38,18 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.files import Files
-from minikafka.log.checkpoint import PARTITION_METADATA, encode_partition_metadata
+from minikafka.log.checkpoint import PARTITION_METADATA, CheckpointWrite, encode_partition_metadata
 from minikafka.log.directory_names import delete_directory_name
-from minikafka.log.disk_work import DirectoryRemoval, DiskWork, NewLogSync
+from minikafka.log.disk_work import DirectoryRemoval, DiskWork, NewLogSync, discard
 from minikafka.log.log_directories import LogDirectories, RandomBits, random_uuid
 from minikafka.log.log_directory_loader import IsStray, LogDirectoryLoader
-from minikafka.log.log_shutdown import all_checkpoints, close_quietly, offset_checkpoints, shut_down
+from minikafka.log.log_shutdown import (
+    close_failed,
+    high_watermark_checkpoint,
+    log_start_offset_checkpoint,
+    recovery_point_checkpoint,
+    shut_down,
+)
 from minikafka.log.retention import DeletedFiles
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
@@ -102,7 +108,6 @@ class LogManager:
         self._stale_checkpoints: set[str] = set()
         self._loaded: set[str] = set()  # directories whose logs are all here
         self._failing: dict[str, OSError] = {}
-        self._flushed_ms: dict[TopicPartition, int] = {}
 
     def __repr__(self) -> str:
         return f"LogManager(logs={len(self._logs)}, {self.directories})"
@@ -153,7 +158,7 @@ class LogManager:
                 raise StartError(f"no log directory could be loaded ({dict(self.offline_directories)})")
         except BaseException:
             for log in self._logs.values():
-                close_quietly(log)
+                close_failed(log, "the broker did not start")
             self.directories.release()
             raise
 
@@ -162,7 +167,7 @@ class LogManager:
             for log in self._loader.load(directory, is_stray):
                 other = self._logs.get(log.topic_partition)
                 if other is not None:
-                    close_quietly(log)
+                    close_failed(log, "the broker does not start")
                     raise StartError(
                         f"{log.topic_partition} is in {other.directory} and in {log.directory}: a disk "
                         f"failed while the replica was moved; delete the one on the disk that failed"
@@ -170,10 +175,11 @@ class LogManager:
                 self._add(log)
         except OSError as error:
             self.take_offline(directory, f"cannot load: {error}")
-            return
-        self._loaded.add(directory)
-        for path in self._loader.take_deleted():
-            self._remove_later(path)
+            self._loader.take_deleted()
+        else:
+            self._loaded.add(directory)
+            for path in self._loader.take_deleted():
+                self._remove_later(path)
 
     # Creating and deleting
 
@@ -219,6 +225,7 @@ class LogManager:
             except OSError as error:
                 _log.error("cannot create %s: %s", directory, error)
                 self._failing[log_directory] = error
+                discard(self._files, directory)
                 continue
             self._add(log)
             self._new_logs.append(NewLogSync(self._files, directory))
@@ -227,8 +234,7 @@ class LogManager:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory can take {topic_partition}")
 
     def delete(self, topic_partition: TopicPartition) -> DirectoryRemoval | None:
-        """Close the log and rename its directory to ``…-delete``; ``take_removals`` hands it out when it is
-        due.
+        """Close the log and rename its directory to ``…-delete``; ``take_removals`` hands it out later.
 
         Returns None when there was no log.
 
@@ -236,7 +242,7 @@ class LogManager:
             KafkaError: KAFKA_STORAGE_ERROR: there is no log here, but it may be in an offline directory.
             OSError: the directory could not be renamed; the log is closed and gone from here.
         """
-        log = self._forget(topic_partition)
+        log = self._logs.pop(topic_partition, None)
         if log is None:
             if topic_partition in self._offline_partitions:
                 raise KafkaError(
@@ -247,8 +253,7 @@ class LogManager:
         path = log.directory
         name = delete_directory_name(topic_partition, random_uuid(self._rng).hex)
         target = os.path.join(log_directory, name)
-        log.close()
-        self._files.rename(path, target)
+        log.rename_for_deletion(target)
         self._stale_checkpoints.add(log_directory)
         _log.info("deleted log %s; its files go later (%s)", path, target)
         return self._remove_later(target)
@@ -261,17 +266,23 @@ class LogManager:
         self._new_logs.clear()
         for directory in self.live_directories:
             if directory in self._stale_checkpoints:
-                work += offset_checkpoints(directory, list(self.logs_in(directory)), self._files)
+                logs = list(self.logs_in(directory))
+                for checkpoint in (recovery_point_checkpoint, log_start_offset_checkpoint):
+                    work.append(checkpoint(directory, logs, self._files))
         self._stale_checkpoints.clear()
         return work
 
-    def prepare_checkpoints(self) -> list[DiskWork]:
-        """All checkpoints of all live directories as they are now, and what ``take_disk_work`` would give."""
-        self._stale_checkpoints.clear()
-        work = self.take_disk_work()
-        for directory in self.live_directories:
-            work += all_checkpoints(directory, list(self.logs_in(directory)), self._files)
-        return work
+    def prepare_recovery_point_checkpoints(self) -> list[DiskWork]:
+        """The recovery points of all live directories as they are now."""
+        return self._checkpoints(recovery_point_checkpoint)
+
+    def prepare_log_start_offset_checkpoints(self) -> list[DiskWork]:
+        """The log starts of all live directories, where records were deleted inside of a segment."""
+        return self._checkpoints(log_start_offset_checkpoint)
+
+    def prepare_high_watermark_checkpoints(self) -> list[DiskWork]:
+        """The high watermarks of all live directories as they are now."""
+        return self._checkpoints(high_watermark_checkpoint)
 
     def take_removals(self) -> list[DirectoryRemoval]:
         """The deleted logs whose ``file.delete.delay.ms`` has passed."""
@@ -297,17 +308,13 @@ class LogManager:
                 deleted += log.delete_old_segments()
             except OSError as error:
                 failed[directory] = error
+            except KafkaError as error:  # the log is fenced: its disk failed, now or before
+                failed[directory] = OSError(errno.EIO, str(error), log.directory)
         return Cleanup(deleted, failed)
 
     def logs_to_flush(self) -> list[UnifiedLog]:
-        """The logs whose ``flush.ms`` has passed since they were last named here; begin a flush of each."""
-        now_ms = self._clock.now_ms()
-        due = []
-        for topic_partition, log in self._logs.items():
-            if now_ms - self._flushed_ms[topic_partition] >= log.config.flush_ms:
-                self._flushed_ms[topic_partition] = now_ms
-                due.append(log)
-        return due
+        """The logs of which ``flush.ms`` or ``flush.messages`` wants a flush; begin one of each."""
+        return [log for log in self._logs.values() if log.is_open and log.flush_is_due]
 
     def remove_expired_producers(self) -> None:
         """Forget the producers that have been idle for ``producer.id.expiration.ms``."""
@@ -324,9 +331,7 @@ class LogManager:
         """
         lost = [log.topic_partition for log in self.logs_in(log_directory)]
         for topic_partition in lost:
-            log = self._forget(topic_partition)
-            if log is not None:
-                close_quietly(log)
+            close_failed(self._logs.pop(topic_partition), reason)
         self._offline_partitions.update(lost)
         self._removals = [removal for removal in self._removals if removal.log_directory != log_directory]
         self._new_logs = [work for work in self._new_logs if work.log_directory != log_directory]
@@ -359,12 +364,15 @@ class LogManager:
 
     def _add(self, log: UnifiedLog) -> None:
         self._logs[log.topic_partition] = log
-        self._flushed_ms[log.topic_partition] = self._clock.now_ms()
         self._offline_partitions.discard(log.topic_partition)
 
-    def _forget(self, topic_partition: TopicPartition) -> UnifiedLog | None:
-        self._flushed_ms.pop(topic_partition, None)
-        return self._logs.pop(topic_partition, None)
+    def _checkpoints(
+        self, checkpoint: Callable[[str, Sequence[UnifiedLog], Files], CheckpointWrite]
+    ) -> list[DiskWork]:
+        return [
+            checkpoint(directory, list(self.logs_in(directory)), self._files)
+            for directory in self.live_directories
+        ]
 
     def _remove_later(self, path: str) -> DirectoryRemoval:
         due_ms = self._clock.now_ms() + self.default_config.file_delete_delay_ms

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from minikafka.errors import KafkaError
 from minikafka.files import Files
 from minikafka.log.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
@@ -26,70 +27,62 @@ from minikafka.types import TopicPartition
 _log = logging.getLogger(__name__)
 
 
-def offset_checkpoints(directory: str, logs: Sequence[UnifiedLog], files: Files) -> list[DiskWork]:
-    """The recovery points and log start offsets of ``logs``, which are all in ``directory``.
+def recovery_point_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
+    """Up to where each log of ``directory`` is known to be on the disk."""
+    offsets = {log.topic_partition: log.recovery_point for log in logs}
+    return _checkpoint(files, directory, RECOVERY_POINT_CHECKPOINT, offsets)
 
-    A log start is only written where it is not simply the first segment's base offset.
-    """
-    recovery_points = {log.topic_partition: log.recovery_point for log in logs}
-    log_starts = {
+
+def log_start_offset_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
+    """Where each log of ``directory`` starts, if that is not simply where its first segment does."""
+    offsets = {
         log.topic_partition: log.log_start_offset
         for log in logs
         if log.log_start_offset > log.segments[0].base_offset
     }
-    return [
-        _checkpoint(files, directory, RECOVERY_POINT_CHECKPOINT, recovery_points),
-        _checkpoint(files, directory, LOG_START_OFFSET_CHECKPOINT, log_starts),
-    ]
+    return _checkpoint(files, directory, LOG_START_OFFSET_CHECKPOINT, offsets)
 
 
-def all_checkpoints(directory: str, logs: Sequence[UnifiedLog], files: Files) -> list[DiskWork]:
-    """The offset checkpoints and the high watermarks of ``logs``."""
-    high_watermarks = {log.topic_partition: log.high_watermark for log in logs}
-    return [
-        *offset_checkpoints(directory, logs, files),
-        _checkpoint(files, directory, REPLICATION_OFFSET_CHECKPOINT, high_watermarks),
-    ]
+def high_watermark_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
+    """The high watermark of each log of ``directory``."""
+    offsets = {log.topic_partition: log.high_watermark for log in logs}
+    return _checkpoint(files, directory, REPLICATION_OFFSET_CHECKPOINT, offsets)
 
 
 def shut_down(
     directory: str,
     logs: Sequence[UnifiedLog],
-    work: Sequence[DiskWork],
+    work: Iterable[DiskWork],
     *,
     files: Files,
     is_complete: bool,
 ) -> None:
-    """Flush and close ``logs``, write the checkpoints of ``directory``, and the clean-shutdown marker last.
+    """Flush and close ``logs``, write the checkpoints of ``directory``, the clean-shutdown marker last.
     Blocks.
 
     Args:
         work: what is still to be done in this directory, first.
         is_complete: all its logs were loaded; without that it gets no marker.
     """
+    all_open = all(log.is_open for log in logs)  # a fenced log has to be recovered
     try:
         for item in work:
             item.run()
         for log in logs:
-            flush = log.begin_flush()
-            if flush is not None:
-                flush.run()
-                log.complete_flush(flush)
-        checkpoints = all_checkpoints(directory, logs, files)
-        for log in logs:
             log.close()
-        for checkpoint in checkpoints:
-            checkpoint.run()
-        if is_complete:
+        for checkpoint in (recovery_point_checkpoint, log_start_offset_checkpoint, high_watermark_checkpoint):
+            checkpoint(directory, logs, files).run()
+        if all_open and is_complete:
             write_clean_shutdown_marker(files, directory)
-    except OSError as error:
+    except (OSError, KafkaError) as error:
         _log.error("%s is not shut down cleanly: %s", directory, error)
         for log in logs:
-            close_quietly(log)
+            close_failed(log, str(error))
 
 
-def close_quietly(log: UnifiedLog) -> None:
-    """Close a log whose disk may be gone."""
+def close_failed(log: UnifiedLog, reason: str) -> None:
+    """Close a log whose disk is not to be trusted any more: nothing is written."""
+    log.fence(reason)
     try:
         log.close()
     except OSError as error:
