@@ -19,13 +19,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from minikafka.server.topic_service import CreatedTopic
-
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.topic_service import CreatedTopic
 from minikafka.server.topic_validation import validate_request_total
 
 DEFAULT = -1

@@ -1,0 +1,56 @@
+"""ApiVersions (key 18): which APIs and versions this broker speaks; the first thing a client asks.
+
+Behaviour (``KafkaApis.handleApiVersionsRequest``, KIP-511): the advertised ranges together look like one
+Kafka release, because clients infer the broker's version from them (``protocol.api_versions`` says which
+and why). From version 3 on the client's software name and version are kept with the connection; a malformed
+one is INVALID_REQUEST.
+
+Versions: 0 to 4; the response header is version 0 always, so that a client too new for the broker can read
+it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.api_versions import ADVERTISED, ApiKey
+from minikafka.protocol.codec import Body
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""What KIP-511 allows as the name and the version of a client's software."""
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    if context.api_version >= 3:
+        name, version = request.client_software_name, request.client_software_version
+        if not (_SOFTWARE.fullmatch(name) and _SOFTWARE.fullmatch(version)):
+            return _body(ErrorCode.INVALID_REQUEST, [])
+        context.connection.client_software_name = name
+        context.connection.client_software_version = version
+    return _body(ErrorCode.NONE, [_range(key) for key in ADVERTISED])
+
+
+def unsupported_version() -> Body:
+    """The version 0 answer to a version of ApiVersions that this broker does not know."""
+    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(ApiKey.API_VERSIONS)])
+
+
+def _range(key: ApiKey) -> dict[str, Any]:
+    versions = ADVERTISED[key]
+    return {"api_key": int(key), "min_version": versions.min, "max_version": versions.max}
+
+
+def _body(code: ErrorCode, api_keys: list[dict[str, Any]]) -> Body:
+    return {
+        "error_code": code,
+        "api_keys": api_keys,
+        "throttle_time": 0,
+        "supported_features": [],
+        "finalized_features_epoch": 0,
+        "finalized_features": [],
+        "zk_migration_ready": False,
+    }

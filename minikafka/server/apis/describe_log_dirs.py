@@ -1,0 +1,96 @@
+"""DescribeLogDirs (key 35): the log directories, what is in them, how full they are (KIP-113, KIP-827).
+
+Behaviour (``KafkaApis.handleDescribeLogDirsRequest``, ``ReplicaManager.describeLogDirs``): every directory
+is listed; with a list of topics (null means all) only the partitions named in it, and what the broker does
+not have is passed over. A directory that has failed is KAFKA_STORAGE_ERROR and lists nothing. The lag of a
+replica that leads is 0. Replicas are not moved between directories, so there are no future ones.
+
+Versions: 2 flexible; 3 an error code for all; 4 size and free space of the volume.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from minikafka.errors import ErrorCode
+from minikafka.log.unified_log import UnifiedLog
+from minikafka.protocol.codec import Body
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import TopicPartition
+
+UNKNOWN_BYTES = -1
+"""``DescribeLogDirsResponse.UNKNOWN_VOLUME_BYTES``."""
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    wanted = None
+    if request.topics is not None:
+        wanted = {
+            TopicPartition(topic.topic, partition)
+            for topic in request.topics
+            for partition in topic.partitions
+        }
+    log_manager = services.log_manager
+    directories = log_manager.live_directories
+    volumes = await services.log_io.run(partial(_volumes, directories))
+    results = []
+    for directory, volume in zip(directories, volumes, strict=True):
+        if volume is None or directory in log_manager.offline_directories:
+            results.append(_failed(directory))
+            continue
+        logs = [
+            log for log in log_manager.logs_in(directory) if wanted is None or log.topic_partition in wanted
+        ]
+        results.append(_directory(directory, logs, volume))
+    results += [
+        _failed(directory) for directory in log_manager.offline_directories if directory not in directories
+    ]
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
+
+
+def _volumes(directories: Iterable[str]) -> list[tuple[int, int] | None]:
+    """Total and usable bytes of the volume of each directory; None where the disk does not answer."""
+    volumes: list[tuple[int, int] | None] = []
+    for directory in directories:
+        try:
+            usage = shutil.disk_usage(directory)
+        except OSError:
+            volumes.append(None)
+        else:
+            volumes.append((usage.total, usage.free))
+    return volumes
+
+
+def _failed(directory: str) -> dict[str, Any]:
+    return {
+        "error_code": ErrorCode.KAFKA_STORAGE_ERROR,
+        "log_dir": directory,
+        "topics": [],
+        "total_bytes": UNKNOWN_BYTES,
+        "usable_bytes": UNKNOWN_BYTES,
+    }
+
+
+def _directory(directory: str, logs: Sequence[UnifiedLog], volume: tuple[int, int]) -> dict[str, Any]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for log in sorted(logs, key=lambda log: log.topic_partition):
+        topics.setdefault(log.topic_partition.topic, []).append(
+            {
+                "partition_index": log.topic_partition.partition,
+                "partition_size": log.size_bytes,
+                "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
+                "is_future_key": False,
+            }
+        )
+    total_bytes, usable_bytes = volume
+    return {
+        "error_code": ErrorCode.NONE,
+        "log_dir": directory,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+        "total_bytes": total_bytes,
+        "usable_bytes": usable_bytes,
+    }

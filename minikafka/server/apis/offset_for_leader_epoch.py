@@ -1,0 +1,43 @@
+"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that a reader can find where its history
+parts.
+
+Behaviour (KIP-101, KIP-279, KIP-320; ``ReplicaManager.lastOffsetForLeaderEpoch``): the end offset of the
+largest epoch at most the one asked for; the log end for the current epoch; -1 and -1 where nothing is
+known.
+
+Versions: 2 the current leader epoch in the request, throttle time; 3 a replica id; 4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body, field
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, TopicPartition
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_answer(services, topic.topic, wanted) for wanted in topic.partitions],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+def _answer(services: Services, topic: str, wanted: Any) -> dict[str, Any]:
+    answer = {"partition": wanted.partition, "error_code": ErrorCode.NONE}
+    try:
+        partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition))
+        partition.check_leader_epoch(field(wanted, "current_leader_epoch", NO_EPOCH))
+        end = partition.epoch_end_offset(LeaderEpoch(wanted.leader_epoch))
+    except KafkaError as error:
+        return answer | {"error_code": error.code, "leader_epoch": NO_EPOCH, "end_offset": NO_OFFSET}
+    return answer | {"leader_epoch": end.epoch, "end_offset": end.end_offset}

@@ -1,0 +1,91 @@
+"""Produce (key 0): append batches of records to partitions that this broker leads.
+
+Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``): acks 0, 1 or -1, anything
+else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
+response, and an error closes the connection, because that is the only way to tell the producer. A
+transactional batch needs a transaction that a coordinator has begun; there is none, so INVALID_TXN_STATE.
+
+Versions: 3 to 8 legacy encoding, 8 record errors (KIP-467), 9 flexible, 10 the current leader on
+NOT_LEADER_OR_FOLLOWER (KIP-951), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised
+but not served (KAFKA-18659).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
+from minikafka.network.connection import Result
+from minikafka.protocol.batch import is_transactional
+from minikafka.protocol.fast_paths import ProducePartitionResponse, produce_response
+from minikafka.protocol.record_parser import InvalidRecords
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import Buffer, TopicPartition
+
+FIRST_VERSION_WITH_TOPIC_IDS = 13
+VALID_ACKS = (-1, 0, 1)
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    header = context.header
+    by_id = header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    acks = request.acks
+    answers = []
+    for topic in request.topic_data:
+        topic_id = topic.topic_id if by_id else None
+        name = _name_of(services, topic_id) if by_id else topic.name
+        for data in topic.partition_data:
+            answers.append(_append(services, name, topic_id, data.index, data.records, acks))
+    if acks == 0:
+        _close_on_error(answers)
+        return None
+    return (produce_response(header, answers),)
+
+
+def _append(
+    services: Services, topic: str, topic_id: UUID | None, index: int, records: Buffer | None, acks: int
+) -> ProducePartitionResponse:
+    try:
+        if not topic:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
+        if acks not in VALID_ACKS:
+            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+        if records is None:
+            records = b""  # an empty batch list has its own error
+        elif is_transactional(records):
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no transaction was begun: this broker has none")
+        info = services.replica_manager.append(TopicPartition(topic, index), records, required_acks=acks)
+    except KafkaError as error:
+        return ProducePartitionResponse(
+            topic,
+            topic_id,
+            index,
+            error.code,
+            error_message=error.message,
+            record_errors=error.record_errors if isinstance(error, InvalidRecords) else (),
+        )
+    return ProducePartitionResponse(
+        topic, topic_id, index, 0, info.first_offset, info.log_append_time, info.log_start_offset
+    )
+
+
+def _name_of(services: Services, topic_id: UUID | None) -> str:
+    """The name of a topic, empty when the id is not known."""
+    topic = services.metadata.topic_by_id(topic_id) if topic_id is not None else None
+    return "" if topic is None else topic.name
+
+
+def _close_on_error(answers: list[ProducePartitionResponse]) -> None:
+    """With acks=0 nobody reads an answer.
+
+    Raises:
+        PeerProtocolError: an append failed, and the connection must say so by closing.
+    """
+    for answer in answers:
+        if answer.error_code:
+            raise PeerProtocolError(
+                f"{answer.topic}-{answer.index} was not appended "
+                f"({ErrorCode(answer.error_code).name}: {answer.error_message}) and acks=0 has no answer"
+            )

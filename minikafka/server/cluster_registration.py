@@ -1,0 +1,79 @@
+"""How a broker takes its place in the store: the cluster's id, and its own entry under ``/brokers/ids``.
+
+Kafka: ``KafkaServer.getOrGenerateClusterId`` and ``KafkaZkClient.registerBroker``. The entry is ephemeral:
+it goes with the broker's session, and its czxid is the broker epoch.
+"""
+
+from __future__ import annotations
+
+import base64
+import random
+
+from minikafka.config.listeners import Listener
+from minikafka.coordination import paths
+from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
+from minikafka.errors import StartError
+from minikafka.server.metadata_cache import BrokerEndpoints
+
+
+async def agree_on_cluster_id(
+    store: CoordinationStore, *, configured: str | None, stored: str | None, rng: random.Random
+) -> str:
+    """The cluster's id: what the store says; in a new store what is configured, else what the log directories
+    say, else a new one, which goes into the store.
+
+    Raises:
+        StartError: ``cluster.id`` is configured and the store belongs to another cluster.
+    """
+    wanted = configured or stored or _random_cluster_id(rng)
+    await store.ensure_path(paths.CLUSTER_ID.rpartition("/")[0])
+    try:
+        await store.create(paths.CLUSTER_ID, paths.encode_cluster_id(wanted))
+    except NodeExistsError:
+        node = await store.get(paths.CLUSTER_ID)
+        known = paths.decode_cluster_id(node.data)
+        if configured is not None and known != configured:
+            raise StartError(
+                f"cluster.id is {configured}, but the coordination store belongs to cluster {known}"
+            ) from None
+        return known
+    return wanted
+
+
+def _random_cluster_id(rng: random.Random) -> str:
+    """16 random bytes as Kafka prints a Uuid: base64url without padding."""
+    return base64.urlsafe_b64encode(rng.getrandbits(128).to_bytes(16, "big")).rstrip(b"=").decode("ascii")
+
+
+async def register_broker(
+    store: CoordinationStore, broker: BrokerEndpoints, *, listeners: tuple[Listener, ...], now_ms: int
+) -> None:
+    """Write the broker's ephemeral entry. An earlier session's entry of the same broker is replaced: the
+    lock on the log directories says that its process is gone.
+
+    Raises:
+        StartError: the entry belongs to a broker that is alive.
+    """
+    protocols = {listener.name: listener.protocol for listener in listeners}
+    path = paths.broker_path(broker.node_id)
+    registration = paths.BrokerRegistration(
+        endpoints=tuple(
+            paths.Endpoint(name, host, port, protocols[name])
+            for name, (host, port) in broker.endpoints.items()
+        ),
+        timestamp_ms=now_ms,
+        rack=broker.rack,
+    )
+    data = paths.encode_broker(registration)
+    await store.ensure_path(paths.BROKER_IDS)
+    for _ in range(2):
+        try:
+            await store.create(path, data, ephemeral=True)
+        except NodeExistsError:
+            try:
+                await store.delete(path)
+            except NoNodeError:
+                continue
+        else:
+            return
+    raise StartError(f"broker {broker.node_id} is registered by another live broker ({path})")

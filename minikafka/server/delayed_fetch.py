@@ -1,0 +1,189 @@
+"""One fetch from its arrival to its answer: read, and when there is too little, wait for more.
+
+Kafka's ``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0,
+when it names no partition, when there are enough bytes, on an error and on a diverging epoch. Otherwise it
+is parked under its partitions and completes when
+
+    A  this broker no longer leads one of them         F  the fetch offset lies in a segment before the end's
+    B  it no longer knows one of them                  G  enough bytes have come
+    C  a log directory went offline                    H  the reader's epoch parted from the log's
+    D  the leader epoch in the request is fenced       I  max wait is over
+    E  the fetch offset lies beyond the end (truncation)
+
+States of a ``Fetch``:
+
+    READING --enough, or an error-------------> ANSWERED
+    READING --cold ranges--> WARMING --warm---> READING
+    READING --too little---> PARKED --A to I--> READING (answers with whatever it finds)
+    any     --the connection closes-----------> CANCELLED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from minikafka.clock import Clock
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import PendingResponse, Result
+from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+from minikafka.server.log_io import LogIo
+from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedPartition, read_partitions
+from minikafka.server.replica_manager import ReplicaManager
+from minikafka.types import Buffer, TopicPartition
+
+WARMING_ROUNDS_MAX = 3
+"""Passes that may find cold ranges: a header, then its records, then one that was evicted again. After
+these the loop reads from the disk itself rather than chase a page cache that is too small."""
+
+
+class Fetch:
+    """A fetch under way. ``start`` answers it or returns the promise of an answer."""
+
+    __slots__ = (
+        "_answer_whatever", "_clock", "_deadline_ms", "_log_io", "_params", "_pending", "_purgatory",
+        "_replicas", "_respond", "_rounds", "_wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        replicas: ReplicaManager,
+        log_io: LogIo,
+        purgatory: DelayedOperationPurgatory[DelayedOperation],
+        clock: Clock,
+        params: FetchParams,
+        wanted: Sequence[WantedPartition],
+        respond: Callable[[list[PartitionRead]], Sequence[Buffer]],
+    ) -> None:
+        self._replicas = replicas
+        self._log_io = log_io
+        self._purgatory = purgatory
+        self._clock = clock
+        self._params = params
+        self._wanted = wanted
+        self._respond = respond
+        self._pending: PendingResponse | None = None
+        self._deadline_ms = 0
+        self._rounds = 0
+        self._answer_whatever = params.max_wait_ms <= 0 or not wanted
+
+    def start(self) -> Result:
+        """The response, or a ``PendingResponse`` when bytes are missing or cold."""
+        reads = self._read()
+        if reads is not None:
+            return self._respond(reads)
+        return self._pending
+
+    def _read(self) -> list[PartitionRead] | None:
+        """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
+        reads, size_bytes, cold = read_partitions(
+            self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
+        )
+        if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
+            return reads
+        if self._pending is None:
+            self._pending = PendingResponse(expected_bytes=self._params.max_bytes)
+            self._deadline_ms = self._clock.monotonic_ms() + self._params.max_wait_ms
+        if cold:
+            self._rounds += 1
+            missing = len(cold)
+
+            def warmed() -> None:
+                nonlocal missing
+                missing -= 1
+                if missing == 0:
+                    self.resume()
+
+            for range_ in cold:
+                self._log_io.warm(range_.file, size=range_.size, position=range_.position, then=warmed)
+        else:
+            self._park(reads)
+        return None
+
+    def _is_satisfied(self, reads: list[PartitionRead], size_bytes: int) -> bool:
+        return size_bytes >= self._params.min_bytes or any(
+            read.error is not ErrorCode.NONE or read.diverging_epoch is not None for read in reads
+        )
+
+    def _park(self, reads: list[PartitionRead]) -> None:
+        assert self._pending is not None
+        delay_ms = max(0, self._deadline_ms - self._clock.monotonic_ms())
+        operation = DelayedFetch(self, self._replicas, self._params, reads, delay_ms=delay_ms)
+        self._pending.on_closed = operation.abandon
+        keys = [read.wanted.topic_partition for read in reads]
+        self._purgatory.try_complete_else_watch(operation, keys)
+
+    def resume(self, *, answer_whatever: bool = False) -> None:
+        """Read again after a wait; with ``answer_whatever`` the wait was the last."""
+        assert self._pending is not None
+        if not self._pending.is_waiting:
+            return
+        self._answer_whatever = self._answer_whatever or answer_whatever
+        reads = self._read()
+        if reads is not None:
+            self._pending.complete(self._respond(reads))
+
+
+class DelayedFetch(DelayedOperation):
+    """A parked fetch: knows where each partition stood and counts what has come since."""
+
+    __slots__ = ("_abandoned", "_fetch", "_params", "_reads", "_replicas")
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        replicas: ReplicaManager,
+        params: FetchParams,
+        reads: list[PartitionRead],
+        *,
+        delay_ms: int,
+    ) -> None:
+        super().__init__(delay_ms)
+        self._fetch = fetch
+        self._replicas = replicas
+        self._params = params
+        self._reads = reads
+        self._abandoned = False
+
+    def try_complete(self) -> bool:
+        accumulated = 0
+        for read in self._reads:
+            try:
+                available = self._bytes_available(read)
+            except KafkaError:  # A to D: the answer will name the error
+                return self.force_complete()
+            if available is None:
+                return self.force_complete()
+            accumulated += available
+        return accumulated >= self._params.min_bytes and self.force_complete()
+
+    def _bytes_available(self, read: PartitionRead) -> int | None:
+        """Bytes that came for one partition since it was read; None when it must answer whatever there is."""
+        wanted, start = read.wanted, read.start
+        partition = self._replicas.partition(wanted.topic_partition)
+        partition.check_leader_epoch(wanted.current_leader_epoch)
+        end_offset = partition.end_offset(self._params.isolation)
+        if start is None or end_offset == start.message_offset:
+            return 0
+        end = partition.log.offset_metadata(end_offset)
+        if (
+            end.message_offset < start.message_offset
+            or start.on_older_segment(end)
+            or end.message_offset_only
+        ):
+            return None  # E, F
+        if partition.diverging_epoch(
+            last_fetched_epoch=wanted.last_fetched_epoch, fetch_offset=wanted.fetch_offset
+        ):
+            return None  # H
+        return min(start.bytes_until(end), wanted.max_bytes)
+
+    def on_complete(self) -> None:
+        if not self._abandoned:
+            self._fetch.resume(answer_whatever=True)
+
+    def abandon(self) -> None:
+        """The connection is gone: leave the purgatory, answer nobody."""
+        self._abandoned = True
+        self.force_complete()

@@ -1,0 +1,99 @@
+"""From a frame to the handler of its API, and from the handler's answer to the bytes that leave.
+
+Kafka's ``SocketServer`` (the parsing half) and ``KafkaApis.handle``. Called synchronously for every frame,
+so a request that needs no waiting costs no task, queue or future.
+
+What Kafka does with a request that it cannot serve, and so do we:
+- an unknown api key, or one that is not advertised: the connection closes;
+- an unsupported version of ApiVersions: answered in version 0 with UNSUPPORTED_VERSION and the range of
+  ApiVersions itself, so that the client can try again (KIP-511);
+- an unsupported version of anything else: the connection closes; no answer could be read by a client that
+  ignored what ApiVersions told it. Each comes with a log line that names the peer, the API and the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from minikafka.errors import InvariantError, PeerProtocolError
+from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.codec import Body, RequestHeader, decode_request, encode_response, read_request_header
+from minikafka.server.apis import api_versions
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import Buffer
+
+Handler = Callable[[Services, RequestContext, Any], Body | Result | Coroutine[Any, Any, Body]]
+"""One API. A body is encoded in the version of the request; finished buffers leave as they are."""
+
+
+class Dispatcher:
+    """The ``Handler`` of a socket server: frame in, response out."""
+
+    def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
+        self._services = services
+        self._routes = {int(key): (SUPPORTED[key], handler) for key, handler in handlers.items()}
+
+    def __call__(self, connection: Connection, frame: Buffer) -> Result:
+        """Serve one request.
+
+        Raises:
+            PeerProtocolError: the connection must close, and why.
+        """
+        header = read_request_header(frame)
+        route = self._routes.get(header.api_key)
+        if route is None:
+            raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
+        versions, handler = route
+        if not versions.min <= header.api_version <= versions.max:
+            return self._unsupported_version(header)
+        request = decode_request(header, frame)
+        answer = handler(self._services, RequestContext(connection, header), request)
+        if answer is None or isinstance(answer, tuple | list | PendingResponse):
+            return answer
+        if isinstance(answer, Mapping):
+            return (_encode(header, answer),)
+        if isinstance(answer, Coroutine):
+            return self._answer_later(header, answer)
+        raise InvariantError(f"{ApiKey(header.api_key).name} answered {answer!r}")
+
+    def _answer_later(self, header: RequestHeader, work: Coroutine[Any, Any, Body]) -> PendingResponse:
+        pending = PendingResponse()
+
+        async def answer() -> None:
+            try:
+                body = await work
+                response = _encode(header, body)
+            except BaseException:
+                pending.abandon()
+                raise
+            pending.complete((response,))
+
+        self._services.supervisor.start(ApiKey(header.api_key).name, answer)
+        return pending
+
+    def _unsupported_version(self, header: RequestHeader) -> Result:
+        name = ApiKey(header.api_key).name
+        if header.api_key == ApiKey.API_VERSIONS:
+            body = api_versions.unsupported_version()
+            return (
+                encode_response(
+                    api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, body=body
+                ),
+            )
+        versions = SUPPORTED[ApiKey(header.api_key)]
+        raise PeerProtocolError(
+            f"UNSUPPORTED_VERSION: {name} version {header.api_version}, "
+            f"this broker speaks {versions.min} to {versions.max}"
+        )
+
+
+def _encode(header: RequestHeader, body: Body) -> bytes:
+    return encode_response(
+        api_key=header.api_key,
+        api_version=header.api_version,
+        correlation_id=header.correlation_id,
+        body=body,
+    )

@@ -1,0 +1,57 @@
+"""The disk threads: everything that may wait for a disk and therefore never runs on the loop.
+
+Appends go to the page cache on the loop (``UnifiedLog``); what is left for here are fsyncs, checkpoints,
+removals and the reading of cold ranges. Writers of any kind share one thread, so that a long fsync of one
+log never makes two of them fight for the disk; readers have threads of their own, so that a consumer of old
+records does not wait for a flush (Kafka: ``background.threads`` and ``num.io.threads``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from minikafka.log.fetch_data import RangeReader
+
+T = TypeVar("T")
+
+READER_THREADS_MAX = 4
+"""Cold reads under way at once; more would only queue at the disk."""
+
+
+class LogIo:
+    """Two small thread pools: one for what writes, one for cold reads. Threads start on first use."""
+
+    def __init__(self) -> None:
+        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-disk-writer")
+        self._readers = ThreadPoolExecutor(
+            max_workers=READER_THREADS_MAX, thread_name_prefix="minikafka-disk-reader"
+        )
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """Run ``work`` on the writer thread, after all that was handed in before it."""
+        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+
+    def warm(self, file: RangeReader, *, size: int, position: int, then: Callable[[], None]) -> None:
+        """Bring a range of ``file`` into the page cache, then call ``then`` on the loop.
+
+        A read that fails is not reported here: whoever reads the range next meets the same failure and
+        knows what it means, and a file that was closed meanwhile (its segment is gone) is no failure at
+        all.
+        """
+
+        def read() -> None:
+            try:
+                file.read(size, position)
+            except OSError:
+                pass
+
+        future = asyncio.get_running_loop().run_in_executor(self._readers, read)
+        future.add_done_callback(lambda done: None if done.cancelled() else then())
+
+    def close(self) -> None:
+        """Wait for what is under way; blocks, so call it when the broker stops."""
+        self._writer.shutdown(wait=True)
+        self._readers.shutdown(wait=True, cancel_futures=True)
