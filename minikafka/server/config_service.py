@@ -60,6 +60,7 @@ from minikafka.server.config_resource import (
     unsupported,
 )
 from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.store_failures import mapped_store_failures
 from minikafka.server.topic_validation import validate_topic_name
 from minikafka.types import BrokerId
 
@@ -120,7 +121,11 @@ class ConfigService:
         self._properties = self._usable_broker_properties(dynamic_default, dynamic)
         self._broker_config = self._properties.effective()
         for topic in await self._configured_topics():
-            self._topics[topic] = await self._read(paths.topic_config_path(topic))
+            await self.load_topic(topic)
+
+    async def load_topic(self, topic: str) -> None:
+        """Read what is set for one topic."""
+        self._topics[topic] = await self._read(paths.topic_config_path(topic))
 
     # Topics
 
@@ -270,27 +275,28 @@ class ConfigService:
             KafkaError: what ``change`` raises; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic is gone;
                 REQUEST_TIMED_OUT when others were faster too often.
         """
-        for _ in range(WRITE_ATTEMPTS_MAX):
-            try:
-                node = await self._store.get(path)
-            except NoNodeError:
-                node = None
-            changed = change({} if node is None else paths.decode_config(node.data))
-            if validate_only:
-                return None
-            data = paths.encode_config(changed)
-            write: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.stat.version)
-            try:
-                await self._store.multi([write] if guard is None else [guard, write])
-            except (BadVersionError, NodeExistsError):
-                continue
-            except NoNodeError as error:
-                if guard is not None and error.operation_index == 0:
-                    raise _unknown_topic(guard.path.rpartition("/")[2]) from None
-                if node is None:  # the directory of configurations itself is missing
-                    await self._store.ensure_path(path.rpartition("/")[0])
-                continue
-            return changed
+        with mapped_store_failures(f"changing {path}"):
+            for _ in range(WRITE_ATTEMPTS_MAX):
+                try:
+                    node = await self._store.get(path)
+                except NoNodeError:
+                    node = None
+                changed = change({} if node is None else paths.decode_config(node.data))
+                if validate_only:
+                    return None
+                data = paths.encode_config(changed)
+                write: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.stat.version)
+                try:
+                    await self._store.multi([write] if guard is None else [guard, write])
+                except (BadVersionError, NodeExistsError):
+                    continue
+                except NoNodeError as error:
+                    if guard is not None and error.operation_index == 0:
+                        raise _unknown_topic(guard.path.rpartition("/")[2]) from None
+                    if node is None:  # the directory of configurations itself is missing
+                        await self._store.ensure_path(path.rpartition("/")[0])
+                    continue
+                return changed
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Others changed the same configuration all the time.")
 
     def _apply_topic(self, topic: str) -> None:

@@ -40,9 +40,9 @@ def next_state(
 ) -> PartitionState:
     """The state after an election among the live replicas.
 
-    The first one that was in sync leads, and those of the ISR that live stay in it. When none of them lives, the
-    first live replica may lead with ``unclean`` (and lose records); else nobody does, and the ISR stays, because
-    one of it has the records.
+    The first one that was in sync leads, and those of the ISR that live stay in it. When none of them lives,
+    the first live replica may lead with ``unclean`` (and lose records); else nobody does, and the ISR stays,
+    because its members have the records.
     """
     alive = [replica for replica in replicas if is_alive(replica)]
     in_sync = tuple(replica for replica in alive if replica in state.isr)

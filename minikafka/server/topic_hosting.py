@@ -1,4 +1,4 @@
-"""Making this broker do what the store says of a topic: lead its partitions, let go of them, and show the topic.
+"""Making this broker do what the store says of a topic: lead its partitions, let them go, show the topic.
 
 Kafka: what ``BrokerMetadataPublisher`` and ``ReplicaManager.applyDelta`` do with a change of the metadata.
 The metadata cache comes last when a topic appears and first when it goes, so that a client which is told of
@@ -47,13 +47,17 @@ class TopicHosting:
         self, topic: StoredTopic, states: Mapping[int, PartitionState], *, new: Set[int]
     ) -> None:
         """Take up the partitions in ``states``, then show the topic; those in ``new`` never had a log."""
-        offline: set[int] = set()
         for count, (partition, state) in enumerate(states.items(), start=1):
             if count % PARTITIONS_AT_ONCE == 0:
                 await asyncio.sleep(0)
-            leads = state.leader == self._node_id
-            if leads and not self._lead(topic, partition, state, is_new=partition in new):
-                offline.add(partition)
+            if state.leader == self._node_id:
+                self._lead(topic, partition, state, is_new=partition in new)
+        led = self._replica_manager.partitions
+        offline = {  # its log could not be made, or its disk failed while others were made
+            partition
+            for partition, state in states.items()
+            if state.leader == self._node_id and TopicPartition(topic.name, partition) not in led
+        }
         known = self._metadata.topic(topic.name)
         partitions = {} if known is None else {each.partition: each for each in known.partitions}
         for partition, state in states.items():
@@ -74,8 +78,8 @@ class TopicHosting:
             )
         )
 
-    def _lead(self, topic: StoredTopic, partition: int, state: PartitionState, *, is_new: bool) -> bool:
-        """Whether this broker now leads the partition; a disk that fails is no reason to fail the others."""
+    def _lead(self, topic: StoredTopic, partition: int, state: PartitionState, *, is_new: bool) -> None:
+        """Lead one partition; a disk that fails is no reason to fail the others."""
         try:
             self._replica_manager.become_leader(
                 TopicPartition(topic.name, partition),
@@ -87,8 +91,6 @@ class TopicHosting:
             )
         except (KafkaError, OSError) as error:
             logger.error("%s-%d is offline: %s", topic.name, partition, error)
-            return False
-        return True
 
     def let_go(self, topic: TopicMetadata) -> None:
         """The topic is deleted: forget it, and delete its logs."""

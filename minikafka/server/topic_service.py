@@ -34,7 +34,7 @@ import msgspec
 from minikafka.config.resolution import ConfigEntry
 from minikafka.coordination.paths import PartitionState, ReplicaAssignment
 from minikafka.coordination.store import CoordinationStore
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.log_directories import random_uuid
 from minikafka.server.assignment import assign_replicas
 from minikafka.server.config_service import ConfigService
@@ -104,7 +104,9 @@ class TopicService:
 
         ``topic_id`` is None for a log without ``partition.metadata``: its name has to do then.
         """
-        topic = (self._stored or {}).get(topic_partition.topic)
+        if self._stored is None:
+            raise InvariantError("is_stray before read: every log would be taken for a stray")
+        topic = self._stored.get(topic_partition.topic)
         if topic is None or topic_partition.partition not in topic.assignment:
             return True
         if topic_id is not None and topic.topic_id not in (topic_id, NO_TOPIC_ID):
@@ -298,11 +300,23 @@ class TopicService:
             assignment={partition: ReplicaAssignment(each) for partition, each in enumerate(replicas)},
             states=states,
         )
-        await self._store.create(topic, overrides)
+        try:
+            await self._store.create(topic, overrides)
+        except KafkaError as error:
+            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                await self._adopt(name)
+            raise
         self._configs.topic_created(name, overrides)
         await self._hosting.take_up(topic, states, new=states.keys())
         logger.info("created topic %s (%s) with %d partitions", name, topic_id, len(replicas))
         return topic_id
+
+    async def _adopt(self, name: str) -> None:
+        """Take up a topic that is in the store but unknown here: an earlier creation whose outcome got lost."""
+        stored = await self._store.read(name)
+        if stored is not None and stored.topic_id != NO_TOPIC_ID:
+            await self._configs.load_topic(name)
+            await self._hosting.take_up(stored, stored.states, new=stored.states.keys())
 
     # Deleting
 

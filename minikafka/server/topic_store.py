@@ -41,7 +41,7 @@ ATTEMPTS_MAX = 5
 """Lost races before a write gives up."""
 
 STATE_WRITES_PER_MULTI = 5000
-"""Of an election for all partitions at the start. One ``multi`` costs one fsync, however many writes it holds."""
+"""In an election of all partitions. One ``multi`` costs one fsync, however many writes it holds."""
 
 
 NO_TOPIC_ID = UUID(int=0)

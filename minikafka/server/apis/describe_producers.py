@@ -49,7 +49,7 @@ def _partition(services: Services, topic_partition: TopicPartition) -> dict[str,
                     -1 if producer.current_txn_first_offset is None else producer.current_txn_first_offset
                 ),
             }
-            for producer in log.active_producers().values()
+            for producer in log.producers.active_producers().values()
         ]
     except KafkaError as error:
         outcome = error_fields(error)
