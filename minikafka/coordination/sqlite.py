@@ -36,6 +36,7 @@ from minikafka.coordination.store import (
     Created,
     CreateOp,
     DeleteOp,
+    InvalidNodeError,
     Node,
     NodeStat,
     Op,
@@ -353,3 +354,5 @@ def _validate(op: Op) -> None:
     validate_path(op.path, sequential=isinstance(op, CreateOp) and op.sequential)
     if isinstance(op, CreateOp | SetOp):
         validate_data(op.path, op.data)
+    elif isinstance(op, DeleteOp) and op.path == "/":
+        raise InvalidNodeError("the root / cannot be deleted")

@@ -307,8 +307,10 @@ class SqliteTree:
 
     def _prepare(self) -> None:
         execute = self._connection.execute
-        (application_id,) = execute("PRAGMA application_id").fetchone()
+        execute("BEGIN")  # one state of the file, though another broker may be creating it
         (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
+        (application_id,) = execute("PRAGMA application_id").fetchone()
+        execute("COMMIT")
         if tables and application_id != APPLICATION_ID:
             raise StoreUnusableError(f"{self.path}: a SQLite database, but not a coordination store")
         (mode,) = execute("PRAGMA journal_mode=WAL").fetchone()

@@ -1,7 +1,7 @@
 """The cluster's shared state, as an interface: ZooKeeper's semantics without ZooKeeper's client.
 
 Kafka: what ``KafkaZkClient`` and ``ZooKeeperClient`` ask of ZooKeeper. The engines are SQLite (one machine),
-ZooKeeper itself (several) and a simulation; all pass ``tests/unit/coordination/store_contract.py``.
+ZooKeeper itself (several) and a simulation; all pass ``tests/unit/coordination/test_store_contract.py``.
 
 **Tree.** A node has a path, data and a ``NodeStat``; any node but an ephemeral one may have children. ``/``
 always exists. Every committed write has an id (zxid), larger than those of all writes before it; the
@@ -84,7 +84,7 @@ class NoChildrenForEphemeralsError(StoreError):
 
 
 class InvalidNodeError(StoreError):
-    """A path that is not one, or data over ``DATA_BYTES_MAX``."""
+    """A path that is not one, data over ``DATA_BYTES_MAX``, or deleting the root."""
 
 
 class SessionExpiredError(StoreError):

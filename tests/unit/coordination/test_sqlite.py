@@ -1,0 +1,237 @@
+"""The SQLite engine itself: damaged files, locks, leases across reboots, two processes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+
+from minikafka.clock import ManualClock
+from minikafka.coordination.sqlite import SqliteStore
+from minikafka.coordination.store import (
+    ConnectionLossError,
+    EventType,
+    SessionExpiredError,
+    SessionState,
+    StoreUnusableError,
+    WatchEvent,
+)
+from minikafka.errors import StartError
+from minikafka.server.system_clock import SystemClock
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "coordination.db")
+
+
+async def open_store(path: str, clock: ManualClock | None = None, **options: object) -> SqliteStore:
+    defaults = {"background": False, "durable": False, "busy_timeout_ms": 50}
+    return await SqliteStore.open(path, clock=clock or ManualClock(), **{**defaults, **options})
+
+
+class TestOpening:
+    async def test_what_was_written_is_there_after_reopening(self, path: str) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            store = await open_store(path, durable=True)
+            stack.push_async_callback(store.close)
+            await store.create("/a", b"1")
+            await store.create("/e", ephemeral=True)
+            first_session = store.session_id
+        store = await open_store(path)
+        assert (await store.get("/a")).data == b"1"
+        assert await store.children("/") == ["a"]
+        assert store.session_id > first_session
+        await store.close()
+        assert os.listdir(os.path.dirname(path)) == ["coordination.db"], "no -wal or -shm file is left behind"
+
+    async def test_a_file_of_something_else_is_named(self, path: str) -> None:
+        with open(path, "wb") as file:  # noqa: ASYNC230
+            file.write(b"listeners=PLAINTEXT://localhost:9092\n" * 50)
+        with pytest.raises(StoreUnusableError, match=r"coordination\.db: .*damaged.*move it") as raised:
+            await open_store(path)
+        assert isinstance(raised.value, StartError)
+        assert "\n" not in str(raised.value)
+
+    async def test_another_programs_database_is_left_alone(self, path: str) -> None:
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("CREATE TABLE bookmarks (url TEXT)")
+        with pytest.raises(StoreUnusableError, match="not a coordination store"):
+            await open_store(path)
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("bookmarks",)]
+
+    async def test_a_newer_format_is_refused(self, path: str) -> None:
+        await (await open_store(path)).close()
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA user_version = 2")
+        with pytest.raises(StoreUnusableError, match="newer minikafka"):
+            await open_store(path)
+
+    @pytest.mark.parametrize("kind", ["page", "cut"])
+    async def test_a_damaged_page_is_found_when_it_is_opened(self, path: str, kind: str) -> None:
+        store = await open_store(path)
+        for number in range(200):
+            await store.create(f"/n{number}", b"x" * 100)
+        await store.close()
+        with open(path, "r+b") as file:  # noqa: ASYNC230
+            if kind == "page":
+                file.seek(4096 * 5)
+                file.write(b"\xff" * 4096)
+            else:
+                file.truncate(4096 * 5)
+        with pytest.raises(StoreUnusableError, match=r"coordination\.db: .*damaged"):
+            await open_store(path)
+
+    async def test_a_directory_that_is_missing_is_named(self, tmp_path: Path) -> None:
+        with pytest.raises(StoreUnusableError, match=r"nowhere/c\.db: cannot open .* directory must exist"):
+            await open_store(str(tmp_path / "nowhere" / "c.db"))
+
+    async def test_many_may_create_it_at_once(self, path: str) -> None:
+        stores = await asyncio.gather(*(open_store(path, busy_timeout_ms=5_000) for _ in range(8)))
+        assert sorted(store.session_id for store in stores) == list(range(1, 9))
+        await asyncio.gather(*(store.close() for store in stores))
+
+
+class TestLosingTheFile:
+    async def test_a_lock_held_too_long_is_a_lost_connection_that_comes_back(self, path: str) -> None:
+        store = await open_store(path)
+        states: list[SessionState] = []
+        store.add_session_listener(lambda event: states.append(event.state))
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
+            blocker.execute("BEGIN IMMEDIATE")
+            with pytest.raises(ConnectionLossError, match=r"coordination\.db: locked .* over 50 ms"):
+                await store.create("/a")
+            assert states == [SessionState.DISCONNECTED]
+            blocker.execute("ROLLBACK")
+        await store.create("/a")
+        assert states == [SessionState.DISCONNECTED, SessionState.CONNECTED]
+        await store.close()
+
+    async def test_a_file_replaced_under_us_is_noticed(self, path: str) -> None:
+        store = await open_store(path)
+        for suffix in ("", "-wal", "-shm"):
+            os.remove(path + suffix)
+        with pytest.raises(StoreUnusableError, match="removed or replaced"):
+            await store.renew()
+        other = await open_store(path)
+        with pytest.raises(StoreUnusableError, match="removed or replaced"):
+            await store.renew()
+        await other.close()
+        await store.close()
+
+
+class TestLeases:
+    async def test_sessions_of_an_earlier_boot_are_over(self, path: str) -> None:
+        """The lease clock starts anew at boot: their leases seem to end far in the future."""
+        clock = ManualClock()
+        clock.advance(10_000_000)
+        before = await open_store(path, clock)
+        await before.create("/controller", ephemeral=True)
+        after = await open_store(path, ManualClock())
+        assert await after.exists("/controller") is None
+        with pytest.raises(SessionExpiredError):
+            await before.renew()
+        await before.close()
+        await after.close()
+
+    async def test_an_ephemeral_survives_while_its_owner_may_still_live(self, path: str) -> None:
+        clock = ManualClock()
+        dead = await open_store(path, clock, session_timeout_ms=1_000)
+        await dead.create("/controller", ephemeral=True)
+        clock.advance(999)
+        watcher = await open_store(path, clock)
+        assert await watcher.exists("/controller") is not None
+        clock.advance(1)
+        events: list[WatchEvent] = []
+        await watcher.exists("/controller", watch=events.append)
+        await watcher.poll()
+        assert events == [WatchEvent(EventType.NODE_DELETED, "/controller")]
+        await watcher.close()
+        await dead.close()
+
+    async def test_changes_that_all_have_seen_are_forgotten(self, path: str) -> None:
+        store, other = await open_store(path), await open_store(path)
+        await store.create("/a")
+        for number in range(20):
+            await store.set("/a", str(number).encode())
+        with contextlib.closing(sqlite3.connect(path)) as reader:
+
+            def remembered() -> int:
+                return int(reader.execute("SELECT count(*) FROM changes").fetchone()[0])
+
+            await store.renew()
+            assert remembered() == 21, "the other has not said that it knows"
+            await other.renew()
+            assert remembered() == 0
+        await store.set("/a", b"later")
+        events: list[WatchEvent] = []
+        await other.get("/a", watch=events.append)
+        await store.set("/a", b"latest")
+        await other.poll()
+        assert len(events) == 1, "numbering goes on after forgetting"
+        await store.close()
+        await other.close()
+
+
+_BROKER = """
+import asyncio, sys
+from minikafka.coordination.sqlite import SqliteStore
+from minikafka.server.system_clock import SystemClock
+
+async def main():
+    store = await SqliteStore.open(sys.argv[1], clock=SystemClock(), session_timeout_ms=600)
+    await store.create("/brokers/ids/1", b"{}", ephemeral=True)
+    print(store.session_id, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+class TestProcesses:
+    @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+    async def test_a_killed_or_frozen_broker_is_missed_after_its_lease(
+        self, path: str, end: signal.Signals
+    ) -> None:
+        """In real time, with both stores' own tasks at work."""
+        store = await SqliteStore.open(path, clock=SystemClock(), session_timeout_ms=600)
+        await store.ensure_path("/brokers/ids")
+        events: asyncio.Queue[WatchEvent] = asyncio.Queue(10)
+        await store.children("/brokers/ids", watch=events.put_nowait)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _BROKER, path, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(20):
+                assert int(await process.stdout.readline()) == store.session_id + 1
+                registered = await events.get()
+                assert registered == WatchEvent(EventType.NODE_CHILDREN_CHANGED, "/brokers/ids")
+                assert await store.children("/brokers/ids", watch=events.put_nowait) == ["1"]
+                assert events.empty()
+                process.send_signal(end)
+                died = await events.get()
+            assert died == WatchEvent(EventType.NODE_CHILDREN_CHANGED, "/brokers/ids")
+            assert await store.children("/brokers/ids") == []
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+            await store.close()
+
+    async def test_its_own_tasks_keep_a_session_alive(self, path: str) -> None:
+        """For three leases, in real time: without renewals it would hear of its end."""
+        clock = SystemClock()
+        store = await SqliteStore.open(path, clock=clock, session_timeout_ms=150, durable=False)
+        states: asyncio.Queue[object] = asyncio.Queue(10)
+        store.add_session_listener(states.put_nowait)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(states.get(), 0.45)
+        await store.close()
