@@ -312,7 +312,7 @@ class TopicService:
         return topic_id
 
     async def _adopt(self, name: str) -> None:
-        """Take up a topic that is in the store but unknown here: an earlier creation whose outcome got lost."""
+        """Take up a topic that only the store knows: the outcome of its creation got lost."""
         stored = await self._store.read(name)
         if stored is not None and stored.topic_id != NO_TOPIC_ID:
             await self._configs.load_topic(name)
