@@ -52,6 +52,7 @@ _REQUEST_PREFIX = struct.Struct(">ihhi")
 _CORRELATION_ID = struct.Struct(">i")
 
 _HEADERS: Final = {int(key): (*versions, FLEXIBLE_SINCE[key]) for key, versions in SUPPORTED.items()}
+_NOT_SUPPORTED: Final = (0, -1, 0)
 
 
 class RequestHeader(NamedTuple):
@@ -76,7 +77,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     """
     try:
         api_key, api_version, correlation_id = _REQUEST_HEADER.unpack_from(frame)
-        version_min, version_max, flexible_since = _HEADERS.get(api_key, (0, -1, 0))
+        version_min, version_max, flexible_since = _HEADERS.get(api_key, _NOT_SUPPORTED)
         if not version_min <= api_version <= version_max:
             return RequestHeader(api_key, api_version, correlation_id, None, _REQUEST_HEADER.size)
         (length,) = _CLIENT_ID_LENGTH.unpack_from(frame, _REQUEST_HEADER.size)
@@ -96,7 +97,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
             )
     except MALFORMED as error:
         raise PeerProtocolError(f"a malformed request header: {error}") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id, position)
+    return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, position))
 
 
 def decode_request(header: RequestHeader, frame: Buffer) -> Any:

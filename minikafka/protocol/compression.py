@@ -81,7 +81,7 @@ def compress(data: Buffer, compression: CompressionType) -> bytes:
             return _compress_xerial(memoryview(data))
         case CompressionType.LZ4:  # independent blocks: Java's reader knows no others
             frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
-            frame.compress(data)
+            frame.compress(bytes(data))  # cramjam takes no view here
             return bytes(frame.finish())
         case CompressionType.ZSTD:
             return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
@@ -171,7 +171,7 @@ def _into_buffer(data: Buffer, compression: CompressionType, bytes_max: int, res
     """cramjam stops when the buffer is full, with the error it also has for corrupt data: so grow, then
     judge."""
     codec = cramjam.lz4 if compression is CompressionType.LZ4 else cramjam.zstd
-    capacity = min(bytes_max, max(_FIRST_GUESS_BYTES_MIN, 8 * len(data)))
+    capacity = min(bytes_max, max(_FIRST_GUESS_BYTES_MIN, 4 * len(data)))
     while True:
         out = bytearray(reserve + capacity)
         try:

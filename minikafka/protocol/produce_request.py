@@ -8,11 +8,12 @@ views of the frame.
 from __future__ import annotations
 
 from struct import Struct
+from struct import error as struct_error
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from minikafka.errors import PeerProtocolError
-from minikafka.protocol.reading import ELEMENTS_MAX, read_unsigned_varint, skip_tagged_fields
+from minikafka.protocol.reading import ELEMENTS_MAX, read_unsigned_varint, skip_tagged_fields, topic_uuid
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
@@ -23,6 +24,14 @@ _ACKS_TIMEOUT = Struct(">hi")
 _ACKS_TIMEOUT_COUNT = Struct(">hii")
 _INDEX_SIZE = Struct(">ii")
 _STRING_BYTES_MAX = 0x7FFF
+_ONE_TOPIC = Struct(">BhiBB")
+"""No transactional id (0), acks, timeout, one topic (2), the length of a short name + 1."""
+_ONE_TOPIC_BY_ID = Struct(">BhiB16s")
+_ONE_PARTITION = Struct(">BiB")
+"""One partition (2), its index, the first byte of the length of its records + 1."""
+_NO_TAGS = Struct(">BBB")
+_ONE = 2
+_new = tuple.__new__
 
 
 class PartitionProduceData(NamedTuple):
@@ -57,8 +66,43 @@ def read_produce_request(view: memoryview, position: int, version: int) -> Produ
         struct.error, IndexError, UnicodeDecodeError: it ends too early, or is not UTF-8.
     """
     if version >= FLEXIBLE_SINCE:
+        try:
+            request = _read_one_batch(view, position, version)
+        except struct_error:  # too short for the usual request, which need not be wrong
+            request = None
+        if request is not None:
+            return request
         return _read_flexible(view, position, by_id=version >= TOPIC_IDS_SINCE)
     return _read_legacy(view, position)
+
+
+def _read_one_batch(view: memoryview, position: int, version: int) -> ProduceRequest | None:
+    """The usual request in few steps; None where it is anything else, well-formed or not."""
+    name, topic_id = "", None
+    if version >= TOPIC_IDS_SINCE:
+        transactional, acks, timeout_ms, topics, raw = _ONE_TOPIC_BY_ID.unpack_from(view, position)
+        if transactional or topics != _ONE:
+            return None
+        topic_id = topic_uuid(raw)
+        position += _ONE_TOPIC_BY_ID.size
+    else:
+        transactional, acks, timeout_ms, topics, length = _ONE_TOPIC.unpack_from(view, position)
+        if transactional or topics != _ONE or not 0 < length < 0x80:
+            return None
+        position += _ONE_TOPIC.size + length - 1
+        name = str(view[position - length + 1 : position], "utf-8")
+    partitions, index, size = _ONE_PARTITION.unpack_from(view, position)
+    if partitions != _ONE or size == 0:
+        return None
+    position += _ONE_PARTITION.size
+    if size >= 0x80:
+        size, position = read_unsigned_varint(view, position - 1)
+    end = position + size - 1
+    if _NO_TAGS.unpack_from(view, end) != (0, 0, 0):
+        return None
+    partition = _new(PartitionProduceData, (index, view[position:end]))
+    topic = _new(TopicProduceData, (name, topic_id, (partition,)))
+    return _new(ProduceRequest, (None, acks, timeout_ms, (topic,)))
 
 
 def _read_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceRequest:
@@ -77,8 +121,9 @@ def _read_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceRe
     for _ in range(topic_count):
         name, topic_id = "", None
         if by_id:
-            raw = view[position : position + 16].tobytes()
-            topic_id = UUID(bytes=raw) if any(raw) else None
+            if position + 16 > end:
+                raise PeerProtocolError("a topic id is cut off")
+            topic_id = topic_uuid(view[position : position + 16].tobytes())
             position += 16
         else:
             length, position = _length(view, position)

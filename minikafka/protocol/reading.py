@@ -20,6 +20,7 @@ from __future__ import annotations
 import struct
 from collections import namedtuple
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any, Final
 from uuid import UUID
 
@@ -309,8 +310,13 @@ def _bytes(
 
 def _read_uuid(view: memoryview, position: int, budget: Budget) -> tuple[Any, int]:
     end = _end(view, position, 16)
-    raw = view[position:end].tobytes()
-    return (UUID(bytes=raw) if any(raw) else None), end
+    return topic_uuid(view[position:end].tobytes()), end
+
+
+@lru_cache(maxsize=4096)
+def topic_uuid(raw: bytes) -> UUID | None:
+    """A UUID, None for the zero one. Remembered: making one costs more than reading the rest of a request."""
+    return UUID(bytes=raw) if any(raw) else None
 
 
 def _read_error_code(view: memoryview, position: int, budget: Budget) -> tuple[Any, int]:

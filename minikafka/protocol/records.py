@@ -131,7 +131,7 @@ def validate_records(
             f"a batch of {count} records whose last offset delta is {header.last_offset_delta}"
         )
     plain = _plain(batch, header, decompressed_bytes_max)
-    timestamps = None if keys_required else _timestamps(plain, header)
+    timestamps = _timestamps(plain, header, keys_required)
     if timestamps is None:
         timestamps = _timestamps_one_by_one(plain, header, keys_required)
     earliest, latest = min(timestamps), max(timestamps)
@@ -147,17 +147,24 @@ def validate_records(
     )
 
 
-def _timestamps(plain: memoryview, header: BatchHeader) -> list[int] | None:
-    """The timestamps in order; None unless all records are well-formed and their offsets consecutive."""
+def _timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int] | None:
+    """The timestamps in order; None unless every record is certainly valid."""
     offset = header.base_offset
     timestamps: list[int] = []
     append = timestamps.append
     try:
-        for record in DefaultRecordBatch(plain):
-            if record.offset != offset:
-                return None
-            offset += 1
-            append(record.timestamp)
+        if keys_required:
+            for record in DefaultRecordBatch(plain):
+                if record.offset != offset or record.key is None:
+                    return None
+                offset += 1
+                append(record.timestamp)
+        else:
+            for record in DefaultRecordBatch(plain):
+                if record.offset != offset:
+                    return None
+                offset += 1
+                append(record.timestamp)
     except _REFUSED:
         return None
     return None if None in timestamps else timestamps
@@ -199,11 +206,13 @@ def _plain(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> m
     The memory behind it ends with the batch or goes on with bytes of the same buffer: aiokafka may look a
     few bytes past the end before it notices.
     """
+    size = LOG_OVERHEAD + header.batch_length
     view = memoryview(batch)
-    if header.size > len(view):
-        raise CorruptBatch(f"{len(view)} bytes of a batch of {header.size}")
-    view = view[: header.size]
-    if header.compression == CompressionType.NONE:
+    if size != len(view):
+        if size > len(view):
+            raise CorruptBatch(f"{len(view)} bytes of a batch of {size}")
+        view = view[:size]
+    if header.attributes & COMPRESSION_MASK == 0:
         return view
     plain = decompress(
         view[HEADER_SIZE:], header.compression, bytes_max=decompressed_bytes_max, reserve=HEADER_SIZE

@@ -1,0 +1,50 @@
+"""The advertised ranges are those of Kafka 4.1, and clients infer just that from them."""
+
+from __future__ import annotations
+
+from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker_version_from_api_versions
+
+from minikafka.protocol.api_versions import ADVERTISED, FLEXIBLE_SINCE, SUPPORTED, ApiKey, VersionRange
+
+KAFKA_4_1 = BROKER_API_VERSIONS[(4, 1)]
+"""As a real 4.1 broker answered ApiVersions."""
+
+
+def test_every_range_is_the_one_of_kafka_4_1() -> None:
+    assert {int(key): tuple(versions) for key, versions in ADVERTISED.items()} == {
+        int(key): KAFKA_4_1[int(key)] for key in ADVERTISED
+    }
+
+
+def test_kafka_python_takes_the_broker_for_4_1() -> None:
+    assert infer_broker_version_from_api_versions(ADVERTISED) == (4, 1)
+
+
+def test_librdkafka_may_compress_and_be_idempotent() -> None:
+    # rdkafka_feature.c: a feature is on when every range it depends on overlaps with the broker's.
+    depends = {
+        "MsgVer2": {0: (3, 3), 1: (4, 4)},
+        "ZSTD": {0: (7, 7), 1: (10, 10)},
+        "LZ4": {10: (0, 0)},
+        "OffsetTime": {2: (1, 1)},
+        "IdempotentProducer": {22: (0, 0)},
+        "BrokerGroupCoordinator": {10: (0, 0)},
+        "ThrottleTime": {0: (1, 2), 1: (1, 2)},
+        "MsgVer1": {0: (2, 2), 1: (2, 2)},
+        "BrokerBalancedConsumer": {10: (0, 0), 8: (1, 2)},
+    }
+
+    def overlaps(key: int, low: int, high: int) -> bool:
+        versions = ADVERTISED.get(ApiKey(key), VersionRange(1, 0))
+        return low <= versions.max and versions.min <= high
+
+    on = {name for name, need in depends.items() if all(overlaps(key, *r) for key, r in need.items())}
+    assert on == {"MsgVer2", "ZSTD", "LZ4", "OffsetTime", "IdempotentProducer", "BrokerGroupCoordinator"}
+    assert ADVERTISED[ApiKey.PRODUCE].min == 0, "KAFKA-18659: compression needs version 0 in the range"
+
+
+def test_only_produce_is_served_in_fewer_versions_than_are_advertised() -> None:
+    assert {key for key in ADVERTISED if ADVERTISED[key] != SUPPORTED[key]} == {ApiKey.PRODUCE}
+    assert SUPPORTED[ApiKey.PRODUCE] == (3, 13)
+    assert FLEXIBLE_SINCE.keys() == SUPPORTED.keys()
+    assert list(ADVERTISED) == sorted(ADVERTISED)
