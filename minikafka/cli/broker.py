@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 
 from minikafka import __version__
-from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, names_of_one_thing
 from minikafka.config.definition import format_value
 from minikafka.config.loader import Loaded, Setting, load, parse_setting
 from minikafka.errors import ConfigError, StartError
@@ -84,9 +84,10 @@ def load_configuration(arguments: argparse.Namespace) -> Loaded:
     """The configuration that the command line, the environment and the file together make.
 
     Raises:
-        ConfigError: a property, its value, and where it stands.
+        ConfigError: a property, its value, and where it stands; or an option and a --set that contradict.
     """
-    settings = [parse_setting(text) for text in arguments.set]
+    given = [parse_setting(text) for text in arguments.set]
+    settings: list[Setting] = []
     if arguments.port is not None:
         if not (arguments.port.isascii() and arguments.port.isdigit() and int(arguments.port[:6]) <= 65535):
             raise ConfigError(f"--port {arguments.port}: must be a number from 0 to 65535")
@@ -96,7 +97,13 @@ def load_configuration(arguments: argparse.Namespace) -> Loaded:
         settings.append(Setting("log.dirs", arguments.data_dir, "--data-dir"))
     if arguments.log_level is not None:
         settings.append(Setting("log.level", arguments.log_level.lower(), "--log-level"))
-    return load(path=arguments.config, environment=os.environ, settings=settings)
+    for setting in settings:
+        twice = next((other for other in given if other.name in names_of_one_thing(setting.name)), None)
+        if twice is not None:
+            raise ConfigError(
+                f"{setting.origin} and --set {twice.name}={twice.value} say the same thing twice"
+            )
+    return load(path=arguments.config, environment=os.environ, settings=[*given, *settings])
 
 
 def properties_text() -> str:

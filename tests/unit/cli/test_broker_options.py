@@ -39,6 +39,14 @@ def test_options_beat_the_file(tmp_path: Path) -> None:
         (["--set", "foo"], "--set foo: must be name=value"),
         (["--port", "65536"], "--port 65536: must be a number from 0 to 65535"),
         (["--port", "x"], "--port x: must be a number"),
+        (
+            ["--port", "1", "--set", "listeners=PLAINTEXT://a:1"],
+            "--port and --set listeners=PLAINTEXT://a:1 say",
+        ),
+        (
+            ["--data-dir", "/a", "--set", "log.dir=/b"],
+            "--data-dir and --set log.dir=/b say the same thing twice",
+        ),
         (["--log-level", "loud"], "--log-level: Invalid value loud for configuration log.level"),
         (["--config", "/nowhere.properties"], "cannot read the configuration file /nowhere.properties"),
     ],
