@@ -268,11 +268,10 @@ class Broker:
         services = self.services
         services.config = config
         if self._socket_server is not None:
-            self._socket_server.limits.update(
-                max_connections=config.max_connections,
-                max_connections_per_ip=config.max_connections_per_ip,
-                max_connections_per_ip_overrides=config.connection_overrides(),
-            )
+            limits = self._socket_server.limits
+            limits.max_connections = config.max_connections
+            limits.max_connections_per_ip = config.max_connections_per_ip
+            limits.max_connections_per_ip_overrides = config.connection_overrides()
 
     async def stop(self) -> None:
         """Go down cleanly. Idempotent; also after a start that failed."""

@@ -30,7 +30,7 @@ from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.server.log_io import LogIo
 from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedPartition, read_partitions
 from minikafka.server.replica_manager import ReplicaManager
-from minikafka.types import Buffer, TopicPartition
+from minikafka.types import Buffer
 
 WARMING_ROUNDS_MAX = 3
 """Passes that may find cold ranges: a header, then its records, then one that was evicted again. After
@@ -96,7 +96,7 @@ class Fetch:
                     self.resume()
 
             for range_ in cold:
-                self._log_io.warm(range_.file, size=range_.size, position=range_.position, then=warmed)
+                self._log_io.warm(range_, then=warmed)
         else:
             self._park(reads)
         return None

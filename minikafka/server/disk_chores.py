@@ -1,26 +1,39 @@
 """What the request road leaves for the disk: noted here by whoever caused it, carried out by ``maintenance``.
 
-A rolled segment wants its flush, a created or deleted log its directory synced. Noting costs nothing and
-never waits; the same log noted twice is flushed once.
+A rolled segment wants its flush, a created or deleted log its directory synced, a failed directory to be taken
+offline. Noting costs nothing and never waits; the same log noted twice is flushed once.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import NamedTuple
 
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
 
 
+class Noted(NamedTuple):
+    """What has been noted since the last look."""
+
+    flushes: list[UnifiedLog]
+    failures: dict[str, str]
+    """Log directories that failed, and why."""
+
+
 class DiskChores:
-    """A set of logs to flush, and whether the log manager has work. Belongs to the loop."""
+    """Logs to flush, directories that failed, and whether the log manager has work. Belongs to the loop."""
 
     def __init__(self) -> None:
         self._flushes: dict[TopicPartition, UnifiedLog] = {}
+        self._failures: dict[str, str] = {}
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
-        return f"DiskChores(flushes={[str(tp) for tp in self._flushes]}, waiting={self._wake.is_set()})"
+        return (
+            f"DiskChores(flushes={[str(tp) for tp in self._flushes]}, failures={self._failures}, "
+            f"waiting={self._wake.is_set()})"
+        )
 
     def flush(self, log: UnifiedLog) -> None:
         """Flush ``log`` soon."""
@@ -31,10 +44,16 @@ class DiskChores:
         """Logs were created or deleted: the log manager has disk work."""
         self._wake.set()
 
-    async def wait(self) -> list[UnifiedLog]:
-        """Wait until there is something to do; returns the logs to flush."""
+    def directory_failed(self, directory: str, reason: str) -> None:
+        """Take a log directory offline soon; its first failure counts."""
+        self._failures.setdefault(directory, reason)
+        self._wake.set()
+
+    async def wait(self) -> Noted:
+        """Wait until there is something to do."""
         await self._wake.wait()
         self._wake.clear()
-        logs = list(self._flushes.values())
+        noted = Noted(list(self._flushes.values()), self._failures)
         self._flushes.clear()
-        return logs
+        self._failures = {}
+        return noted

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from minikafka.log.fetch_data import RangeReader
+from minikafka.log.fetch_data import ColdRead
 
 T = TypeVar("T")
 
@@ -34,8 +34,8 @@ class LogIo:
         """Run ``work`` on the writer thread, after all that was handed in before it."""
         return await asyncio.get_running_loop().run_in_executor(self._writer, work)
 
-    def warm(self, file: RangeReader, *, size: int, position: int, then: Callable[[], None]) -> None:
-        """Bring a range of ``file`` into the page cache, then call ``then`` on the loop.
+    def warm(self, range_: ColdRead, *, then: Callable[[], None]) -> None:
+        """Bring a range of a file into the page cache, then call ``then`` on the loop.
 
         A read that fails is not reported here: whoever reads the range next meets the same failure and
         knows what it means, and a file that was closed meanwhile (its segment is gone) is no failure at
@@ -44,12 +44,18 @@ class LogIo:
 
         def read() -> None:
             try:
-                file.read(size, position)
+                range_.file.read(range_.size, range_.position)
             except OSError:
                 pass
 
         future = asyncio.get_running_loop().run_in_executor(self._readers, read)
         future.add_done_callback(lambda done: None if done.cancelled() else then())
+
+    async def warmed(self, range_: ColdRead) -> None:
+        """The same for those who can await."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.warm(range_, then=lambda: None if done.done() else done.set_result(None))
+        await done
 
     def close(self) -> None:
         """Wait for what is under way; blocks, so call it when the broker stops."""

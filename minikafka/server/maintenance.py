@@ -74,11 +74,14 @@ class Maintenance:
 
     async def _do_chores(self) -> None:
         while True:
-            for log in await self._chores.wait():
+            noted = await self._chores.wait()
+            for directory, reason in noted.failures.items():
+                self._directory_failed(directory, reason)
+            for log in noted.flushes:
                 await self._flush(log)
             await self._run(self._services.log_manager.take_disk_work())
             for directory, error in self._services.log_manager.take_failures().items():
-                self._directory_failed(directory, error)
+                self._directory_failed(directory, str(error))
 
     async def _flush(self, log: UnifiedLog) -> None:
         """Bring ``log`` to the disk up to its active segment's start, then raise its recovery point."""
@@ -88,7 +91,7 @@ class Maintenance:
         try:
             await self._services.log_io.run(flush.run)
         except OSError as error:
-            self._directory_failed(self._services.log_manager.directory_of(log), error)
+            self._directory_failed(self._services.log_manager.directory_of(log), str(error))
         else:
             if log.is_open:
                 log.complete_flush(flush)
@@ -100,20 +103,20 @@ class Maintenance:
             try:
                 await self._services.log_io.run(piece.run)
             except OSError as error:
-                self._directory_failed(piece.log_directory, error)
+                self._directory_failed(piece.log_directory, str(error))
 
-    def _directory_failed(self, directory: str, error: OSError) -> None:
+    def _directory_failed(self, directory: str, reason: str) -> None:
         services = self._services
-        services.replica_manager.take_directory_offline(directory, reason=str(error))
+        services.replica_manager.take_directory_offline(directory, reason=reason)
         if not services.log_manager.live_directories:
-            services.supervisor.fail(StartError(f"no log directory is left: {directory} failed: {error}"))
+            services.supervisor.fail(StartError(f"no log directory is left: {directory} failed: {reason}"))
 
     # What the clock brings
 
     async def _clean_up(self) -> None:
         cleanup = self._services.log_manager.cleanup()
         for directory, error in cleanup.failed.items():
-            self._directory_failed(directory, error)
+            self._directory_failed(directory, str(error))
         now_ms = self._services.clock.monotonic_ms()
         delay_ms = self._services.log_manager.default_config.file_delete_delay_ms
         self._deleted += [(now_ms + delay_ms, deleted) for deleted in cleanup.deleted]

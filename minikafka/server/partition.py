@@ -162,7 +162,9 @@ class Partition:
         epoch, end_offset = self.log.end_offset_for_epoch(leader_epoch)
         return EpochEndOffset(epoch, end_offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, *, isolation: FetchIsolation) -> OffsetAndEpoch | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, isolation: FetchIsolation, cached_only: bool
+    ) -> OffsetAndEpoch | None:
         """ListOffsets: a place (negative) or the first record at or after a time; None when there is none.
 
         What lies above ``isolation``'s end does not exist for the asker.
@@ -176,9 +178,9 @@ class Partition:
         if timestamp_ms == LATEST_TIERED_TIMESTAMP:  # nothing is tiered
             return OffsetAndEpoch(NO_OFFSET, -1, NO_EPOCH)
         found = (
-            log.offset_of_max_timestamp()
+            log.offset_of_max_timestamp(cached_only=cached_only)
             if timestamp_ms == MAX_TIMESTAMP
-            else log.offset_for_timestamp(timestamp_ms)
+            else log.offset_for_timestamp(timestamp_ms, cached_only=cached_only)
         )
         if found is None or found.offset >= end_offset:
             return None

@@ -87,9 +87,11 @@ def read_partitions(
         if not want.topic_partition.topic:
             reads.append(PartitionRead(want, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
+        partition = None
         try:
+            partition = replicas.partition(want.topic_partition)
             read = _read(
-                replicas.partition(want.topic_partition),
+                partition,
                 want,
                 isolation=params.isolation,
                 max_bytes=min(want.max_bytes, max(bytes_left, 0)),
@@ -97,6 +99,8 @@ def read_partitions(
                 cached_only=cached_only,
             )
         except KafkaError as error:
+            if partition is not None:
+                replicas.note_failure(partition, error)
             reads.append(PartitionRead(want, error.code))
             continue
         except ColdRead as range_:

@@ -73,12 +73,21 @@ class ReplicaManager:
             KafkaError: see ``partition`` and ``Partition.append_as_leader``.
         """
         partition = self.partition(topic_partition)
-        info = partition.append_as_leader(records, required_acks=required_acks)
+        try:
+            info = partition.append_as_leader(records, required_acks=required_acks)
+        except KafkaError as error:
+            self.note_failure(partition, error)
+            raise
         if info.rolled:
             self._chores.flush(partition.log)
         if self.fetch_purgatory.watched:
             self.fetch_purgatory.check_and_complete(topic_partition)
         return info
+
+    def note_failure(self, partition: Partition, error: KafkaError) -> None:
+        """When ``error`` is the disk's, the log directory of ``partition`` goes offline, soon."""
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
+            self._chores.directory_failed(self.log_manager.directory_of(partition.log), str(error))
 
     def become_leader(
         self,

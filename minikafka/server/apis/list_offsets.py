@@ -12,10 +12,11 @@ UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.codec import Body, field
 from minikafka.server import partition as places
 from minikafka.server.request_context import RequestContext
@@ -30,7 +31,28 @@ FIRST_VERSION_OF_PLACE = {
 }
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+WARMING_ROUNDS_MAX = 20
+"""Ranges of one request that the disk thread reads one after another; the loop reads what is cold after that."""
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:
+    try:
+        return _body(services, context, request, cached_only=True)
+    except ColdRead as cold:
+        return _body_when_warm(services, context, request, cold)
+
+
+async def _body_when_warm(services: Services, context: RequestContext, request: Any, cold: ColdRead) -> Body:
+    for _ in range(WARMING_ROUNDS_MAX):
+        await services.log_io.warmed(cold)
+        try:
+            return _body(services, context, request, cached_only=True)
+        except ColdRead as another:
+            cold = another
+    return _body(services, context, request, cached_only=False)
+
+
+def _body(services: Services, context: RequestContext, request: Any, *, cached_only: bool) -> Body:
     committed = field(request, "isolation_level", 0) == READ_COMMITTED
     isolation = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
     asked = [
@@ -44,13 +66,18 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
             if (topic.name, partition.partition_index) in duplicates:
                 answers.append(_refusal(partition.partition_index, ErrorCode.INVALID_REQUEST))
             else:
-                answers.append(_answer(services, context, topic.name, partition, isolation))
+                answers.append(_answer(services, context, topic.name, partition, isolation, cached_only))
         topics.append({"name": topic.name, "partitions": answers})
     return {"throttle_time": 0, "topics": topics}
 
 
 def _answer(
-    services: Services, context: RequestContext, topic: str, wanted: Any, isolation: FetchIsolation
+    services: Services,
+    context: RequestContext,
+    topic: str,
+    wanted: Any,
+    isolation: FetchIsolation,
+    cached_only: bool,
 ) -> dict[str, Any]:
     index, timestamp_ms = wanted.partition_index, wanted.timestamp
     if timestamp_ms < 0 and (
@@ -61,7 +88,7 @@ def _answer(
     try:
         partition = services.replica_manager.partition(TopicPartition(topic, index))
         partition.check_leader_epoch(field(wanted, "current_leader_epoch", NO_EPOCH))
-        found = partition.offset_for_timestamp(timestamp_ms, isolation=isolation)
+        found = partition.offset_for_timestamp(timestamp_ms, isolation=isolation, cached_only=cached_only)
     except KafkaError as error:
         return _refusal(index, error.code)
     if found is None:
