@@ -23,7 +23,7 @@ BUILD_DEADLINE_S = 600
 
 
 def class_path() -> str:
-    """Compile the sources and fetch the jars, unless that was done. Raises AssertionError with Maven's log."""
+    """Compile the sources and fetch the jars, unless done before. Raises AssertionError with Maven's log."""
     digest = hashlib.sha256()
     for path in sorted(SOURCES.rglob("*")):
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Brokers as processes: ours, and Apache Kafka's as the reference that the tests themselves are held against."""
+"""Brokers as processes: ours, and Apache Kafka's as the reference for the tests themselves."""
 
 from __future__ import annotations
 
