@@ -1,0 +1,514 @@
+"""A connection on a transport in memory: order, bounds, budget, muting, closing. No sockets, no time."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minikafka.errors import InvariantError, PeerProtocolError
+from minikafka.network import connection as connection_module
+from minikafka.network import responses as responses_module
+from minikafka.network.connection import FRAMES_PER_TURN, Connection, PendingResponse, Result
+from minikafka.types import Buffer
+from tests.unit.network.support import Wire, echo, framed
+
+
+class Desk:
+    """A handler: ``p…`` is parked, ``n…`` gets no response, ``!…`` breaks the protocol, ``?…`` our code."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.parked: dict[bytes, PendingResponse] = {}
+        self.cancelled: list[bytes] = []
+        self.expected_bytes = 0
+
+    def __call__(self, connection: Connection, frame: Buffer) -> Result:
+        content = bytes(frame)
+        self.seen.append(content)
+        match content[:1]:
+            case b"p":
+                pending = PendingResponse(
+                    expected_bytes=self.expected_bytes, on_closed=lambda: self.cancelled.append(content)
+                )
+                self.parked[content] = pending
+                return pending
+            case b"n":
+                return None
+            case b"!":
+                raise PeerProtocolError("that is no Kafka request")
+            case b"?":
+                raise ZeroDivisionError("a bug")
+        return (framed(content),)
+
+    def answer(self, content: bytes) -> None:
+        self.parked.pop(content).complete((framed(content),))
+
+
+# Order
+
+
+def test_one_chunk_is_answered_in_one_write() -> None:
+    wire = Wire(echo)
+    wire.send(b"a", b"b", b"c")
+    assert len(wire.transport.writes) == 1
+    assert wire.sent() == [b"a", b"b", b"c"]
+
+
+def test_a_pending_response_holds_back_the_later_ones() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"a", b"p1", b"b", b"n", b"p2", b"c")
+    assert wire.sent() == [b"a"]
+    desk.answer(b"p2")
+    assert wire.sent() == []
+    desk.answer(b"p1")
+    assert len(wire.transport.writes) == 1
+    assert wire.sent() == [b"p1", b"b", b"p2", b"c"]
+    wire.send(b"d")
+    assert wire.sent() == [b"d"]
+    assert wire.connection.held_bytes == wire.budget.used_bytes == 0
+
+
+def test_a_response_may_be_complete_before_the_handler_returns() -> None:
+    def at_once(connection: Connection, frame: Buffer) -> Result:
+        pending = PendingResponse(expected_bytes=5)
+        pending.complete((framed(bytes(frame)),))
+        return pending
+
+    wire = Wire(at_once)
+    wire.send(b"a", b"b")
+    assert wire.sent() == [b"a", b"b"]
+
+
+def test_a_request_that_completes_an_earlier_one_of_its_connection() -> None:
+    desk = Desk()
+
+    def produce(connection: Connection, frame: Buffer) -> Result:
+        if bytes(frame) == b"finish p1":
+            desk.answer(b"p1")
+        return desk(connection, frame)
+
+    wire = Wire(produce)
+    wire.send(b"a", b"p1", b"b", b"finish p1", b"c")
+    assert len(wire.transport.writes) == 1
+    assert wire.sent() == [b"a", b"p1", b"b", b"finish p1", b"c"]
+
+
+def test_an_empty_completion_answers_nothing() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"p1", b"a")
+    desk.parked[b"p1"].complete(())
+    assert wire.sent() == [b"a"]
+
+
+def test_a_response_is_resolved_once() -> None:
+    pending = PendingResponse()
+    pending.complete(())
+    for again in (lambda: pending.complete(()), pending.abandon):
+        with pytest.raises(InvariantError, match="resolved before"):
+            again()
+
+
+@given(
+    kinds=st.lists(st.sampled_from("anp"), max_size=30),
+    rng=st.randoms(use_true_random=False),
+    cuts=st.lists(st.integers(1, 30), max_size=10),
+)
+def test_any_completion_order_keeps_request_order(
+    kinds: list[str], rng: Callable[..., object], cuts: list[int]
+) -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    contents = [f"{kind}{index}".encode() for index, kind in enumerate(kinds)]
+    stream = b"".join(map(framed, contents))
+    sent: list[bytes] = []
+    for cut in [*cuts, len(stream)]:
+        if stream[:cut]:
+            wire.connection.data_received(stream[:cut])
+        stream = stream[cut:]
+        parked = list(desk.parked)
+        rng.shuffle(parked)  # type: ignore[attr-defined]
+        for content in parked[: len(parked) // 2]:
+            desk.answer(content)
+        sent += wire.sent()
+    for content in list(desk.parked):
+        desk.answer(content)
+    sent += wire.sent()
+    assert sent == [content for content in contents if not content.startswith(b"n")]
+    assert wire.budget.used_bytes == 0
+
+
+def test_large_responses_are_not_gathered_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "WRITE_BYTES", 100)
+    wire = Wire(echo)
+    wire.send(*[b"x" * 60] * 4)
+    assert [len(write) for write in wire.transport.writes] == [128, 128]
+
+
+# Bounds
+
+
+def test_a_peer_that_does_not_read_is_not_read_from() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.transport.peer_reads = False
+    wire.send(b"x" * 990)
+    assert wire.transport.reading
+    wire.send(b"y" * 990)
+    assert not wire.transport.reading
+    assert wire.connection.held_bytes == wire.transport.get_write_buffer_size() > 1000
+    wire.transport.peer_catches_up()
+    assert wire.transport.reading
+    assert wire.budget.used_bytes == 0
+
+
+def test_a_slow_peer_stops_the_handling_in_the_middle_of_a_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_module, "WRITE_BYTES", 500)
+    desk = Desk()
+    wire = Wire(desk)
+    wire.transport.peer_reads = False
+    wire.send(*[b"x" * 496] * 10)
+    assert len(desk.seen) == 3, "two fill the transport, the third is over its mark"
+    wire.transport.peer_catches_up()
+    assert len(desk.seen) == 10
+    assert len(wire.sent()) == 10
+
+
+def test_parked_requests_are_bounded_in_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(responses_module, "PENDING_RESPONSES_MAX", 3)
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"p0", b"p1", b"p2", b"p3", b"a")
+    assert desk.seen == [b"p0", b"p1", b"p2"]
+    assert not wire.transport.reading
+    desk.answer(b"p1")
+    assert len(desk.seen) == 3, "it still waits for the first"
+    desk.answer(b"p0")
+    assert desk.seen[3:] == [b"p3", b"a"]
+    desk.answer(b"p2")
+    desk.answer(b"p3")
+    assert wire.sent() == [b"p0", b"p1", b"p2", b"p3", b"a"]
+    assert wire.transport.reading
+
+
+def test_responses_that_are_expected_or_held_back_are_bounded_in_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(responses_module, "PENDING_BYTES_MAX", 100)
+    desk = Desk()
+    desk.expected_bytes = 60
+    wire = Wire(desk)
+    wire.send(b"p0", b"p1", b"p2")
+    assert desk.seen == [b"p0", b"p1"], "two of them may be 120 bytes"
+    desk.answer(b"p1")
+    assert desk.seen[2:] == [b"p2"], "one was small"
+    desk.parked[b"p2"].complete((b"x" * 200,))
+    wire.send(b"a")
+    assert len(desk.seen) == 3, "a large one is held back by the first"
+    assert wire.connection.held_bytes == 200 + len(framed(b"p1"))
+    desk.answer(b"p0")
+    assert desk.seen[3:] == [b"a"]
+    assert wire.connection.held_bytes == 0
+
+
+def test_one_busy_connection_leaves_others_their_turn() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(*[b"a"] * (2 * FRAMES_PER_TURN + 1))
+    assert len(desk.seen) == FRAMES_PER_TURN
+    assert not wire.transport.reading
+    assert wire.loop.turn() == 1
+    assert len(desk.seen) == 2 * FRAMES_PER_TURN
+    assert wire.loop.turn() == 1
+    assert wire.loop.turn() == 0
+    assert len(wire.sent()) == 2 * FRAMES_PER_TURN + 1
+    assert wire.transport.reading
+
+
+# The budget of all connections
+
+
+def test_a_large_frame_takes_its_whole_size_from_the_budget_until_it_is_handled() -> None:
+    wire = Wire(echo, budget_bytes=10_000)
+    stream = framed(b"x" * 5000)
+    wire.connection.data_received(stream[:10])
+    assert wire.budget.used_bytes == 5000
+    wire.connection.data_received(stream[10:-1])
+    assert wire.budget.used_bytes == 5000
+    wire.connection.data_received(stream[-1:])
+    assert wire.budget.used_bytes == 0
+    assert wire.sent() == [b"x" * 5000]
+
+
+def test_when_the_budget_is_used_up_new_requests_wait_and_granted_frames_finish() -> None:
+    first = Wire(echo, budget_bytes=5000)
+    desk = Desk()
+    second, third = Wire(desk, like=first), Wire(desk, like=first)
+    large = framed(b"x" * 6000)
+    first.connection.data_received(large[:10])
+    assert first.budget.exhausted
+    second.send(b"a", b"b")
+    third.connection.data_received(large[:500])
+    assert desk.seen == []
+    assert not second.transport.reading
+    assert not third.transport.reading
+    assert first.budget.waiting == 2
+
+    first.connection.data_received(large[10:] + framed(b"next"))
+    assert first.sent() == [b"x" * 6000, b"next"]
+    assert desk.seen == [], "they are woken by the loop, not from inside of the first"
+    first.loop.turn()
+    assert desk.seen == [b"a", b"b"]
+    assert second.transport.reading
+    assert third.transport.reading
+    third.connection.data_received(large[500:])
+    assert desk.seen[2:] == [b"x" * 6000]
+    assert first.budget.used_bytes == 0
+
+
+def test_the_line_for_the_budget_is_served_in_order_and_stops_when_it_is_used_up_again() -> None:
+    first = Wire(echo, budget_bytes=1000)
+    others = [Wire(echo, like=first) for _ in range(3)]
+    large = framed(b"x" * 1500)
+    first.connection.data_received(large[:9])
+    for other in others:
+        other.connection.data_received(large[:9])
+    first.connection.data_received(large[9:])
+    for finished, other in enumerate(others, start=1):
+        first.loop.turn()
+        assert [one.transport.reading for one in others] == [index < finished for index in range(3)]
+        other.connection.data_received(large[9:])
+        assert other.sent() == [b"x" * 1500]
+    assert first.budget.used_bytes == 0
+    assert first.budget.waiting == 0
+
+
+def test_a_closed_connection_gives_back_its_share_and_its_place_in_line() -> None:
+    first = Wire(echo, budget_bytes=1000)
+    second, third = Wire(echo, like=first), Wire(echo, like=first)
+    first.connection.data_received(framed(b"x" * 1500)[:9])
+    second.send(b"a")
+    third.send(b"b")
+    second.lose()
+    assert first.budget.waiting == 1
+    first.lose()
+    first.loop.turn()
+    assert third.sent() == [b"b"]
+    assert first.budget.used_bytes == 0
+
+
+# Muting
+
+
+def test_a_muted_connection_still_sends_and_goes_on_where_it_was() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"p1")
+    wire.connection.mute()
+    wire.send(b"a")
+    desk.answer(b"p1")
+    assert wire.sent() == [b"p1"]
+    assert not wire.transport.reading
+    wire.connection.unmute()
+    assert wire.sent() == [b"a"]
+    assert wire.transport.reading
+    wire.connection.unmute()
+
+
+def test_muting_inside_a_handler_holds_the_rest_of_the_chunk_for_that_time() -> None:
+    seen: list[bytes] = []
+
+    def throttling(connection: Connection, frame: Buffer) -> Result:
+        seen.append(bytes(frame))
+        connection.mute(500)
+        return (framed(bytes(frame)),)
+
+    wire = Wire(throttling)
+    wire.send(b"a", b"b")
+    assert seen == [b"a"]
+    assert wire.sent() == [b"a"], "the throttled response leaves at once (KIP-219)"
+    wire.loop.advance(0.4)
+    wire.connection.mute(500)
+    wire.loop.advance(0.4)
+    assert seen == [b"a"], "the later mute counts"
+    wire.loop.advance(0.2)
+    assert seen == [b"a", b"b"]
+
+
+# Errors and closing
+
+
+@pytest.mark.parametrize(("content", "line"), [(b"!", "no Kafka request"), (b"?", "a request failed")])
+def test_a_failed_request_closes_its_connection_after_the_answers_before_it(
+    content: bytes, line: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"a", b"p1", b"b", content, b"never")
+    assert wire.transport.closed
+    assert wire.sent() == [b"a"]
+    assert desk.cancelled == [b"p1"]
+    assert b"never" not in desk.seen
+    assert "10.0.0.1:5000" in caplog.text
+    assert line in caplog.text
+    assert ("ZeroDivisionError" in caplog.text) is (content == b"?")
+    desk.parked[b"p1"].complete((framed(b"late"),))
+    wire.lose()
+    assert wire.sent() == []
+    assert len(wire.owner.closed) == 1
+
+
+def test_a_frame_over_the_limit_closes_with_a_line_that_names_peer_size_and_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wire = Wire(echo, frame_bytes_max=100)
+    wire.connection.data_received(framed(b"good") + (101).to_bytes(4, "big") + b"x" * 101)
+    assert wire.sent() == [b"good"]
+    assert wire.transport.closed
+    for part in ("10.0.0.1:5000", "101 bytes", "0 to 100", "socket.request.max.bytes"):
+        assert part in caplog.text
+
+
+def test_a_bad_size_behind_a_held_request_closes_after_it() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.connection.mute()
+    wire.connection.data_received(framed(b"a") + b"\xff\xff\xff\xff")
+    assert not wire.transport.closed
+    wire.connection.unmute()
+    assert wire.sent() == [b"a"]
+    assert wire.transport.closed
+
+
+def test_an_abandoned_response_closes_the_connection() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"p1", b"p2")
+    desk.parked[b"p2"].abandon()
+    assert wire.transport.closed
+    assert desk.cancelled == [b"p1"]
+
+    def never(connection: Connection, frame: Buffer) -> Result:
+        pending = PendingResponse()
+        pending.abandon()
+        return pending
+
+    wire = Wire(never)
+    wire.send(b"a", b"b")
+    assert wire.transport.closed
+
+
+def test_parked_operations_are_told_once_and_a_failing_one_harms_nobody(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    wire.send(b"p1", b"p2", b"p3")
+
+    def fails() -> None:
+        raise ZeroDivisionError
+
+    desk.parked[b"p1"].on_closed = fails
+    desk.answer(b"p2")
+    wire.lose()
+    assert desk.cancelled == [b"p3"]
+    assert "could not be cancelled" in caplog.text
+    for pending in desk.parked.values():
+        pending.complete((b"too late",))
+    wire.connection.close()
+    assert desk.cancelled == [b"p3"]
+    assert wire.transport.take() == b""
+
+
+def test_a_handler_may_close_its_own_connection() -> None:
+    def leaving(connection: Connection, frame: Buffer) -> Result:
+        if bytes(frame) == b"go":
+            connection.close()
+        return (framed(bytes(frame)),)
+
+    wire = Wire(leaving)
+    wire.send(b"a", b"go", b"b")
+    assert wire.sent() == [b"a"]
+    assert wire.transport.closed
+    wire.connection.data_received(framed(b"late"))
+    assert wire.sent() == []
+
+
+# The sweeper
+
+
+def swept(wire: Wire, seconds: float) -> str | None:
+    """The first reason that a scan every second finds within ``seconds``."""
+    for _ in range(int(seconds)):
+        wire.loop.advance(1.0)
+        reason = wire.connection.sweep(wire.loop.time(), idle_seconds_max=60, stalled_seconds_max=10)
+        if reason is not None:
+            return reason
+    return None
+
+
+def test_idle_means_nothing_received_sent_or_owed() -> None:
+    desk = Desk()
+    wire = Wire(desk)
+    assert swept(wire, 50) is None
+    wire.send(b"a")
+    assert swept(wire, 60) is None
+    wire.send(b"p1")
+    assert swept(wire, 1000) is None, "we owe it an answer"
+    desk.answer(b"p1")
+    assert "connections.max.idle.ms" in (swept(wire, 70) or "")
+
+
+def test_a_slow_reader_is_not_idle_and_a_stuck_one_is() -> None:
+    wire = Wire(echo)
+    wire.transport.peer_reads = False
+    wire.send(b"x" * 5000)
+    for _ in range(10):
+        assert swept(wire, 50) is None
+        wire.transport.peer_takes(1)
+    assert "idle" in (swept(wire, 100) or "")
+
+
+def test_a_connection_that_stalls_with_memory_others_wait_for_is_closed_early() -> None:
+    first = Wire(echo, budget_bytes=1000)
+    first.connection.data_received(framed(b"x" * 1500)[:9])
+    assert swept(first, 30) is None, "nobody waits"
+    second = Wire(echo, like=first)
+    second.send(b"a")
+    assert "stalled with 1500 bytes" in (swept(first, 12) or "")
+    assert swept(second, 12) is None
+
+
+def test_a_closed_connection_whose_peer_takes_nothing_is_dropped_early() -> None:
+    wire = Wire(echo)
+    wire.transport.peer_reads = False
+    wire.send(b"x" * 500)
+    wire.connection.close()
+    wire.transport.peer_takes(100)
+    assert swept(wire, 10) is None
+    assert "last responses" in (swept(wire, 5) or "")
+
+
+def test_a_connection_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    wire = Wire(Desk())
+    wire.send(b"p1")
+    wire.connection.mute()
+    wire.send(b"a")
+    assert repr(wire.connection) == "Connection(test, PLAINTEXT, pending=1, held=1, bytes=0, holds=['muted'])"
+
+
+@given(st.lists(st.binary(max_size=60), max_size=20))
+def test_random_bytes_never_leave_anything_behind(chunks: list[bytes]) -> None:
+    wire = Wire(Desk(), frame_bytes_max=50)
+    for chunk in chunks:
+        if chunk and not wire.transport.closed:
+            wire.connection.data_received(chunk)
+    wire.lose()
+    assert wire.budget.used_bytes == 0
+    assert wire.connection.held_bytes == 0

@@ -1,0 +1,73 @@
+"""Bytes in, frames out, wherever the stream is cut."""
+
+from __future__ import annotations
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minikafka.network.frame_reader import FrameReader
+from tests.unit.network.support import framed
+
+
+def test_a_stream_cut_at_every_byte_gives_the_same_frames() -> None:
+    contents = [b"", b"a", b"bcd", b"", b"x" * 20]
+    stream = b"".join(map(framed, contents))
+    for first in range(len(stream) + 1):
+        for second in range(first, len(stream) + 1):
+            reader = FrameReader(frame_bytes_max=20)
+            chunks = (stream[:first], stream[first:second], stream[second:])
+            frames = [bytes(frame) for chunk in chunks for frame in reader.feed(chunk)]
+            assert frames == contents
+            assert reader.buffered_bytes == reader.expected_bytes == 0
+
+
+@given(contents=st.lists(st.binary(max_size=50)), cuts=st.lists(st.integers(1, 60)))
+def test_any_stream_in_any_chunks(contents: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(map(framed, contents))
+    reader = FrameReader(frame_bytes_max=50)
+    frames: list[bytes] = []
+    for cut in cuts:
+        frames += map(bytes, reader.feed(stream[:cut]))
+        stream = stream[cut:]
+    frames += map(bytes, reader.feed(stream))
+    assert frames == contents
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_random_bytes_are_frames_or_an_error_and_the_same_ones_in_any_chunks(chunks: list[bytes]) -> None:
+    whole = FrameReader(frame_bytes_max=30)
+    pieces = FrameReader(frame_bytes_max=30)
+    expected = [bytes(frame) for frame in whole.feed(b"".join(chunks))]
+    assert [bytes(frame) for chunk in chunks for frame in pieces.feed(chunk)] == expected
+    assert str(whole.error) == str(pieces.error)
+    assert pieces.buffered_bytes <= 30
+
+
+def test_a_frame_in_one_chunk_is_not_copied() -> None:
+    chunk = framed(b"abc") + framed(b"def")
+    frames = FrameReader(frame_bytes_max=10).feed(chunk)
+    assert all(isinstance(frame, memoryview) and frame.obj is chunk for frame in frames)
+
+
+def test_sizes_out_of_bounds_end_the_stream_after_the_good_frames() -> None:
+    for size in (-1, 11, 2**31 - 1, -(2**31)):
+        reader = FrameReader(frame_bytes_max=10)
+        stream = framed(b"x" * 10) + size.to_bytes(4, "big", signed=True) + framed(b"never")
+        assert [bytes(frame) for frame in reader.feed(stream)] == [b"x" * 10]
+        assert reader.error is not None
+        assert f"a frame of {size} bytes" in str(reader.error)
+        assert reader.feed(framed(b"never")) == []
+
+
+def test_a_size_that_only_claims_takes_no_memory() -> None:
+    reader = FrameReader(frame_bytes_max=1 << 30)
+    tracemalloc.start()
+    try:
+        assert reader.feed((1 << 30).to_bytes(4, "big") + b"x" * 10) == []
+        assert tracemalloc.get_traced_memory()[1] < 10_000
+    finally:
+        tracemalloc.stop()
+    assert reader.expected_bytes == 1 << 30
+    assert reader.buffered_bytes == 10
