@@ -8,8 +8,6 @@ given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id
 on a value. ``cluster.id``, ``coordination``, ``log.level`` and ``log.format`` are minikafka's own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 

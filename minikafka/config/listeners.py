@@ -7,7 +7,6 @@ PLAINTEXT is the only protocol there is here.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -132,6 +131,8 @@ def _parse(property_name: str, value: str) -> Listener:
 
 
 def _is_ip(host: str, *, version: int) -> bool:
+    import ipaddress  # 3 ms that few listeners need
+
     try:
         return ipaddress.ip_address(host).version == version
     except ValueError:

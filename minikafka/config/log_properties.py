@@ -5,8 +5,6 @@ Type, bounds and documentation of a topic default are those of the topic propert
 ``log.dirs`` is ``minikafka-data`` under the working directory: what is in ``/tmp`` is gone after a reboot.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

@@ -9,8 +9,6 @@ Where it differs from Kafka, and why:
 - ``queued.max.request.bytes`` has a limit, Kafka's default has none.
 """
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import msgspec

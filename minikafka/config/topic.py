@@ -5,8 +5,6 @@ hour ahead of the broker's clock). Bounds are checked where text is read; a ``To
 go beyond them, which is how tests get small segments.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 import msgspec
