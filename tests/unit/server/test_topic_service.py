@@ -1,4 +1,4 @@
-"""Topics come, grow and go: first in the store, then on this broker, and after any crash as the store says."""
+"""Topics come, grow and go: in the store, then on this broker, and after any crash as the store says."""
 
 from __future__ import annotations
 
