@@ -204,7 +204,7 @@ def plan_follower_append(
     topic_partition: TopicPartition,
     current_leader_epoch: int | None = None,
 ) -> AppendPlan | None:
-    """Check what a leader sent: whole batches, in order, behind ``next_offset``. A cut-off last batch is left out.
+    """Check what a leader sent: whole batches behind ``next_offset``. A cut-off last one does not count.
 
     Args:
         current_leader_epoch: batches of a later epoch, and all behind them, are left out (KAFKA-18723).

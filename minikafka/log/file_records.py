@@ -26,6 +26,9 @@ _unpack_fields = BATCH_FIELDS.unpack_from
 _BATCH_LENGTH_MIN = 49  # a header without its first two fields, which the length does not count
 _LENGTH_ENDS_AT = 12
 _MAGIC = 2
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""The index has four bytes for an offset, so a segment holds none that is further from its base offset."""
+
 _SHORT_SCAN_BYTES_MIN = 4096  # a search that starts at an index entry
 _LONG_SCAN_BYTES = 256 * 1024  # a walk through the file
 
@@ -106,6 +109,7 @@ class FileRecords:
             CorruptSegment: the way there is damaged, or begins where no batch does.
         """
         end, segment_base_offset = self.size, self.base_offset
+        base_offset_max = segment_base_offset + RELATIVE_OFFSET_MAX
         if position and not 0 < position < end:
             raise self._corrupt(position)
         scan_bytes = max(self.index_interval_bytes, _SHORT_SCAN_BYTES_MIN)
@@ -124,7 +128,7 @@ class FileRecords:
                     length < _BATCH_LENGTH_MIN
                     or magic != _MAGIC
                     or last_offset_delta < 0
-                    or base_offset < segment_base_offset
+                    or not segment_base_offset <= base_offset <= base_offset_max
                     or position + at + size > end
                     or (is_first and base_offset > indexed_offset)
                 ):
@@ -150,6 +154,7 @@ class FileRecords:
         if end is None:
             end = self.size
         previous_last_offset = self.base_offset - 1
+        base_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
         while position < end:
             data = self.read_bytes(min(_LONG_SCAN_BYTES, end - position), position, cached_only=cached_only)
             at, at_max = 0, len(data) - _FIELDS_BYTES
@@ -164,7 +169,7 @@ class FileRecords:
                     length < _BATCH_LENGTH_MIN
                     or magic != _MAGIC
                     or last_offset_delta < 0
-                    or base_offset <= previous_last_offset
+                    or not previous_last_offset < base_offset <= base_offset_max
                     or position + at + size > end
                 ):
                     raise self._corrupt(position + at)

@@ -44,11 +44,11 @@ def _check_segments(log: LocalLog) -> None:
         next_offset = segment.base_offset
         starts = {}
         for place in segment.batches():
-            if place.base_offset < next_offset or place.leader_epoch < epoch:
+            if place.base_offset < next_offset or -1 < place.leader_epoch < epoch:
                 raise InvariantError(
                     f"{segment.path}: {place} behind offset {next_offset - 1} of epoch {epoch}"
                 )
-            next_offset, epoch = place.last_offset + 1, place.leader_epoch
+            next_offset, epoch = place.last_offset + 1, max(epoch, place.leader_epoch)
             starts[place.position] = place.last_offset
         _check_indexes(segment, starts)
     if next_offset > log.log_end_offset:

@@ -52,9 +52,11 @@ class LogReader:
     def place_of(self, offset: int, *, cached_only: bool = False) -> tuple[LogSegment, int] | None:
         """The segment and position of the first batch that reaches ``offset``; None behind the last batch."""
         known = self._tail_positions.get(offset)
-        if known is not None and known[1] < known[0].size:
-            return known
         segments = self._segments
+        if known is not None and known[1] < known[0].size:
+            if not known[0].is_active:
+                segments.open_segments.touch(known[0])
+            return known
         index = segments.floor_index(offset)
         if index < 0:
             index = 0

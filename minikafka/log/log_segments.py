@@ -48,7 +48,9 @@ class LogSegments:
     __slots__ = ("_base_offsets", "_segments", "active", "open_segments")
 
     def __init__(self, open_segments: OpenSegments | None = None) -> None:
-        self.open_segments = open_segments or OpenSegments()
+        self.open_segments = (
+            OpenSegments() if open_segments is None else open_segments
+        )  # an empty one is false
         self._base_offsets: list[int] = []
         self._segments: list[LogSegment] = []
         self.active: LogSegment  # set with the first ``add``; a loaded log always has one

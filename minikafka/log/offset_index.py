@@ -11,11 +11,11 @@ from struct import Struct
 from typing import ClassVar, NamedTuple
 
 from minikafka.errors import InvariantError
+from minikafka.log.file_records import RELATIVE_OFFSET_MAX
 from minikafka.log.index_file import IndexFile
 
 _ENTRY = Struct(">ii")
 _INT = Struct(">i")
-RELATIVE_OFFSET_MAX = 2**31 - 1
 
 
 class OffsetPosition(NamedTuple):

@@ -21,8 +21,14 @@ from typing import NamedTuple
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.file_records import BATCH_FIELDS, BatchPlace, CorruptSegment, FileRecords
-from minikafka.log.offset_index import RELATIVE_OFFSET_MAX, OffsetIndex
+from minikafka.log.file_records import (
+    BATCH_FIELDS,
+    RELATIVE_OFFSET_MAX,
+    BatchPlace,
+    CorruptSegment,
+    FileRecords,
+)
+from minikafka.log.offset_index import OffsetIndex
 from minikafka.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.time_index import TimeIndex, TimestampOffset
 from minikafka.log.txn_index import AbortedTransaction, TransactionIndex
@@ -109,6 +115,11 @@ class LogSegment(FileRecords):
     @property
     def is_active(self) -> bool:
         return self._is_active
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds descriptors."""
+        return self._file is not None or self.offset_index.is_mapped or self.time_index.is_mapped
 
     @property
     def txn_index(self) -> TransactionIndex:
@@ -204,8 +215,8 @@ class LogSegment(FileRecords):
             CorruptSegment: the way there is damaged.
             ColdRead: it is not in memory, and ``cached_only``.
         """
-        if cached_only and not self.offset_index.is_mapped:
-            self.offset_index.open(cached_only=True)
+        if not self.offset_index.is_mapped:
+            self._open_offset_index(cached_only)
         indexed_offset, position = self.offset_index.lookup(offset)
         try:
             return self.search(
@@ -218,6 +229,12 @@ class LogSegment(FileRecords):
         self.rebuild_indexes()
         indexed_offset, position = self.offset_index.lookup(offset)
         return self.search(offset, position=position, indexed_offset=indexed_offset)
+
+    def _open_offset_index(self, cached_only: bool) -> None:
+        self.offset_index.open(cached_only=cached_only)
+        if not self.offset_index.is_plausible(self.size):
+            _log.warning("%s is damaged: building it anew", self.offset_index.path)
+            self.rebuild_indexes()
 
     def read_next_offset(self) -> int:
         """The offset after the last batch (``readNextOffset``).
@@ -239,14 +256,24 @@ class LogSegment(FileRecords):
         """The largest timestamp of the segment and the last offset of its batch; (-1, base offset) without
         any."""
         if self.max_timestamp_so_far is None:
-            if self.time_index.is_plausible():
-                self.max_timestamp_so_far, self.offset_of_max_timestamp_so_far = self.time_index.last_entry()
+            last = self.time_index.last_entry()
+            if self.time_index.is_plausible() and self._has_timestamp(last):
+                self.max_timestamp_so_far, self.offset_of_max_timestamp_so_far = last
             else:
                 _log.warning("%s is damaged: building it anew", self.time_index.path)
                 self.rebuild_indexes()
         timestamp = self.max_timestamp_so_far
         return TimestampOffset(
             NO_TIMESTAMP if timestamp is None else timestamp, self.offset_of_max_timestamp_so_far
+        )
+
+    def _has_timestamp(self, entry: TimestampOffset) -> bool:
+        """Whether the batch of a time index entry has the timestamp that the entry says."""
+        if entry.timestamp < 0:
+            return True
+        place = self.find_batch(entry.offset)
+        return (
+            place is not None and place.base_offset <= entry.offset and place.max_timestamp == entry.timestamp
         )
 
     def largest_timestamp(self) -> int:

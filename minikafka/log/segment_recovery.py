@@ -18,13 +18,13 @@ import crc32c
 
 from minikafka.errors import KafkaError
 from minikafka.files import File
+from minikafka.log.file_records import RELATIVE_OFFSET_MAX
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
-from minikafka.log.offset_index import RELATIVE_OFFSET_MAX
 from minikafka.log.producer_replay import replay
 from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.segment import LogSegment
 from minikafka.protocol.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
-from minikafka.types import Buffer
+from minikafka.types import NO_EPOCH, Buffer
 
 _log = logging.getLogger(__name__)
 
@@ -62,9 +62,7 @@ def recover_segment(
     if next_base_offset is not None:
         last_offset_max = min(last_offset_max, next_base_offset - 1)
     next_offset = segment.base_offset
-    for header, read_batch in _valid_batches(segment.file(), end):
-        if header.base_offset < next_offset or header.last_offset > last_offset_max:
-            break
+    for header, read_batch in _in_order(_valid_batches(segment.file(), end), next_offset, last_offset_max):
         segment.index_batch(header.last_offset, header.max_timestamp, header.size)
         next_offset = header.last_offset + 1
         epoch = header.partition_leader_epoch
@@ -85,6 +83,45 @@ def recover_segment(
         )
         segment.cut(valid_bytes)
     return end - valid_bytes
+
+
+def _in_order(
+    batches: Iterator[tuple[BatchHeader, ReadBatch]], next_offset: int, last_offset_max: int
+) -> Iterator[tuple[BatchHeader, ReadBatch]]:
+    """The batches up to the first whose offsets or epoch cannot be.
+
+    A batch that leaves a gap or begins an epoch is right only if the one behind it goes on from there; so it
+    is held back until that one is seen.
+    """
+    epoch: int = NO_EPOCH
+    held: tuple[BatchHeader, ReadBatch] | None = None
+    for item in batches:
+        header = item[0]
+        if held is not None:
+            before, held = held, None
+            goes_back = header.base_offset < before[0].next_offset or (
+                NO_EPOCH < header.partition_leader_epoch < before[0].partition_leader_epoch
+            )
+            fits_without = header.base_offset >= next_offset and header.partition_leader_epoch >= epoch
+            if goes_back and fits_without:
+                return
+            yield before
+            next_offset = before[0].next_offset
+            epoch = max(epoch, before[0].partition_leader_epoch)
+        if (
+            header.base_offset < next_offset
+            or header.last_offset > last_offset_max
+            or header.partition_leader_epoch < NO_EPOCH
+            or NO_EPOCH < header.partition_leader_epoch < epoch
+        ):
+            return
+        if header.base_offset > next_offset or header.partition_leader_epoch > epoch:
+            held = item
+            continue
+        yield item
+        next_offset = header.next_offset
+    if held is not None:
+        yield held
 
 
 def _valid_batches(file: File, end: int) -> Iterator[tuple[BatchHeader, ReadBatch]]:

@@ -12,8 +12,8 @@ from typing import ClassVar, NamedTuple
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
+from minikafka.log.file_records import RELATIVE_OFFSET_MAX
 from minikafka.log.index_file import IndexFile
-from minikafka.log.offset_index import RELATIVE_OFFSET_MAX
 from minikafka.types import NO_TIMESTAMP
 
 _ENTRY = Struct(">qi")
