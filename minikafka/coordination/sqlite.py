@@ -4,13 +4,13 @@ An asynchronous ``CoordinationStore`` over ``SqliteClient``. All SQL runs on one
 the order of the calls. Each call is one transaction: check the lease, see what others have changed, read or
 write, set the watch. What its watches are to be told reaches the event loop before the call's result.
 
-Two tasks, owned by the store and ended by ``close``:
-- the session is renewed every third of its timeout, by the loop and not by the SQL thread, so that a broker
-  whose loop hangs loses its session like one that has died;
-- while watches exist, ``PRAGMA data_version`` is polled (3 us and a hop to the thread). Own writes fire own
+What happens by itself, until ``close``:
+- The session is renewed every third of its timeout, by a task on the loop and not by the SQL thread: a broker
+  whose loop hangs must lose its session like one that has died.
+- While watches exist, the SQL thread polls ``PRAGMA data_version`` when it is idle. Own writes fire own
   watches at once. Sessions of others that run out are ended by whoever notices first.
 
-With ``background=False`` there are no tasks: whoever owns the time calls ``renew`` and ``poll`` (tests do).
+With ``background=False`` neither happens: whoever owns the time calls ``renew`` and ``poll`` (tests do).
 
 Not as in ZooKeeper: the session of a client that is cut off ends for it as soon as the client itself can tell
 (its lease has run out), even when nobody else has ended it.
@@ -22,10 +22,10 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, assert_never
 
 from minikafka.clock import Clock
+from minikafka.coordination.sql_thread import SqlThread
 from minikafka.coordination.sqlite_client import SqliteClient
 from minikafka.coordination.sqlite_tree import SqliteTree
 from minikafka.coordination.store import (
@@ -57,7 +57,8 @@ from minikafka.coordination.store import (
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""
 POLL_INTERVAL_MS = 50
-"""How late a watch may learn of another broker's write. 20 polls a second cost about 0.2 % of a core."""
+"""How late a watch may learn of another broker's write. 20 polls a second cost up to 0.4 % of a core, nearly
+all of it for waking up."""
 BUSY_TIMEOUT_MS = 5_000
 """How long a call waits for another process's transaction; those take milliseconds."""
 
@@ -87,13 +88,14 @@ class SqliteStore:
         self._session_id = 0
         self._state: SessionState | None = None
         self._listeners: list[SessionListener] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._has_watches = asyncio.Event()
+        self._renewal: asyncio.Task[None] | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="coordination-sqlite")
         self._client = SqliteClient(  # the SQL thread's own; only functions given to _submit touch it
             path, clock=clock, durable=durable, busy_timeout_ms=busy_timeout_ms
+        )
+        self._thread = SqlThread(
+            "coordination-sqlite", idle_call=self._poll_when_idle, idle_interval=self._idle_interval
         )
 
     @classmethod
@@ -128,27 +130,27 @@ class SqliteStore:
     async def start_session(self) -> int:
         if self._state in (SessionState.CONNECTED, SessionState.DISCONNECTED):
             return self._session_id
-        await self._end_tasks()
+        await self._end_renewal()
         session_id = await self._submit(lambda: self._client.start_session(self._session_timeout_ms))
         self._session_id = session_id
         self._change_state(SessionState.CONNECTED)
         if self._background:
-            self._tasks = [
-                asyncio.create_task(self._renew_for_ever(), name=f"renew coordination session {session_id}"),
-                asyncio.create_task(self._poll_for_ever(), name=f"poll coordination store, {session_id}"),
-            ]
+            self._renewal = asyncio.create_task(self._renew_for_ever(), name=f"renew session {session_id}")
         return session_id
 
     async def close(self) -> None:
         if self._closed:
             return
         self._closed = True
-        await self._end_tasks()
-        if self._state in (SessionState.CONNECTED, SessionState.DISCONNECTED):
-            with contextlib.suppress(StoreError):  # then its lease will end it
-                await self._submit(self._client.end_session, closing=True)
-        await self._submit(self._client.close, closing=True)
-        self._thread.shutdown(wait=False)  # it has nothing left to do and ends at once
+        await self._end_renewal()
+        try:
+            if self._state in (SessionState.CONNECTED, SessionState.DISCONNECTED):
+                with contextlib.suppress(StoreError):  # then its lease will end it
+                    await self._submit(self._client.end_session, closing=True)
+            await self._submit(self._client.close, closing=True)
+        finally:
+            self._thread.submit(self._client.close)  # again, for a caller that was cancelled
+            self._thread.stop()
 
     def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
         self._listeners.append(listener)
@@ -267,8 +269,8 @@ class SqliteStore:
                 assert_never(op)
         return None
 
-    def _work(self, call: Callable[[], T], future: asyncio.Future[T]) -> None:
-        result: T | None = None
+    def _work(self, call: Callable[[], object], future: asyncio.Future[Any] | None) -> None:
+        result: object = None
         failure: BaseException | None = None
         try:
             result = call()
@@ -276,8 +278,17 @@ class SqliteStore:
             failure = error
         client = self._client
         events, client.events = client.events, []
-        outcome = (future, result, failure, events, client.session_id, bool(client.watches))
-        self._loop.call_soon_threadsafe(self._deliver, *outcome)
+        quiet = future is None and not events and failure is None
+        if self._loop.is_closed() or (quiet and self._state is not SessionState.DISCONNECTED):
+            return
+        self._loop.call_soon_threadsafe(self._deliver, future, result, failure, events, client.session_id)
+
+    def _idle_interval(self) -> float | None:
+        watching = self._background and bool(self._client.watches)
+        return self._poll_interval_ms / 1000 if watching else None
+
+    def _poll_when_idle(self) -> None:
+        self._work(self._client.poll, None)
 
     # On the loop.
 
@@ -286,24 +297,19 @@ class SqliteStore:
         if self._closed and not closing:
             raise StoreError(f"{self.path}: the store is closed")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._thread.submit(self._work, call, future)
+        self._thread.submit(lambda: self._work(call, future))
         return await future
 
     def _deliver(
         self,
-        future: asyncio.Future[Any],
+        future: asyncio.Future[Any] | None,
         result: object,
         failure: BaseException | None,
         events: list[tuple[Watch, WatchEvent]],
         session_id: int,
-        has_watches: bool,
     ) -> None:
         for watch, event in events:
             self._loop.call_soon(watch, event)
-        if has_watches:
-            self._has_watches.set()
-        else:
-            self._has_watches.clear()
         if session_id == self._session_id != 0 and not self._closed:
             match failure:
                 case None if self._state is SessionState.DISCONNECTED:
@@ -314,12 +320,14 @@ class SqliteStore:
                     if self._state is SessionState.CONNECTED:
                         _log.warning("coordination session %d: %s", session_id, failure)
                         self._change_state(SessionState.DISCONNECTED)
-        if future.cancelled():
-            return
-        if failure is not None:
-            future.set_exception(failure)
-        else:
-            future.set_result(result)
+        if future is None:
+            if failure is not None and not isinstance(failure, StoreError):
+                raise failure  # our own bug: to the loop's exception handler
+        elif not future.cancelled():
+            if failure is not None:
+                future.set_exception(failure)
+            else:
+                future.set_result(result)
 
     def _change_state(self, state: SessionState) -> None:
         if state is self._state:
@@ -336,18 +344,11 @@ class SqliteStore:
             with contextlib.suppress(StoreError):  # _deliver has told the listeners and the log
                 await self.renew()
 
-    async def _poll_for_ever(self) -> None:
-        while self._state is not SessionState.EXPIRED:
-            await self._has_watches.wait()
-            await asyncio.sleep(self._poll_interval_ms / 1000)
-            with contextlib.suppress(StoreError):  # as above
-                await self.poll()
-
-    async def _end_tasks(self) -> None:
-        tasks, self._tasks = self._tasks, []
-        for task in tasks:
+    async def _end_renewal(self) -> None:
+        task, self._renewal = self._renewal, None
+        if task is not None:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(task, return_exceptions=True)
 
 
 def _validate(op: Op) -> None:
