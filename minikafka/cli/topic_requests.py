@@ -165,7 +165,7 @@ class TopicAdmin:
 
     async def _metadata(self, topics: Sequence[str] | None) -> Any:
         body = {
-            "topics": None if topics is None else [{"name": topic} for topic in topics],
+            "topics": None if topics is None else [{"name": topic, "topic_id": None} for topic in topics],
             "allow_auto_topic_creation": False,
         }
         return await self._request(ApiKey.METADATA, body)

@@ -227,6 +227,8 @@ def _complain(topic: str, error: KafkaError) -> int:
 
 def explain(error: KafkaError) -> str:
     """The broker's own words when it has any, and the error's name."""
+    if error.message is None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # Metadata has no words
+        return f"there is no such topic ({error.code.name})"
     return f"{error.message} ({error.code.name})" if error.message else error.code.name
 
 

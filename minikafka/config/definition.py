@@ -6,8 +6,8 @@ the field's annotation, and ``config_keys`` reads it back as ``ConfigKey`` objec
 
     num_partitions: Annotated[int, prop(ConfigType.INT, Importance.MEDIUM, "…", ge=1)] = 1
 
-Modules that declare properties do without ``from __future__ import annotations``: as texts the annotations would
-be compiled twice at every start, which is most of what importing them costs.
+Modules that declare properties do without ``from __future__ import annotations``: as texts the annotations
+would be compiled twice at every start, which is most of what importing them costs.
 
 The property's name is the field's name with dots for underscores. msgspec checks bounds and allowed values;
 messages follow Kafka's wording, because admin clients show them to people who know it.

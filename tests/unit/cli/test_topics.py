@@ -159,7 +159,10 @@ def test_describe_prints_what_kafka_topics_sh_prints(
     assert main(["describe", "--json"]) == 0
     (described,) = json.loads(capsys.readouterr().out)
     assert described["partitions"] == [{"partition": 0, "leader": 1, "replicas": [1, 2], "isr": [1]}]
-    assert [body["topics"] for key, body in client.asked if key == ApiKey.METADATA] == [[{"name": "a"}], None]
+    assert [body["topics"] for key, body in client.asked if key == ApiKey.METADATA] == [
+        [{"name": "a", "topic_id": None}],
+        None,
+    ]
     assert not any(body.get("allow_auto_topic_creation") for _, body in client.asked)
 
 
@@ -168,7 +171,10 @@ def test_describe_of_a_topic_that_is_not_there(
 ) -> None:
     client.answers[ApiKey.METADATA] = metadata("a", code=ABSENT)
     assert main(["describe", "a"]) == 1
-    assert capsys.readouterr().err == "minikafka topics: a: UNKNOWN_TOPIC_OR_PARTITION\n"
+    assert (
+        capsys.readouterr().err
+        == "minikafka topics: a: there is no such topic (UNKNOWN_TOPIC_OR_PARTITION)\n"
+    )
     assert main(["describe", "a", "--if-exists"]) == 0
 
 
