@@ -14,10 +14,13 @@ from typing import Any
 from minikafka.config.resolution import ConfigEntry
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.config_resource import ConfigResource
+from minikafka.server.config_resource import ConfigResource, ConfigResourceType
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+
+DYNAMIC_BROKER_LOGGER_CONFIG = 6
+"""Kafka's ``ConfigSource`` of a logger's level, which no place of the configuration can be."""
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
@@ -40,11 +43,14 @@ def _result(services: Services, request: Any, wanted: Any) -> dict[str, Any]:
         return result | error_fields(error)
     names = wanted.configuration_keys
     with_documentation = field(request, "include_documentation", False)
+    is_logger = wanted.resource_type == ConfigResourceType.BROKER_LOGGER
     configs = [
         _config(entry, with_synonyms=request.include_synonyms, with_documentation=with_documentation)
         for entry in entries
         if not names or entry.name in names
     ]
+    if is_logger:
+        configs = [config | {"config_source": DYNAMIC_BROKER_LOGGER_CONFIG} for config in configs]
     return result | {"configs": configs}
 
 
