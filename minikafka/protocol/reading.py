@@ -108,10 +108,10 @@ def compile_reader(schema: EntitySchema) -> Reader:
 
     def read(view: memoryview, position: int, budget: Budget) -> tuple[Any, int]:
         values: list[Any] = []
-        for run, reader in steps:
-            if run is not None:
-                values += run.unpack_from(view, position)
-                position += run.size
+        for unpack_from, size, reader in steps:
+            if unpack_from is not None:
+                values += unpack_from(view, position)
+                position += size
             else:
                 value, position = reader(view, position, budget)
                 values.append(value)
@@ -119,10 +119,10 @@ def compile_reader(schema: EntitySchema) -> Reader:
 
     def read_flexible(view: memoryview, position: int, budget: Budget) -> tuple[Any, int]:
         values: list[Any] = []
-        for run, reader in steps:
-            if run is not None:
-                values += run.unpack_from(view, position)
-                position += run.size
+        for unpack_from, size, reader in steps:
+            if unpack_from is not None:
+                values += unpack_from(view, position)
+                position += size
             else:
                 value, position = reader(view, position, budget)
                 values.append(value)
@@ -163,21 +163,21 @@ def _read_tagged(
     return values, position
 
 
-def _steps(fields: list[FieldSchema], *, flexible: bool) -> list[tuple[struct.Struct | None, Any]]:
-    """Fixed-width neighbours as one ``Struct``, everything else as a reader."""
-    steps: list[tuple[struct.Struct | None, Any]] = []
+def _steps(fields: list[FieldSchema], *, flexible: bool) -> list[tuple[Any, int, Any]]:
+    """Fixed-width neighbours as (unpack_from, size, None), everything else as (None, 0, reader)."""
+    steps: list[tuple[Any, int, Any]] = []
     run = ""
-    for field in fields:
-        code = None if field.is_array else _FIXED.get(field.kafka_type or "")
+    for field in (*fields, None):
+        code = None if field is None or field.is_array else _FIXED.get(field.kafka_type or "")
         if code is not None:
             run += code
             continue
         if run:
-            steps.append((struct.Struct(f">{run}"), None))
+            layout = struct.Struct(f">{run}")
+            steps.append((layout.unpack_from, layout.size, None))
             run = ""
-        steps.append((None, _field_reader(field, flexible=flexible)))
-    if run:
-        steps.append((struct.Struct(f">{run}"), None))
+        if field is not None:
+            steps.append((None, 0, _field_reader(field, flexible=flexible)))
     return steps
 
 
@@ -281,14 +281,22 @@ def _fixed(layout: struct.Struct) -> Reader:
 
 
 def _string(length_reader: Callable[[memoryview, int], tuple[int, int]], *, nullable: bool) -> Reader:
+    compact = length_reader is _compact_count
+
     def read(view: memoryview, position: int, budget: Budget) -> tuple[Any, int]:
-        length, position = length_reader(view, position)
+        if compact and 0 < view[position] < 0x80:  # a call less for the usual length
+            length = view[position] - 1
+            position += 1
+        else:
+            length, position = length_reader(view, position)
         if length < 0:
             _negative(length, nullable=nullable)
             return None, position
         if length > _STRING_BYTES_MAX:
             raise PeerProtocolError(f"a string of {length} bytes; {_STRING_BYTES_MAX} are allowed")
-        end = _end(view, position, length)
+        end = position + length
+        if end > len(view):
+            raise PeerProtocolError(f"a string of {length} bytes where {len(view) - position} remain")
         return str(view[position:end], "utf-8"), end
 
     return read
@@ -350,7 +358,13 @@ def _array(
     *,
     nullable: bool,
 ) -> Reader:
+    compact = count_reader is _compact_count
+
     def read(view: memoryview, position: int, budget: Budget) -> tuple[Any, int]:
+        if compact and view[position] == 2:  # one element, the usual array
+            _spend(view, position + 1, 1, size_min, budget)
+            value, position = item(view, position + 1, budget)
+            return (value,), position
         count, position = count_reader(view, position)
         if count < 0:
             _negative(count, nullable=nullable)

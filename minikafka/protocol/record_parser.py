@@ -20,6 +20,8 @@ from minikafka.protocol.compression import CorruptBatch
 
 INT_BYTES_MAX: Final = 5
 LONG_BYTES_MAX: Final = 10
+_LONG_MASK: Final = (1 << 64) - 1
+_LONG_SIGN: Final = 1 << 63
 
 
 class Record(NamedTuple):
@@ -93,11 +95,9 @@ def _parse_record(plain: memoryview, position: int, header: BatchHeader) -> tupl
         headers.append((name.decode("utf-8", "replace"), content))
     if at != length:
         raise InvalidRecords(f"a length of {length}, but {at} bytes are used")
-    timestamp = (
-        header.max_timestamp
-        if header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        else header.base_timestamp + timestamp_delta
-    )
+    timestamp = header.max_timestamp
+    if header.timestamp_type is TimestampType.CREATE_TIME:  # adds up in 64 bits, as a Java long does
+        timestamp = ((header.base_timestamp + timestamp_delta + _LONG_SIGN) & _LONG_MASK) - _LONG_SIGN
     return Record(header.base_offset + offset_delta, timestamp, key, value, tuple(headers)), position + length
 
 
@@ -112,7 +112,7 @@ def _nullable_bytes(view: memoryview, position: int) -> tuple[bytes | None, int]
 
 
 def read_varint(view: memoryview, position: int, bytes_max: int) -> tuple[int, int]:
-    """A zigzag varint and the position behind it.
+    """A zigzag varint and the position behind it; bits that an int or a long has no room for are dropped.
 
     Raises:
         IndexError: the view ends inside it.
@@ -124,5 +124,9 @@ def read_varint(view: memoryview, position: int, bytes_max: int) -> tuple[int, i
         position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
+            if bytes_max == INT_BYTES_MAX:
+                value &= 0xFFFFFFFF
+            elif bytes_max == LONG_BYTES_MAX:
+                value &= _LONG_MASK
             return (value >> 1) ^ -(value & 1), position
     raise InvalidRecords(f"a varint of more than {bytes_max} bytes")

@@ -45,6 +45,7 @@ from minikafka.protocol.batch import (
 )
 from minikafka.protocol.compression import compress, decompress
 from minikafka.protocol.record_parser import InvalidRecords, Record, RecordError, parse_records
+from minikafka.protocol.uniform_runs import timestamp_deltas
 from minikafka.types import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
 
 __all__ = [
@@ -62,6 +63,9 @@ DECOMPRESSED_BYTES_MAX: Final = 1 << 30
 """Where the caller states no bound: for batches that have been validated once."""
 
 _OFFSET_DELTA_MAX: Final = 2**31 - 1
+
+_BASE_TIMESTAMP_MAX: Final = 1 << 62
+"""Above it a timestamp might leave 64 bits; the other roads know what happens then."""
 
 _REFUSED: Final = (CorruptRecordException, ValueError, OverflowError, MemoryError)
 """What aiokafka raises on records that it cannot read; OverflowError and MemoryError for lengths near 2⁶³."""
@@ -131,18 +135,24 @@ def validate_records(
             f"a batch of {count} records whose last offset delta is {header.last_offset_delta}"
         )
     plain = _plain(batch, header, decompressed_bytes_max)
-    timestamps = _timestamps(plain, header, keys_required)
+    base, timestamps = header.base_timestamp, timestamp_deltas(plain, header, keys_required=keys_required)
+    if timestamps is None or not 0 <= base <= _BASE_TIMESTAMP_MAX:
+        base = 0
+        timestamps = _timestamps(plain, header, keys_required)
     if timestamps is None:
         timestamps = _timestamps_one_by_one(plain, header, keys_required)
     earliest, latest = min(timestamps), max(timestamps)
+    index_of_latest = timestamps.index(latest)
+    earliest, latest = base + earliest, base + latest
     too_early = timestamp_ms_min is not None and earliest < timestamp_ms_min
     if too_early or (timestamp_ms_max is not None and latest > timestamp_ms_max):
+        timestamps = [base + timestamp for timestamp in timestamps]
         _check_timestamps(timestamps, timestamp_ms_min, timestamp_ms_max)
     return RecordsSummary(
         count,
         earliest,
         latest,
-        header.base_offset + timestamps.index(latest),
+        header.base_offset + index_of_latest,
         len(plain) - HEADER_SIZE,
     )
 

@@ -220,7 +220,7 @@ def test_any_damage_to_a_request_is_a_request_or_a_protocol_error(api_key: ApiKe
     valid = request(api_key, version, some_body(message_schema(api_key, version, "request").body, depth=2))
     start = read_request_header(valid).body_start
 
-    @settings(max_examples=25, suppress_health_check=list(HealthCheck), deadline=None, database=None)
+    @settings(max_examples=15, suppress_health_check=list(HealthCheck), deadline=None, database=None)
     @given(
         st.binary(max_size=60)
         | st.integers(start, len(valid)).map(lambda end: valid[start:end])
@@ -238,7 +238,7 @@ def test_any_damage_to_a_request_is_a_request_or_a_protocol_error(api_key: ApiKe
         survives()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(range(3, 14)), st.data())
 def test_the_hand_read_produce_request_refuses_what_the_compiled_reader_refuses(
     version: int, data: st.DataObject

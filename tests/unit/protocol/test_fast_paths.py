@@ -115,7 +115,7 @@ def produce_body(
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(*SUPPORTED[ApiKey.PRODUCE]),
     i32,
@@ -180,7 +180,7 @@ def fetch_body(
     }
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     st.integers(*SUPPORTED[ApiKey.FETCH]),
     i32,

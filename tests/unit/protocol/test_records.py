@@ -37,6 +37,7 @@ from minikafka.protocol.records import (
     recompress,
     validate_records,
 )
+from minikafka.protocol.uniform_runs import timestamp_deltas
 
 BYTES_MAX = 1 << 20
 small = st.none() | st.binary(max_size=40)
@@ -254,7 +255,7 @@ def test_a_batch_that_is_cut_off_is_corrupt() -> None:
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.binary(max_size=120), st.integers(0, 7), st.integers(0, len(GOOD)), st.integers(1, 5))
 def test_random_records_are_refused_with_a_declared_error(
     noise: bytes, compression: int, at: int, count: int
@@ -295,3 +296,50 @@ def test_markers_of_transactions() -> None:
     ):
         with pytest.raises(CorruptBatch):
             read_end_transaction_marker(key, value)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_records_of_one_size_are_judged_as_the_parser_judges_them(data: st.DataObject) -> None:
+    count = data.draw(st.sampled_from([128, 129, 200, 300]))
+    step = data.draw(st.sampled_from([0, 1, 3, 90]))
+    key, value = (
+        data.draw(st.sampled_from([None, b"", b"key"])),
+        b"v" * data.draw(st.sampled_from([0, 5, 60, 200])),
+    )
+    records = [Record(index, 10**12 + step * index, key, value) for index in range(count)]
+    odd = data.draw(st.none() | st.integers(0, count - 1))
+    if odd is not None:
+        records[odd] = records[odd]._replace(value=data.draw(small), key=data.draw(small))
+    batch = build_batch(records)
+    body = bytearray(batch[HEADER_SIZE:])
+    if data.draw(st.booleans()):
+        body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
+    batch = with_records(batch, bytes(body))
+    header = read_header(batch)
+    keys_required = data.draw(st.booleans())
+    found = timestamp_deltas(memoryview(batch), header, keys_required=keys_required)
+    if found is None:
+        return
+    exact = list(parse_records(memoryview(batch), header))
+    assert [record.offset for record in exact] == list(range(count))
+    assert [record.timestamp - header.base_timestamp for record in exact] == found
+    assert not keys_required or all(record.key is not None for record in exact)
+
+
+def test_records_of_one_size_are_recognised_over_every_change_of_width() -> None:
+    # 64 is where an offset delta takes a second byte, 64 ms where a timestamp delta does.
+    records = [Record(index, 10**12 + index // 3, None, b"v" * 100) for index in range(1000)]
+    batch = build_batch(records)
+    deltas = timestamp_deltas(memoryview(batch), read_header(batch), keys_required=False)
+    assert deltas == [index // 3 for index in range(1000)]
+    assert validate(batch)[:4] == (1000, 10**12, 10**12 + 333, 999)
+
+
+def test_timestamps_at_the_ends_of_64_bits_wrap_as_a_java_long() -> None:
+    body = b"".join(raw_record(index, timestamp=index) for index in range(40))
+    changes = {"record_count": 40, "last_offset_delta": 39}
+    batch = with_records(BASE, body, base_timestamp=2**63 - 10, **changes)
+    exact = [record.timestamp for record in parse_records(memoryview(batch), read_header(batch))]
+    assert exact[9] == 2**63 - 1 and exact[10] == -(2**63)
+    assert validate(batch)[1:4] == (-(2**63), 2**63 - 1, 9)
