@@ -13,6 +13,7 @@ from typing import TypeVar
 from minikafka.clock import Clock
 from minikafka.coordination.sqlite_tree import Change, SqliteTree
 from minikafka.coordination.store import (
+    ConnectionLossError,
     SessionExpiredError,
     StoreError,
     StoreUnusableError,
@@ -175,6 +176,8 @@ class SqliteClient:
             inode = _inode(self.path)
         except FileNotFoundError:
             inode = None
+        except OSError as error:
+            raise ConnectionLossError(f"{self.path}: {error.strerror}") from error
         if inode != self._inode:
             raise StoreUnusableError(
                 f"{self.path}: the coordination store was removed or replaced while it was in use;"

@@ -99,6 +99,29 @@ class TestOpening:
         await asyncio.gather(*(store.close() for store in stores))
 
 
+class TestDurability:
+    @pytest.mark.parametrize(("durable", "of_writes", "of_renewals"), [(True, 2, 1), (False, 0, 0)])
+    async def test_writes_are_fsynced_and_renewals_are_not(
+        self, path: str, durable: bool, of_writes: int, of_renewals: int
+    ) -> None:
+        """SQLite's own words: 0 is OFF, 1 NORMAL, 2 FULL."""
+        store = await open_store(path, durable=durable)
+
+        async def synchronous() -> int:
+            client = store._client
+            return await store._submit(
+                lambda: client.read(lambda tree: tree._connection.execute("PRAGMA synchronous").fetchone()[0])
+            )
+
+        await store.create("/a")
+        assert await synchronous() == of_writes
+        await store.renew()
+        assert await synchronous() == of_renewals
+        await store.set("/a", b"")
+        assert await synchronous() == of_writes
+        await store.close()
+
+
 class TestLosingTheFile:
     async def test_a_lock_held_too_long_is_a_lost_connection_that_comes_back(self, path: str) -> None:
         store = await open_store(path)

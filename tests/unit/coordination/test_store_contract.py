@@ -402,8 +402,10 @@ class TestSessions:
         assert states == [SessionEvent(SessionState.EXPIRED, other.session_id)]
         assert await store.children("/") == ["controller", "epoch"]
         assert (await store.get("/epoch")).data == b"1"
+        await other.start_session()
         await store.set("/epoch", b"2")
         await world.settle()
+        assert (await other.get("/epoch")).data == b"2"
         assert void == [], "watches end with the session"
 
     async def test_it_learns_of_it_even_if_nobody_has_buried_it(

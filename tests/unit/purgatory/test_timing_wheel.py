@@ -107,6 +107,26 @@ def test_a_cancelled_task_is_freed_without_the_cycle_collector() -> None:
         gc.enable()
 
 
+def test_a_cancelled_task_keeps_no_neighbour_alive() -> None:
+    class Tracked(TimerTask):
+        __slots__ = ("__weakref__",)
+
+    wheel, _ = make_wheel()
+    kept, neighbour = task_due_at(2), Tracked(0)
+    neighbour.expiration_ms = 2
+    for task in (kept, neighbour):
+        wheel.add(task)
+    alive = weakref.ref(neighbour)
+    kept.cancel()
+    neighbour.cancel()
+    gc.disable()
+    try:
+        del task, neighbour
+        assert alive() is None
+    finally:
+        gc.enable()
+
+
 def test_senseless_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="tick_ms 0"):
         make_wheel(tick_ms=0)
