@@ -61,7 +61,9 @@ def test_a_million_records_come_out_as_they_went_in(broker: BrokerProcess, topic
             assert message.error() is None, message.error()
             partition = message.partition()
             offset = next_offsets[partition]
-            assert message.offset() == offset, f"partition {partition}: {message.offset()} instead of {offset}"
+            assert message.offset() == offset, (
+                f"partition {partition}: {message.offset()} instead of {offset}"
+            )
             key, value, headers, timestamp_ms = numbered(offset * PARTITIONS + partition)
             assert message.key() == key
             assert message.value() == value

@@ -54,7 +54,9 @@ def test_sigkill_under_load(start_broker: StartBroker, topic: str, acks: str, id
             if len(producer) < 5_000:
                 for _ in range(500):
                     record = numbered(sent, size=300)
-                    producer.produce(topic, key=record.key, value=record.value, partition=0, on_delivery=delivered)
+                    producer.produce(
+                        topic, key=record.key, value=record.value, partition=0, on_delivery=delivered
+                    )
                     sent += 1
             producer.poll(0.001)
         assert len(producer) > 0, "the kill is to find requests under way"
@@ -68,7 +70,9 @@ def test_sigkill_under_load(start_broker: StartBroker, topic: str, acks: str, id
     assert [record.offset for record in stored] == list(range(len(stored)))
     for index, offset in acked.items():
         key, value, *_ = numbered(index, size=300)
-        assert (stored[offset].key, stored[offset].value) == (key, value), f"record {index} is not at {offset}"
+        assert (stored[offset].key, stored[offset].value) == (key, value), (
+            f"record {index} is not at {offset}"
+        )
     if idempotent:
         indexes = [int((record.value or b"")[:12]) for record in stored]
         assert indexes == list(range(sent)), "a record is there twice, or out of order"

@@ -6,7 +6,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, Message, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.integration.support.records import Consumed, Record
@@ -69,7 +77,9 @@ def write(
     return [offsets[i] for i in range(count)]
 
 
-def write_one_batch_each(bootstrap: str, topic: str, records: Iterable[Record], **config: object) -> list[int]:
+def write_one_batch_each(
+    bootstrap: str, topic: str, records: Iterable[Record], **config: object
+) -> list[int]:
     """Like `write`, with a request and a batch for each record."""
     return write(bootstrap, topic, records, batch_num_messages=1, linger_ms=0, **config)
 
@@ -116,8 +126,15 @@ def read(
 def list_offset(bootstrap: str, topic: str, spec: OffsetSpec, *, partition: int = 0) -> int:
     at = TopicPartition(topic, partition)
     client = admin(bootstrap)
-    offset: int = client.list_offsets({at: spec})[at].result(DEADLINE_S).offset
-    return offset
+    end = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            offset: int = client.list_offsets({at: spec})[at].result(DEADLINE_S).offset
+            return offset
+        except KafkaException as error:
+            # Kafka's controller can be ahead of its broker for a moment after a restart.
+            if error.args[0].code() != KafkaError.UNKNOWN_LEADER_EPOCH or time.monotonic() > end:
+                raise
 
 
 def earliest(bootstrap: str, topic: str, *, partition: int = 0) -> int:
