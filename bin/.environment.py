@@ -1,7 +1,8 @@
 """Makes or renews a virtual environment for this checkout: ``.environment.py ROOT VENV EXTRAS``.
 
-Called by ``.environment.sh`` when there is something to do; standard library only. A lock file makes concurrent
-calls take turns. ``.made-from`` (a copy of pyproject.toml) is written last: an interrupted call is repeated.
+Called by ``.environment.sh`` when there is something to do; standard library only. A lock file makes calls at
+the same time take turns. ``.made-from`` (a copy of pyproject.toml) is written last: an interrupted call is
+repeated.
 """
 
 from __future__ import annotations
