@@ -12,7 +12,7 @@ as they come."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
@@ -34,7 +34,7 @@ from minikafka.protocol.batch import (
     stamp,
 )
 from minikafka.protocol.records import InvalidRecords, recompress, validate_records
-from minikafka.types import NO_TIMESTAMP, Buffer, TopicPartition
+from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 RECORDS_BYTES_MAX = 128 * 1024 * 1024
 """What one batch may decompress to. Kafka has no such bound; a request is at most 100 MiB by default, and a
@@ -55,7 +55,7 @@ class UnexpectedAppendOffset(KafkaError):
         self.last_offset = last_offset
 
 
-class AppendPlan(NamedTuple):
+class AppendPlan(msgspec.Struct, frozen=True, gc=False):
     """A validated append.
 
     ``buffers`` go to the end of the segment file, one after the other; ``spans`` are for its indexes;
@@ -68,11 +68,11 @@ class AppendPlan(NamedTuple):
     spans: list[BatchSpan]
     headers: list[BatchHeader]
     source: Buffer
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     max_timestamp: int
     size: int
-    last_leader_epoch: int
+    last_leader_epoch: LeaderEpoch
     log_append_time: int
 
 
@@ -82,8 +82,8 @@ def plan_leader_append(
     config: TopicConfig,
     origin: AppendOrigin,
     now_ms: int,
-    next_offset: int,
-    leader_epoch: int,
+    next_offset: Offset,
+    leader_epoch: LeaderEpoch,
     topic_partition: TopicPartition,
 ) -> AppendPlan:
     """Validate what a producer or a coordinator sent and give it the offsets from ``next_offset`` on.
@@ -129,7 +129,7 @@ def plan_leader_append(
             size = header.batch_length + LOG_OVERHEAD
             if size > config.max_message_bytes:
                 raise _too_large(size, config, topic_partition)
-    last_offset = next_offset + header.last_offset_delta
+    last_offset = Offset(next_offset + header.last_offset_delta)
     view = memoryview(records)
     if max_timestamp != header.max_timestamp or by_broker != (header.attributes & TIMESTAMP_TYPE_MASK != 0):
         timestamp_type = TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
@@ -147,7 +147,7 @@ def plan_leader_append(
         buffers = [stamp(header, base_offset=next_offset, leader_epoch=leader_epoch), view[STAMP_BYTES:]]
     return AppendPlan(
         buffers,
-        [BatchSpan(last_offset, max_timestamp, size)],
+        [(last_offset, max_timestamp, size)],
         [header],
         records,
         next_offset,
@@ -238,7 +238,7 @@ def plan_follower_append(
             )
         previous_last_offset = last_offset
         headers.append(header)
-        spans.append(BatchSpan(last_offset, header.max_timestamp, header.size))
+        spans.append((last_offset, header.max_timestamp, header.size))
         max_timestamp = max(max_timestamp, header.max_timestamp)
         end = position + header.size
     if not headers:
@@ -249,10 +249,10 @@ def plan_follower_append(
         spans,
         headers,
         whole,
-        headers[0].base_offset,
-        previous_last_offset,
+        Offset(headers[0].base_offset),
+        Offset(previous_last_offset),
         max_timestamp,
         end,
-        headers[-1].partition_leader_epoch,
+        LeaderEpoch(headers[-1].partition_leader_epoch),
         NO_TIMESTAMP,
     )

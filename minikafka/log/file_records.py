@@ -23,6 +23,7 @@ id."""
 
 _FIELDS_BYTES = BATCH_FIELDS.size
 _unpack_fields = BATCH_FIELDS.unpack_from
+_unpack_range = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
 _BATCH_LENGTH_MIN = 49  # a header without its first two fields, which the length does not count
 _LENGTH_ENDS_AT = 12
 _MAGIC = 2
@@ -108,40 +109,44 @@ class FileRecords:
         Raises:
             CorruptSegment: the way there is damaged, or begins where no batch does.
         """
-        end, segment_base_offset = self.size, self.base_offset
-        base_offset_max = segment_base_offset + RELATIVE_OFFSET_MAX
+        end = self.size
         if position and not 0 < position < end:
             raise self._corrupt(position)
+        check_entry = position > 0
         scan_bytes = max(self.index_interval_bytes, _SHORT_SCAN_BYTES_MIN)
-        is_first = position > 0
         while position < end:
             data = self.read_bytes(min(scan_bytes, end - position), position, cached_only=cached_only)
             at, at_max = 0, len(data) - _FIELDS_BYTES
-            if at_max < 0:
+            if at_max < 0 or (check_entry and _unpack_range(data, 0)[0] > indexed_offset):
                 raise self._corrupt(position)
+            check_entry = False
             while at <= at_max:
-                base_offset, length, epoch, magic, last_offset_delta, max_timestamp, producer_id = (
-                    _unpack_fields(data, at)
-                )
-                size = length + _LENGTH_ENDS_AT
-                if (
-                    length < _BATCH_LENGTH_MIN
-                    or magic != _MAGIC
-                    or last_offset_delta < 0
-                    or not segment_base_offset <= base_offset <= base_offset_max
-                    or position + at + size > end
-                    or (is_first and base_offset > indexed_offset)
-                ):
+                base_offset, length, magic, last_offset_delta = _unpack_range(data, at)
+                if length < _BATCH_LENGTH_MIN or magic != _MAGIC:
                     raise self._corrupt(position + at)
-                is_first = False
-                last_offset = base_offset + last_offset_delta
-                if last_offset >= offset:
-                    return BatchPlace(
-                        position + at, size, base_offset, last_offset, max_timestamp, producer_id, epoch
-                    )
-                at += size
+                if base_offset + last_offset_delta >= offset:
+                    return self._place(data, at, position)
+                at += length + _LENGTH_ENDS_AT
             position += at
+        if position > end:
+            raise self._corrupt(end)
         return None
+
+    def _place(self, data: Buffer, at: int, position: int) -> BatchPlace:
+        """The batch at ``at`` in ``data``, which is what the file holds at ``position``."""
+        base_offset, length, epoch, _, last_offset_delta, max_timestamp, producer_id = _unpack_fields(
+            data, at
+        )
+        size = length + _LENGTH_ENDS_AT
+        position += at
+        if (
+            last_offset_delta < 0
+            or not 0 <= base_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            or position + size > self.size
+        ):
+            raise self._corrupt(position)
+        last_offset = base_offset + last_offset_delta
+        return BatchPlace(position, size, base_offset, last_offset, max_timestamp, producer_id, epoch)
 
     def batches(
         self, position: int = 0, *, end: int | None = None, cached_only: bool = False

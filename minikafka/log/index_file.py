@@ -38,16 +38,16 @@ class IndexFile:
         "_reserved_bytes",
         "_writable",
         "base_offset",
-        "bytes_max",
         "entries",
+        "entries_max",
         "path",
     )
 
     def __init__(self, path: str, *, base_offset: int, bytes_max: int, files: Files) -> None:
         self.path = path
         self.base_offset = base_offset
-        self.bytes_max = bytes_max
         self.entries = 0
+        self.entries_max = bytes_max // self.ENTRY_BYTES  # while the segment is active
         self._files = files
         self._map: mmap.mmap | memoryview | None = None
         self._writable = False
@@ -56,11 +56,6 @@ class IndexFile:
     def __repr__(self) -> str:
         state = "active" if self._writable else "mapped" if self._map is not None else "not open"
         return f"{type(self).__name__}({self.path!r}, entries={self.entries}, {state})"
-
-    @property
-    def entries_max(self) -> int:
-        """How many entries fit while the segment is active."""
-        return self.bytes_max // self.ENTRY_BYTES
 
     @property
     def is_mapped(self) -> bool:

@@ -41,6 +41,7 @@ class LocalLog:
         "_last_flush_ms",
         "_producers",
         "_reader",
+        "_segment_ms",
         "_segments",
         "_snapshots_to_sync",
         "_truncations",
@@ -69,6 +70,7 @@ class LocalLog:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.config = config
+        self._segment_ms = config.max_segment_ms
         self.log_start_offset = Offset(loaded.log_start_offset)
         self.log_end_offset = Offset(loaded.log_end_offset)
         self.recovery_point = Offset(loaded.recovery_point)
@@ -99,6 +101,7 @@ class LocalLog:
     def update_config(self, config: TopicConfig) -> None:
         """Takes effect with the next append; index sizes and intervals with the next segment."""
         self.config = config
+        self._segment_ms = config.max_segment_ms
 
     def _refuse(self) -> NoReturn:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self._closed_reason}")
@@ -129,7 +132,7 @@ class LocalLog:
         active = self._segments.active
         now_ms = self._clock.now_ms()
         if not active.size or active.time_waited_for_roll_ms(now_ms, now_ms) <= (
-            self.config.max_segment_ms - active.roll_jitter_ms
+            self._segment_ms - active.roll_jitter_ms
         ):
             return False
         self.roll()

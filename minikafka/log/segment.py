@@ -17,7 +17,6 @@ import logging
 import os
 import zlib
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
@@ -37,12 +36,8 @@ from minikafka.types import NO_TIMESTAMP, Buffer
 _log = logging.getLogger(__name__)
 
 
-class BatchSpan(NamedTuple):
-    """What the indexes need of an appended batch."""
-
-    last_offset: int
-    max_timestamp: int
-    size: int
+BatchSpan = tuple[int, int, int]
+"""What the indexes need of an appended batch: last offset, largest timestamp, bytes."""
 
 
 class LogSegment(FileRecords):
@@ -54,6 +49,7 @@ class LogSegment(FileRecords):
         "bytes_since_index_entry",
         "created_ms",
         "has_aborted_transactions",
+        "indexes_are_full",
         "max_timestamp_so_far",
         "offset_index",
         "offset_of_max_timestamp_so_far",
@@ -86,6 +82,7 @@ class LogSegment(FileRecords):
         )
         self.created_ms = created_ms
         self.has_aborted_transactions = False
+        self.indexes_are_full = False
         self.bytes_since_index_entry = 0
         self.rolling_timestamp: int | None = None  # of the first batch; None: not known
         self.max_timestamp_so_far: int | None = None if size else NO_TIMESTAMP  # None: not read yet
@@ -107,6 +104,7 @@ class LogSegment(FileRecords):
         segment.offset_index.reset()
         segment.time_index.reset()
         segment.txn_index.reset()
+        segment._note_full_indexes()
         return segment
 
     def __repr__(self) -> str:
@@ -131,33 +129,37 @@ class LogSegment(FileRecords):
     # ---- append
 
     def should_roll(
-        self, config: TopicConfig, *, batch_bytes: int, max_timestamp: int, last_offset: int, now_ms: int
+        self,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        batch_bytes: int,
+        max_timestamp: int,
+        last_offset: int,
+        now_ms: int,
     ) -> bool:
         """Whether a batch like this one needs a new segment before it (``LogSegment.shouldRoll``)."""
         size = self.size
         return (
-            size > config.segment_bytes - batch_bytes
+            size + batch_bytes > segment_bytes
+            or self.indexes_are_full
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
             or (
                 size > 0
-                and self.time_waited_for_roll_ms(now_ms, max_timestamp)
-                > config.max_segment_ms - self.roll_jitter_ms
+                and self.time_waited_for_roll_ms(now_ms, max_timestamp) > segment_ms - self.roll_jitter_ms
             )
-            or self.offset_index.is_full
-            or self.time_index.is_full
-            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
         )
 
     def time_waited_for_roll_ms(self, now_ms: int, max_timestamp: int) -> int:
-        """Age by record time: from the first batch's timestamp to this one's; by the clock where it has
-        none."""
-        if self.rolling_timestamp is None and self.size:
-            header = self.file().read(BATCH_FIELDS.size, 0)
-            self.rolling_timestamp = (
-                BATCH_FIELDS.unpack(header)[5] if len(header) == BATCH_FIELDS.size else -1
-            )
-        if self.rolling_timestamp is not None and self.rolling_timestamp >= 0:
-            return max_timestamp - self.rolling_timestamp
-        return now_ms - self.created_ms
+        """Age by record time, from the first batch's to this one's; by the clock where there is none."""
+        first_timestamp = self.rolling_timestamp
+        if first_timestamp is None:
+            header = self.file().read(BATCH_FIELDS.size, 0) if self.size else b""
+            first_timestamp = NO_TIMESTAMP
+            if len(header) == BATCH_FIELDS.size:
+                first_timestamp = BATCH_FIELDS.unpack(header)[5]
+            self.rolling_timestamp = first_timestamp
+        return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
 
     def append(self, buffers: Sequence[Buffer], spans: Sequence[BatchSpan]) -> None:
         """Write batches at the end; ``spans`` describes them in order.
@@ -205,6 +207,10 @@ class LogSegment(FileRecords):
         self.offset_index.append(last_offset, position)
         if not self.time_index.is_full:
             self.time_index.maybe_append(*self.max_timestamp())
+        self._note_full_indexes()
+
+    def _note_full_indexes(self) -> None:
+        self.indexes_are_full = self.offset_index.is_full or self.time_index.is_full
 
     # ---- read
 
@@ -319,6 +325,7 @@ class LogSegment(FileRecords):
             self._is_active = True
         self.offset_index.activate()
         self.time_index.activate()
+        self._note_full_indexes()
         self.file()
 
     def become_inactive(self) -> None:
@@ -363,6 +370,7 @@ class LogSegment(FileRecords):
         self.offset_index.truncate_to(offset)
         self.time_index.truncate_to(offset)
         self.txn_index.truncate_to(offset)
+        self._note_full_indexes()
         if place is not None:
             self.file().truncate(place.position)
             self.size = place.position

@@ -13,8 +13,9 @@ gap; a duplicate's answer has a log append time only where the topic has one."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -36,7 +37,7 @@ from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPart
 __all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]
 
 
-class AppendInfo(NamedTuple):
+class AppendInfo(msgspec.Struct, frozen=True):
     """What an append did (``LogAppendInfo``). For a duplicate: where its first append went."""
 
     first_offset: Offset
@@ -183,26 +184,25 @@ class UnifiedLog(ReadableLog):
         return self._append(plan, prepared, self._clock.now_ms())
 
     def _append(self, plan: AppendPlan, prepared: list[ProducerAppend] | None, now_ms: int) -> AppendInfo:
-        config = self.config
-        size = plan.size
-        if size > config.segment_bytes:
+        size, last_offset = plan.size, plan.last_offset
+        segment_bytes = self.config.segment_bytes
+        if size > segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"{self.topic_partition}: {size} bytes do not fit into a segment of {config.segment_bytes}",
+                f"{self.topic_partition}: {size} bytes do not fit into a segment of {segment_bytes}",
             )
-        first_offset, last_offset = plan.first_offset, plan.last_offset
         segment = self._segments.active
-        rolled = False
         try:
-            if segment.should_roll(
-                config,
+            rolled = segment.should_roll(
+                segment_bytes=segment_bytes,
+                segment_ms=self._segment_ms,
                 batch_bytes=size,
                 max_timestamp=plan.max_timestamp,
                 last_offset=last_offset,
                 now_ms=now_ms,
-            ):
-                segment = self._roll(first_offset)
-                rolled = True
+            )
+            if rolled:
+                segment = self._roll(plan.first_offset)
             if plan.last_leader_epoch != self._epochs.latest_epoch:
                 self._assign_epochs(plan)
             segment.append(plan.buffers, plan.spans)
@@ -213,8 +213,8 @@ class UnifiedLog(ReadableLog):
         except OSError as error:
             self._fence(f"an append failed: {error}", error)
         return AppendInfo(
-            Offset(first_offset),
-            Offset(last_offset),
+            plan.first_offset,
+            last_offset,
             plan.max_timestamp,
             plan.log_append_time,
             self.log_start_offset,

@@ -322,7 +322,7 @@ def test_no_damage_whatever_breaks_the_loader(
         log.validate()
         found = read_all(log)
         start = log.log_start_offset
-        # Base offsets lie outside of the CRC: a gap that a flipped bit makes before the last batch of a segment
+        # Base offsets lie outside of the CRC: a gap that a flipped bit makes before a segment's last batch
         # looks as if compaction had made it. The records are right, and in order.
         values = [value for offset, value in everything if offset >= start]
         if kinds <= {"flip", "noise", "append"}:
