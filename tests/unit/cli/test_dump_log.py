@@ -340,16 +340,15 @@ def bad_record_count(partition: Path) -> None:
     patch_batch(segment(partition), 1, 57, struct.pack(">i", 2))
 
 
-def rewritten_records(partition: Path) -> None:
-    """Records with gaps that do not ascend: offset deltas 0, 2, 1."""
+def swapped_offsets(partition: Path) -> None:
+    """Offset deltas 0, 2, 1."""
     path = segment(partition)
     position, size = batches_of(path)[0]
-    data = path.read_bytes()[position + 61 : position + size]
-    swapped = bytearray(data)
-    length = len(data) // 3
-    # attributes, timestamp delta, offset delta follow the one-byte length of each record
-    swapped[length + 3], swapped[2 * length + 3] = data[2 * length + 3], data[length + 3]
-    patch_batch(path, 0, 61, bytes(swapped))
+    data = bytearray(path.read_bytes()[position + 61 : position + size])
+    second = 1 + data[0] // 2  # each record: its length (one zigzag byte), attributes, timestamp, offset
+    third = second + 1 + data[second] // 2
+    data[second + 3], data[third + 3] = data[third + 3], data[second + 3]
+    patch_batch(path, 0, 61, bytes(data))
 
 
 SEGMENT_DAMAGE: dict[str, tuple[Damage, str]] = {
@@ -385,7 +384,7 @@ SEGMENT_DAMAGE: dict[str, tuple[Damage, str]] = {
         "announces 9 records for 3 offsets",
     ),
     "fewer records than there are": (bad_record_count, "cannot be read"),
-    "records out of order": (rewritten_records, "holds offset 1 behind 2"),
+    "records out of order": (swapped_offsets, "holds offset 1 behind 2"),
     "wrong max timestamp": (
         lambda p: patch_batch(segment(p), 1, 35, struct.pack(">q", 1_800_000_000_000)) and None,
         "has max timestamp 1800000000000, its records 1700000000020",
