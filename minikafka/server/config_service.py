@@ -92,6 +92,9 @@ class ConfigService:
         self._properties = BrokerProperties.of(static_config)
         self._broker_config = static_config
         self._topics: dict[str, dict[str, str]] = {}
+        self._topic_configs: dict[
+            str, TopicConfig
+        ] = {}  # what they come to; an entry goes when it may change
         self._topic_subscribers: list[Callable[[str, TopicConfig], None]] = []
         self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []
 
@@ -125,18 +128,24 @@ class ConfigService:
 
     async def load_topic(self, topic: str) -> None:
         """Read what is set for one topic."""
-        self._topics[topic] = await self._read(paths.topic_config_path(topic))
+        self._set_topic(topic, await self._read(paths.topic_config_path(topic)))
 
     # Topics
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The configuration of a topic, whether it exists or not."""
-        overrides = self._topics.get(topic, {})
-        try:
-            return topic_config(self._broker_config, overrides)
-        except ConfigError as error:
-            logger.error("topic %s: %s; the property is ignored", topic, error)
-            return topic_config(self._broker_config, _usable(self._broker_config, overrides))
+        overrides = self._topics.get(topic)
+        if overrides is None:
+            return topic_config(self._broker_config)
+        config = self._topic_configs.get(topic)
+        if config is None:
+            try:
+                config = topic_config(self._broker_config, overrides)
+            except ConfigError as error:
+                logger.error("topic %s: %s; the property is ignored", topic, error)
+                config = topic_config(self._broker_config, _usable(self._broker_config, overrides))
+            self._topic_configs[topic] = config
+        return config
 
     def check_topic(self, overrides: Mapping[str, str | None]) -> dict[str, str]:
         """What a client wants to set for a new topic, checked.
@@ -153,11 +162,16 @@ class ConfigService:
 
     def topic_created(self, topic: str, overrides: Mapping[str, str]) -> None:
         """``TopicService`` has created a topic and its configuration node."""
-        self._topics[topic] = dict(overrides)
+        self._set_topic(topic, dict(overrides))
 
     def topic_deleted(self, topic: str) -> None:
         """``TopicService`` has deleted a topic and its configuration node."""
         self._topics.pop(topic, None)
+        self._topic_configs.pop(topic, None)
+
+    def _set_topic(self, topic: str, overrides: dict[str, str]) -> None:
+        self._topics[topic] = overrides
+        self._topic_configs.pop(topic, None)
 
     # What clients ask
 
@@ -241,7 +255,7 @@ class ConfigService:
                 validate_only=validate_only,
             )
             if changed is not None:
-                self._topics[topic] = changed
+                self._set_topic(topic, changed)
                 self._apply_topic(topic)
 
     async def _change_broker(self, change: Alter, *, per_broker: bool, validate_only: bool) -> None:
@@ -261,6 +275,7 @@ class ConfigService:
                 return
             self._properties = check_broker_overrides(self._properties, changed, per_broker=per_broker)
             self._broker_config = self._properties.effective()
+            self._topic_configs.clear()
             for apply in self._broker_subscribers:
                 apply(self._broker_config)
             for topic in self._metadata.topics():

@@ -26,9 +26,6 @@ from minikafka.types import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-PARTITIONS_AT_ONCE = 16
-"""Logs that are made before other work of the loop gets its turn; one takes about 0.3 ms."""
-
 
 class TopicHosting:
     """The topics on this broker."""
@@ -47,11 +44,11 @@ class TopicHosting:
         self, topic: StoredTopic, states: Mapping[int, PartitionState], *, new: Set[int]
     ) -> None:
         """Take up the partitions in ``states``, then show the topic; those in ``new`` never had a log."""
-        for count, (partition, state) in enumerate(states.items(), start=1):
-            if count % PARTITIONS_AT_ONCE == 0:
-                await asyncio.sleep(0)
+        for partition, state in states.items():
             if state.leader == self._node_id:
                 self._lead(topic, partition, state, is_new=partition in new)
+                # A new log with its leader epoch on the disk takes some milliseconds: others get their turn.
+                await asyncio.sleep(0)
         led = self._replica_manager.partitions
         offline = {  # its log could not be made, or its disk failed while others were made
             partition
