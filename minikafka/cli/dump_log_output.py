@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from typing import Any, Protocol, TextIO
 
 from minikafka.cli.dump_log_files import Item
@@ -118,6 +119,7 @@ def _fields(item: Item) -> str:
     return " ".join(parts)
 
 
+@cache
 def _kafka_name(name: str) -> str:
     return _KAFKA_NAMES.get(name) or _SNAKE.sub(lambda match: match[1].upper(), name)
 

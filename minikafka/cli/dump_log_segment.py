@@ -27,7 +27,7 @@ from minikafka.protocol.records import Record, iterate_records
 CHUNK_BYTES = 1 << 20
 BATCH_IN_MEMORY_BYTES_MAX = 128 << 20
 """Larger batches are not decoded. Kafka's clients send 1 MiB at most unless told otherwise."""
-DECOMPRESSED_BYTES_MAX = 512 << 20
+DECOMPRESSED_BYTES_MAX = 256 << 20
 
 _MAGIC_POSITION = 16
 _CRC_COVERS_FROM = 21
