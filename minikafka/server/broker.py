@@ -22,6 +22,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.sqlite import SqliteStore
+from minikafka.coordination.store import StoreError
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.log_directories import stored_cluster_id
@@ -128,6 +129,9 @@ class Broker:
         """
         try:
             await self._start()
+        except StoreError as error:
+            await self._release()
+            raise StartError(f"the coordination store {self._config.coordination_path()}: {error}") from error
         except BaseException:
             await self._release()
             raise

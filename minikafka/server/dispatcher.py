@@ -28,6 +28,9 @@ from minikafka.types import Buffer
 Handler = Callable[[Services, RequestContext, Any], Body | Result | Coroutine[Any, Any, Body]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
 
+_FINISHED = (tuple, list, PendingResponse)
+"""Answers that need no encoding. Named, because a union in the call would be built anew for every request."""
+
 
 class Dispatcher:
     """The ``Handler`` of a socket server: frame in, response out."""
@@ -51,7 +54,7 @@ class Dispatcher:
             return self._unsupported_version(header)
         request = decode_request(header, frame)
         answer = handler(self._services, RequestContext(connection, header), request)
-        if answer is None or isinstance(answer, tuple | list | PendingResponse):
+        if answer is None or isinstance(answer, _FINISHED):
             return answer
         if isinstance(answer, Mapping):
             return (_encode(header, answer),)

@@ -107,7 +107,8 @@ class Maintenance:
 
     def _directory_failed(self, directory: str, reason: str) -> None:
         services = self._services
-        services.replica_manager.take_directory_offline(directory, reason=reason)
+        lost = services.replica_manager.take_directory_offline(directory, reason=reason)
+        services.topics.mark_offline(lost)
         if not services.log_manager.live_directories:
             services.supervisor.fail(StartError(f"no log directory is left: {directory} failed: {reason}"))
 
