@@ -1,7 +1,7 @@
-"""What the request road leaves for the disk: noted here by whoever caused it, carried out by ``maintenance``.
+"""What the request road leaves for the disk: noted here by whoever caused it, done by ``maintenance``.
 
-A rolled segment wants its flush, a created or deleted log its directory synced, a failed directory to be taken
-offline. Noting costs nothing and never waits; the same log noted twice is flushed once.
+A rolled segment wants its flush, a created or deleted log its directory synced, a failed directory to be
+taken offline. Noting costs nothing and never waits; the same log noted twice is flushed once.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ FIRST_VERSION_OF_PLACE = {
 
 
 WARMING_ROUNDS_MAX = 20
-"""Ranges of one request that the disk thread reads one after another; the loop reads what is cold after that."""
+"""Ranges that the disk thread reads for one request; what is still cold then, the loop reads itself."""
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:

@@ -1,4 +1,4 @@
-"""Produce, Fetch, ListOffsets, OffsetForLeaderEpoch and DeleteRecords in every version, over a real connection."""
+"""The APIs about records, in every version and over a real connection."""
 
 from __future__ import annotations
 
