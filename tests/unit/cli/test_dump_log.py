@@ -548,6 +548,16 @@ def test_a_marker_that_commits_is_no_abort(run: Run, partition: Path) -> None:
     assert "no abort" in finding["what"] and finding["file"].endswith(".txnindex")
 
 
+def test_a_time_that_is_not_the_largest_so_far(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / f"{FIRST}.log"
+    for offset, timestamp in enumerate((100, 300, 200)):
+        append(path, build_batch([Record(offset, timestamp, None, b"", ())], base_offset=offset))
+    path.with_suffix(".index").touch()
+    path.with_suffix(".timeindex").write_bytes(struct.pack(">qi", 200, 2))
+    (finding,) = run.findings(path)
+    assert "an earlier batch has 300" in finding["what"]
+
+
 def test_one_entry_for_an_append_of_several_batches_is_right(run: Run, partition: Path) -> None:
     offset_entries(partition, (8, starts(partition)[1]))  # Kafka before 4.0, on a follower
     assert "nothing is wrong" in run("--verify", partition)

@@ -335,6 +335,17 @@ def test_a_disk_that_takes_no_log_is_passed_over_and_named(broker: Broker) -> No
     assert error.value.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 
+def test_half_a_log_on_a_failing_disk_does_not_stay(broker: Broker) -> None:
+    # The next start would find the partition on both disks.
+    manager = broker.start("one", "two")
+    broker.disk.failing.add(
+        str(broker.root / "one" / "a-0") + "/"
+    )  # the directory can be made, no file in it
+    log = manager.get_or_create(A0, topic_id=TOPIC_ID, is_new=True)
+    assert manager.directory_of(log) == str(broker.root / "two")
+    assert not (broker.root / "one" / "a-0").exists()
+
+
 # Deleting
 
 

@@ -420,6 +420,16 @@ def test_producers_and_transactions_survive_a_restart(partition: Partition) -> N
     assert partition.state.first_unstable_offset == 4
 
 
+def test_open_transactions_are_in_order_after_a_restart(partition: Partition) -> None:
+    partition.append(0, producer_id=1)  # known first, its transaction begins last
+    partition.append(0, producer_id=2, transactional=True)
+    partition.append(1, producer_id=1, transactional=True)
+    partition.state.take_snapshot()
+    state = partition.restarted()
+    state.load_from_snapshots(0, 3)
+    assert (state.first_unstable_offset, state.first_undecided_offset) == (1, 1)
+
+
 def test_producers_that_expired_meanwhile_are_not_loaded(partition: Partition) -> None:
     partition.append(0)
     partition.state.take_snapshot()

@@ -80,6 +80,7 @@ def test_it_is_read_back_after_a_restart_and_goes_on(filled: TransactionIndex, p
         (106, 107, [B, C], True),
         (111, 121, [C], True),
         (111, 122, [C, D], True),
+        (125, 131, [D], True),  # everything below 131 was decided when D ended
         (120, 140, [C, D], False),  # the next segment may know more
         (131, 140, [], False),
     ],
