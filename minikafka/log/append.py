@@ -8,7 +8,8 @@ A client sends exactly one batch of format 2, with base offset 0, and only the b
 Its records stay the bytes that they are: what changes are the first 16 bytes (offset and leader epoch,
 outside of the CRC), or the header when the timestamp type or the largest timestamp is not what the topic
 wants. Only a topic with a codec of its own has batches built anew. A leader's batches are taken by a follower
-as they come."""
+as they come.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 ``LogOffsetMetadata``, ``FileRecords.TimestampAndOffset``.
 
 ``ColdRead`` is ours: Kafka reads segment files on request threads that may wait for the disk; here the loop
-must not wait, so a read of pages that are not in memory is handed back to the shell as a value."""
+must not wait, so a read of pages that are not in memory is handed back to the shell as a value.
+"""
 
 from __future__ import annotations
 

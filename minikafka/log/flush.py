@@ -2,7 +2,8 @@
 
 The loop begins a flush and completes it; in between ``Flush.run`` fsyncs on the disk thread, through
 descriptors of its own. A failed fsync is final: the kernel may have dropped the pages, so it is never
-retried."""
+retried.
+"""
 
 from __future__ import annotations
 

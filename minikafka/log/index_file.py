@@ -8,7 +8,8 @@ anew from the segment.
 
 Differs from Kafka: before the map is written into a new page, that page is written through the file, because
 a store into a hole of a mapped file on a full disk kills the process (SIGBUS); a write answers ENOSPC
-instead."""
+instead.
+"""
 
 from __future__ import annotations
 

@@ -128,7 +128,8 @@ class LocalLog:
         traffic.
 
         Kafka rolls only with the next append; a compacted or retained topic without traffic then keeps its
-        last segment for ever, so the maintenance calls this."""
+        last segment for ever, so the maintenance calls this.
+        """
         active = self._segments.active
         now_ms = self._clock.now_ms()
         if not active.size or active.time_waited_for_roll_ms(now_ms, now_ms) <= (
@@ -188,7 +189,8 @@ class LocalLog:
         """The fsyncs that make the log durable up to ``up_to`` (the log end); None when it is.
 
         ``run`` it on the disk thread, then call ``complete_flush``. After a roll, ``up_to`` the active
-        segment's base offset is what Kafka flushes."""
+        segment's base offset is what Kafka flushes.
+        """
         if up_to is None:
             up_to = self.log_end_offset
         if up_to <= self.recovery_point and not self._snapshots_to_sync:

@@ -5,7 +5,8 @@ one mapped index, one bounded scan of batch headers, one read of the records. A 
 the search: where its last read ended is remembered.
 
 Differs from Kafka: nothing waits for the disk with ``cached_only``; a first batch that is too large is left
-out here and not in the fetch layer."""
+out here and not in the fetch layer.
+"""
 
 from __future__ import annotations
 

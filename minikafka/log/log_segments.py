@@ -1,7 +1,8 @@
 """The segments of one log, by base offset. Kafka: ``LogSegments``.
 
 A segment is found by bisection. Of the closed segments only the last read ones keep descriptors and maps
-open."""
+open.
+"""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Entries of 8 bytes: the offset relative to the segment's base (int32) and a position (int32). An entry (O, P)
 says that the batch whose last offset is O starts at P (an append of several batches, in logs that Kafka
 before 4.0 wrote: the last offset of the append and the start of its first batch). Offsets and positions
-strictly ascend."""
+strictly ascend.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 Kafka: the reading half of ``UnifiedLog``; KIP-98 (isolation).
 
 Invariants: log start <= last stable offset <= high watermark <= log end (I9); a read returns nothing at or
-above the bound of its isolation as it was when the read began (KAFKA-9807)."""
+above the bound of its isolation as it was when the read began (KAFKA-9807).
+"""
 
 from __future__ import annotations
 

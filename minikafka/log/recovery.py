@@ -8,7 +8,8 @@ Afterwards: there is an active segment; indexes, producer state and leader epoch
 recovery point is at most the log end; the log start is at most the log end.
 
 Differs from Kafka: removed files are gone at once, not after file.delete.delay.ms; after a clean stop a
-damaged tail of the last segment is cut off instead of failing the directory."""
+damaged tail of the last segment is cut off instead of failing the directory.
+"""
 
 from __future__ import annotations
 

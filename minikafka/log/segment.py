@@ -9,7 +9,8 @@ added.
 
 Differs from Kafka: an index entry that leads to something else than it promises makes the segment build its
 indexes anew, at any time and not only on load; ``segment.jitter.ms`` is spread by a hash of the path, not
-drawn at random."""
+drawn at random.
+"""
 
 from __future__ import annotations
 

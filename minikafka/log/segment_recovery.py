@@ -6,7 +6,8 @@ stays bounded whatever the headers claim.
 
 Differs from Kafka: a batch whose offsets go back, or reach into the next segment, is damage too (base offset
 and leader epoch lie outside of the CRC); so is an offset beyond the reach of the index, where Kafka splits
-the segment (written only before KAFKA-6264)."""
+the segment (written only before KAFKA-6264).
+"""
 
 from __future__ import annotations
 

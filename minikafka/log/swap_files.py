@@ -4,7 +4,8 @@
 A swap of segments goes ``.cleaned`` → ``.swap`` → live, and the old ones become ``.deleted``. So:
 ``.deleted`` and ``.cleaned`` files go; a ``.swap`` at or above the smallest ``.cleaned`` belongs to a swap
 that never got complete and goes too; every other ``.swap`` is complete: the live segments in its range go,
-and it takes their place. At any moment of a crash this leaves all of the old or all of the new segments."""
+and it takes their place. At any moment of a crash this leaves all of the old or all of the new segments.
+"""
 
 from __future__ import annotations
 

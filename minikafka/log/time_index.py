@@ -3,7 +3,8 @@
 Entries of 12 bytes: a timestamp (int64, milliseconds) and an offset relative to the segment's base (int32).
 An entry (T, O) says that T is the largest timestamp up to offset O; so whatever is later than T comes after
 O. Timestamps strictly ascend, offsets ascend. One slot is kept free for the entry that is added when the
-segment closes."""
+segment closes.
+"""
 
 from __future__ import annotations
 

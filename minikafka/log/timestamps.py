@@ -3,7 +3,8 @@
 
 The time index leads to a batch near the place; headers lead to the batch; its records to the exact offset.
 Only that one batch is read and decompressed. Timestamps need not ascend: the answer is the first record in
-offset order."""
+offset order.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ Invariants: offsets ascend through the segments (I2); a failed append leaves log
 they were; epochs are durable before the first batch that has them is written.
 
 Differs from Kafka: truncation in the middle of a batch leaves the log end at that batch's start, not behind a
-gap; a duplicate's answer has a log append time only where the topic has one."""
+gap; a duplicate's answer has a log append time only where the topic has one.
+"""
 
 from __future__ import annotations
 

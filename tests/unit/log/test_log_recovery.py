@@ -261,6 +261,7 @@ def test_a_swap_beside_a_smaller_cleaned_file_never_happened(tmp_path: Path) -> 
     (directory / f"{bases[0]:020d}.log.cleaned").write_bytes(b"half")
     log = open_log(directory, clean=True)
     assert check(log) == everything
+    assert not [path for path in directory.iterdir() if path.suffix in (".cleaned", ".swap")]
     log.close()
 
 

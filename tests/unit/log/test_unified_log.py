@@ -175,7 +175,7 @@ def test_segments_roll_by_size_time_and_full_index(tmp_path: Path) -> None:
 
 
 def test_a_segment_closes_with_trimmed_indexes_and_its_last_time(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
+    log = open_log(tmp_path / "t-0", config=small_config(index_interval_bytes=500))
     for number in range(40):
         append(log, batch([b"x" * 50], timestamps=[NOW_MS + number]))
     closed = log.segments[0]
@@ -183,6 +183,7 @@ def test_a_segment_closes_with_trimmed_indexes_and_its_last_time(tmp_path: Path)
     assert (directory / f"{0:020d}.index").stat().st_size == closed.offset_index.entries * 8 > 0
     assert (directory / f"{0:020d}.timeindex").stat().st_size == closed.time_index.entries * 12
     assert closed.time_index.last_entry().offset == log.segments[1].base_offset - 1
+    assert closed.offset_index.last_entry().offset < closed.time_index.last_entry().offset
     assert (directory / f"{log.segments[1].base_offset:020d}.snapshot").exists()
     log.close()
 
@@ -386,6 +387,19 @@ def test_truncation_drops_what_is_at_or_above(tmp_path: Path, target: int) -> No
     reloaded = open_log(tmp_path / "t-0")
     assert reloaded.log_end_offset == target + 1
     reloaded.close()
+
+
+def test_a_tail_reader_does_not_remember_what_was_truncated(tmp_path: Path) -> None:
+    log = open_log(tmp_path / "t-0")
+    for _ in range(3):
+        append(log, batch([b"old"]))
+    assert len(read_all(log)) == 3  # it waits at offset 3 now, and where that will be is known
+    log.truncate_to(1)
+    append(log, batch([b"longer than before"]))
+    append(log, batch([b"longer than before"]))
+    append(log, batch([b"the one at 3"]))
+    assert read_all(log, 3) == [(3, b"the one at 3")]
+    log.close()
 
 
 def test_truncation_inside_a_batch_drops_the_batch(tmp_path: Path) -> None:
