@@ -48,7 +48,9 @@ class Fixture:
     def __init__(self, purge_interval: int = 1_000) -> None:
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
-        self.purgatory = DelayedOperationPurgatory("Fetch", self.timer, purge_interval)
+        self.purgatory: DelayedOperationPurgatory[Operation] = DelayedOperationPurgatory(
+            "Fetch", self.timer, purge_interval
+        )
 
     def wait(self, duration_ms: int) -> None:
         self.clock.advance(duration_ms)
