@@ -31,7 +31,7 @@ from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.apis import HANDLERS
-from minikafka.server.cluster_registration import agree_on_cluster_id, register_broker
+from minikafka.server.cluster_registration import RegistrationKeeper, agree_on_cluster_id, register_broker
 from minikafka.server.config_service import ConfigService
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.dispatcher import Dispatcher
@@ -42,7 +42,7 @@ from minikafka.server.metadata_cache import BrokerEndpoints, Endpoint, MetadataC
 from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.services import Services
-from minikafka.server.supervisor import Supervisor
+from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.server.system_clock import SystemClock
 from minikafka.server.topic_service import TopicService
 from minikafka.types import BrokerId
@@ -258,9 +258,15 @@ class Broker:
             node_id=self.node_id, endpoints=dict(self._advertised), rack=config.broker_rack
         )
         services.metadata.put_broker(entry)
-        await register_broker(
-            services.store, entry, listeners=config.advertised_endpoints(), now_ms=self._clock.now_ms()
-        )
+
+        async def register() -> None:
+            await register_broker(
+                services.store, entry, listeners=config.advertised_endpoints(), now_ms=self._clock.now_ms()
+            )
+
+        await register()
+        keeper = RegistrationKeeper(services.store, register)
+        services.supervisor.start("registration", keeper.run, restart=Restart.ALWAYS)
 
     def _advertise(self, listener: Listener, server: SocketServer) -> Endpoint:
         """What clients are told: the port that the system chose for port 0, this host for "all

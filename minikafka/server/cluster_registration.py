@@ -1,4 +1,4 @@
-"""How a broker takes its place in the store: the cluster's id, and its own entry under ``/brokers/ids``.
+"""How a broker takes its place in the store and keeps it: the cluster's id, its entry under ``/brokers/ids``.
 
 Kafka: ``KafkaServer.getOrGenerateClusterId`` and ``KafkaZkClient.registerBroker``. The entry is ephemeral:
 it goes with the broker's session, and its czxid is the broker epoch.
@@ -6,14 +6,25 @@ it goes with the broker's session, and its czxid is the broker epoch.
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import logging
 import random
+from collections.abc import Awaitable, Callable
 
 from minikafka.config.listeners import Listener
 from minikafka.coordination import paths
-from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
+from minikafka.coordination.store import (
+    CoordinationStore,
+    NodeExistsError,
+    NoNodeError,
+    SessionEvent,
+    SessionState,
+)
 from minikafka.errors import StartError
 from minikafka.server.metadata_cache import BrokerEndpoints
+
+logger = logging.getLogger(__name__)
 
 
 async def agree_on_cluster_id(
@@ -43,6 +54,31 @@ async def agree_on_cluster_id(
 def _random_cluster_id(rng: random.Random) -> str:
     """16 random bytes as Kafka prints a Uuid: base64url without padding."""
     return base64.urlsafe_b64encode(rng.getrandbits(128).to_bytes(16, "big")).rstrip(b"=").decode("ascii")
+
+
+class RegistrationKeeper:
+    """Registers the broker again when its session has expired: a process that was stopped for longer than the
+    session, or a machine that slept. Kafka: ``KafkaServer``'s and ``KafkaController``'s session handlers.
+    """
+
+    def __init__(self, store: CoordinationStore, register: Callable[[], Awaitable[None]]) -> None:
+        self._store = store
+        self._register = register
+        self._expired = asyncio.Event()
+        store.add_session_listener(self._session_changed)
+
+    def _session_changed(self, event: SessionEvent) -> None:
+        if event.state is SessionState.EXPIRED:
+            self._expired.set()
+
+    async def run(self) -> None:
+        """Until cancelled. A store that cannot be reached raises; the supervisor starts this again."""
+        while True:
+            await self._expired.wait()
+            await self._store.start_session()
+            await self._register()
+            self._expired.clear()
+            logger.warning("the coordination session had expired; the broker is registered again")
 
 
 async def register_broker(
