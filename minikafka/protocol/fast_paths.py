@@ -163,6 +163,12 @@ _PRODUCE_V5 = Struct(">ihqqq")
 _PRODUCE_FLEXIBLE_PLAIN = Struct(">ihqqqBBB")
 """With no record errors (1), no message (0), no tagged fields (0)."""
 
+_ERROR_CODE: Final = 3
+_EXTRAS: Final = 7
+_NO_EXTRAS: Final = (None, (), None)
+"""No error message, no record errors, no current leader: the end of a ``ProducePartitionResponse`` without
+error."""
+
 _ONE_HEAD = Struct(">iiBB")
 _ONE_BODY = Struct(">BihqqqBBBBiB")
 
@@ -181,7 +187,7 @@ def produce_response(
     by_id = version >= _PRODUCE_TOPIC_IDS_SINCE
     if len(partitions) == 1 and not node_endpoints:
         only = partitions[0]
-        if only.error_code == 0 and not only.record_errors and only.error_message is None:
+        if only[_ERROR_CODE] == 0 and only[_EXTRAS:] == _NO_EXTRAS:
             name = _topic(only, by_id, flexible=True)
             return b"".join(
                 (

@@ -169,6 +169,14 @@ def test_a_count_is_checked_before_memory_is_reserved(version: int, count: bytes
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
+def test_a_count_of_more_elements_than_have_room_is_refused_at_once() -> None:
+    start = request(ApiKey.METADATA, 1, {"topics": []})
+    body = read_request_header(start).body_start
+    with pytest.raises(PeerProtocolError, match="an array of 51 elements where 100 bytes remain"):
+        decode(start[:body] + struct.pack(">i", 51) + bytes(100))
+    assert len(decode(start[:body] + struct.pack(">i", 50) + bytes(100)).topics) == 50
+
+
 def test_a_message_has_a_limit_of_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     entity = EntitySchema("Few", True, (FieldSchema("many", "string", None, True, False, None, REQUIRED),))
     read = compile_reader(entity)
@@ -213,6 +221,24 @@ def test_produce_records_are_views_of_the_frame() -> None:
         frame = request(ApiKey.PRODUCE, version, body)
         records = decode(frame).topic_data[0].partition_data[0].records
         assert records.obj is frame and records.readonly and records == b"R" * 500
+
+
+def test_tagged_fields_of_a_produce_request_are_skipped_and_must_be_well_formed() -> None:
+    data = {"index": 0, "records": b"R" * 5}
+    body = {"acks": 1, "timeout": 10, "topic_data": [{"name": "t", "partition_data": [data]}]}
+    frame = request(ApiKey.PRODUCE, 9, body)
+    assert frame[-3:] == bytes(3)
+    unknown = b"\x01\x05\x02xx"
+    assert decode(frame[:-3] + 3 * unknown) == decode(frame)
+    for section in (
+        b"\x01\x05\x7fxx",
+        b"\x01",
+        b"\0\0\x01\x05",
+        b"\0\x02\x05\0\0",
+        b"\xff\xff\xff\xff\xff\xff",
+    ):
+        with pytest.raises(PeerProtocolError):
+            decode(frame[:-3] + section)
 
 
 @pytest.mark.parametrize(("api_key", "version"), ALL)

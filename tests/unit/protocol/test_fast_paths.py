@@ -27,7 +27,7 @@ i16, i32 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)
 texts = st.text(max_size=20) | st.text(min_size=100, max_size=300)
 topics = st.sampled_from([("a", UUID(int=1)), ("topic-b", UUID(int=2)), ("ü" * 100, UUID(int=3)), ("", None)])
-leaders = st.none() | st.builds(CurrentLeader, st.integers(-1, 5), st.integers(-1, 5))
+leaders = st.none() | st.builds(CurrentLeader, st.sampled_from((-1, 4)), st.sampled_from((-1, 2**31 - 1)))
 endpoints = st.lists(st.builds(NodeEndpoint, i32, texts, i32, texts | st.none()), max_size=3)
 
 
@@ -40,7 +40,7 @@ def produced(draw: st.DrawFn) -> ProducePartitionResponse:
         topic,
         topic_id,
         draw(i32),
-        0 if plain else draw(i16),
+        0 if plain or draw(st.booleans()) else draw(i16),
         draw(i64),
         draw(i64),
         draw(i64),
@@ -64,9 +64,11 @@ def fetched(draw: st.DrawFn) -> FetchPartitionResponse:
         draw(st.none() | st.lists(st.tuples(i64, i64), max_size=3)),
         draw(i32),
         draw(st.none() | st.binary(max_size=300) | st.binary(max_size=300).map(bytearray)),
-        draw(st.none() | st.builds(EpochEndOffset, st.integers(-1, 5), st.integers(-1, 5))),
+        draw(
+            st.none() | st.builds(EpochEndOffset, st.sampled_from((-1, 4)), st.sampled_from((-1, 2**31 - 1)))
+        ),
         draw(leaders),
-        draw(st.none() | st.builds(SnapshotId, st.integers(-1, 5), st.integers(-1, 5))),
+        draw(st.none() | st.builds(SnapshotId, st.sampled_from((-1, 4)), st.sampled_from((-1, 2**31 - 1)))),
     )
 
 

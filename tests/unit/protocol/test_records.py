@@ -28,7 +28,7 @@ from minikafka.protocol.control_records import (
     EndTransactionMarker,
     read_end_transaction_marker,
 )
-from minikafka.protocol.record_parser import parse_records
+from minikafka.protocol.record_parser import parse_records, read_varint
 from minikafka.protocol.records import (
     InvalidRecords,
     Record,
@@ -325,6 +325,31 @@ def test_records_of_one_size_are_judged_as_the_parser_judges_them(data: st.DataO
     assert [record.offset for record in exact] == list(range(count))
     assert [record.timestamp - header.base_timestamp for record in exact] == found
     assert not keys_required or all(record.key is not None for record in exact)
+
+
+@pytest.mark.parametrize("index", [0, 10, 63, 64, 100, 199])
+def test_one_wrong_byte_in_a_record_of_one_size_is_seen(index: int) -> None:
+    batch = build_batch([Record(i, 10**12 + i // 2, b"k", b"value") for i in range(200)])
+    header = read_header(batch)
+    ends = [HEADER_SIZE]
+    for _ in range(200):
+        length, at = read_varint(memoryview(batch), ends[-1], 5)
+        ends.append(at + length)
+    for position in range(ends[index], ends[index + 1]):
+        for change in (0x01, 0x02, 0x40, 0x80):
+            damaged = bytearray(batch)
+            damaged[position] ^= change
+            view = memoryview(damaged)
+            try:
+                exact = list(parse_records(view, header))
+                consecutive = [record.offset for record in exact] == list(range(200))
+            except InvalidRecords:
+                consecutive = False
+            found = timestamp_deltas(view, header, keys_required=False)
+            if not consecutive:
+                assert found is None
+            elif found is not None:
+                assert found == [record.timestamp - header.base_timestamp for record in exact]
 
 
 def test_records_of_one_size_are_recognised_over_every_change_of_width() -> None:
