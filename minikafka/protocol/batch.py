@@ -9,7 +9,8 @@ Kafka: ``DefaultRecordBatch``, ``MutableRecordBatch``; KIP-98 (the format), KIP-
 The length counts from byte 12, the CRC covers byte 21 to the end: base offset and leader epoch can be stamped
 without touching it. Kafka looks at the low byte of the attributes only; so do the properties here.
 
-Measured (µs): ``read_header`` 0.5, ``stamp`` 0.2, ``crc_is_valid`` 0.6 for 16 KiB and 55 for 1 MiB.
+Measured (µs; an empty Python call took 0.07): ``read_header`` 0.7, ``stamp`` 0.2, ``crc_is_valid`` 0.9 for 1
+KiB, 52 for 1 MiB.
 """
 
 from __future__ import annotations

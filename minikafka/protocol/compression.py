@@ -65,6 +65,9 @@ _LZ4_LEVEL: Final = 1
 _ZSTD_LEVEL: Final = 3
 """Kafka's default (``CompressionType.ZSTD``)."""
 
+_BUFFER_FULL: Final = "whole buffer"
+"""In the words of cramjam's error; decides only between two error codes."""
+
 _FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
 _I32 = Struct(">i")
 
@@ -91,9 +94,9 @@ def decompress(data: Buffer, compression: int, *, bytes_max: int, reserve: int =
     """The records of a compressed batch, behind ``reserve`` bytes for the caller to fill.
 
     Raises:
-        CorruptBatch: not in that compression, or more than ``bytes_max`` bytes; UNSUPPORTED_COMPRESSION_TYPE
-        where
-            there is no such compression.
+        CorruptBatch: INVALID_RECORD for bytes that are not in that compression, MESSAGE_TOO_LARGE for more
+        than
+            ``bytes_max`` bytes, UNSUPPORTED_COMPRESSION_TYPE where there is no such compression.
     """
     match compression:
         case CompressionType.GZIP:
@@ -116,6 +119,13 @@ def _too_large(compression: CompressionType, bytes_max: int) -> CorruptBatch:
     )
 
 
+def _undecodable(compression: CompressionType, reason: object) -> CorruptBatch:
+    """Not CORRUPT_MESSAGE, which a producer retries: the CRC was right, the bytes will not get better."""
+    return CorruptBatch(
+        f"{compression.name} records cannot be decompressed: {reason}", ErrorCode.INVALID_RECORD
+    )
+
+
 def _gunzip(data: Buffer, bytes_max: int, reserve: int) -> bytearray:
     out = bytearray(reserve)
     rest: Buffer = data
@@ -124,11 +134,11 @@ def _gunzip(data: Buffer, bytes_max: int, reserve: int) -> bytearray:
         try:
             out += inflate.decompress(rest, reserve + bytes_max + 1 - len(out))
         except zlib.error as error:
-            raise CorruptBatch(f"GZIP records cannot be decompressed: {error}") from error
+            raise _undecodable(CompressionType.GZIP, error) from error
         if len(out) - reserve > bytes_max:
             raise _too_large(CompressionType.GZIP, bytes_max)
         if not inflate.eof:
-            raise CorruptBatch("GZIP records end too early")
+            raise _undecodable(CompressionType.GZIP, "they end too early")
         rest = inflate.unused_data
         if not rest:
             return out
@@ -142,11 +152,13 @@ def _unsnappy(data: memoryview, bytes_max: int, reserve: int) -> bytearray:
     position = len(_XERIAL_HEADER)
     while position < len(data):
         if position + 4 > len(data):
-            raise CorruptBatch("SNAPPY records end inside the size of a block")
+            raise _undecodable(CompressionType.SNAPPY, "they end inside the size of a block")
         size = _I32.unpack_from(data, position)[0]
         position += 4
         if not 0 <= size <= len(data) - position:
-            raise CorruptBatch(f"a SNAPPY block of {size} bytes where {len(data) - position} remain")
+            raise _undecodable(
+                CompressionType.SNAPPY, f"a block of {size} bytes where {len(data) - position} remain"
+            )
         _append_snappy_block(out, data[position : position + size], reserve + bytes_max)
         position += size
     return out
@@ -155,16 +167,16 @@ def _unsnappy(data: memoryview, bytes_max: int, reserve: int) -> bytearray:
 def _append_snappy_block(out: bytearray, block: memoryview, size_max: int) -> None:
     try:
         size = cramjam.snappy.decompress_raw_len(block)
+        if size > _SNAPPY_RATIO_MAX * len(block):
+            raise _undecodable(CompressionType.SNAPPY, f"a block of {len(block)} bytes cannot hold {size}")
         if len(out) + size > size_max:
             raise _too_large(CompressionType.SNAPPY, size_max)
-        if size > _SNAPPY_RATIO_MAX * len(block):
-            raise CorruptBatch(f"a SNAPPY block of {len(block)} bytes cannot hold {size}")
         start = len(out)
         out.extend(bytes(size))
         with memoryview(out) as target:
             cramjam.snappy.decompress_raw_into(block, target[start:])
     except cramjam.DecompressionError as error:
-        raise CorruptBatch(f"SNAPPY records cannot be decompressed: {error}") from error
+        raise _undecodable(CompressionType.SNAPPY, error) from error
 
 
 def _into_buffer(data: Buffer, compression: CompressionType, bytes_max: int, reserve: int) -> bytearray:
@@ -181,9 +193,9 @@ def _into_buffer(data: Buffer, compression: CompressionType, bytes_max: int, res
             if capacity < bytes_max:
                 capacity = min(bytes_max, 4 * capacity)
                 continue
-            raise CorruptBatch(
-                f"{compression.name} records cannot be decompressed into {bytes_max} bytes: {error}"
-            ) from error
+            if _BUFFER_FULL in str(error):
+                raise _too_large(compression, bytes_max) from error
+            raise _undecodable(compression, error) from error
         del out[reserve + size :]
         return out
 

@@ -8,9 +8,8 @@ diverging epoch.
 Partitions are given flat; neighbours of one topic become one topic of the response, so keep a topic's
 partitions together. What a version lacks is left out.
 
-Measured (µs, one topic, one partition, no error; the codec's way in parentheses): ``produce_response`` 1.2
-(11) · ``fetch_response`` 1.9 (13 and a copy) · ``decode_produce_request`` 2.3 (12), for 1 MiB of records
-too, where kio's compiled reader takes 64 because it copies them.
+Measured (µs, one topic, one partition, no error; an empty Python call took 0.05): ``produce_response`` 1.0
+from version 9 on, 2.2 before; ``fetch_response`` 3.1, however many bytes of records.
 """
 
 from __future__ import annotations

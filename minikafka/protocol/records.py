@@ -10,9 +10,10 @@ Differences from Kafka: the offset deltas of a produced batch must be 0, 1, 2 �
 batch whose deltas are not, for clients of 2016, and looks away in an uncompressed one); and a varint inside
 a record may be longer than Java reads (5 bytes for an int) without being noticed.
 
-Measured, µs a record, 1,000 records of 1 KiB without keys: ``validate_records`` 0.02 for one size, 0.30 for
-mixed sizes; the parser alone 1.5; a Python walk over lengths and deltas only 0.85; aiokafka's iteration
-alone 0.22.
+Measured (µs a record of 1 KiB without key, an empty Python call took 0.07): ``validate_records`` 2.3 in a
+batch of one, 0.46 in a batch of 16, 0.16 in a batch of 1,000 of one size, 0.33 of mixed sizes. For
+comparison, in the same batch: aiokafka's iteration alone 0.22, a Python walk over lengths and deltas alone
+0.85, the whole record in Python 1.3, the parser 5. ``iterate_records`` 0.87, ``build_batch`` 1.3.
 """
 
 from __future__ import annotations

@@ -8,8 +8,8 @@ equal the first's, at the same place, is as well-formed as the first. Anything t
 (headers, many sizes, offsets that are not consecutive) is left to the general road: this module never
 refuses, it says "I do not know".
 
-Measured: 0.08 µs a record in batches of 1,000, against 0.3 by aiokafka; nothing gained below ``COUNT_MIN``
-records.
+Measured: half the time of aiokafka's iteration in batches of 1,000 (``records`` has the numbers), equal at
+100.
 """
 
 from __future__ import annotations

@@ -74,8 +74,9 @@ def test_several_gzip_members_are_one_stream() -> None:
 def test_a_bomb_stops_at_the_bound(codec: CompressionType) -> None:
     bomb = compress(bytes(64 * 1024 * 1024), codec)
     tracemalloc.start()
-    with pytest.raises(CorruptBatch):
+    with pytest.raises(CorruptBatch) as raised:
         decompress(bomb, codec, bytes_max=1024 * 1024)
+    assert raised.value.code is ErrorCode.MESSAGE_TOO_LARGE
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 8 * 1024 * 1024
@@ -99,6 +100,16 @@ def test_damage_is_data_or_a_corrupt_batch(codec: CompressionType, noise: bytes,
             assert len(decompress(data, codec, bytes_max=1000)) <= 1000
         except CorruptBatch:
             pass
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_bytes_of_no_codec_are_invalid_not_corrupt_so_that_no_producer_tries_again(
+    codec: CompressionType,
+) -> None:
+    for data in (b"", b"\xff\xff not compressed at all", compress(TEXT, codec)[:-3]):
+        with pytest.raises(CorruptBatch) as raised:
+            decompress(data, codec, bytes_max=len(TEXT))
+        assert raised.value.code is ErrorCode.INVALID_RECORD
 
 
 def test_a_snappy_block_cannot_claim_what_it_cannot_hold() -> None:

@@ -293,6 +293,7 @@ def test_markers_of_transactions() -> None:
         (None, None),
         (marker.key(), b"\0\0"),
         (b"\xff\xff\0\0", marker.value()),
+        (marker.key(), b"\xff\xff\0\0\0\0"),
     ):
         with pytest.raises(CorruptBatch):
             read_end_transaction_marker(key, value)
