@@ -81,6 +81,12 @@ class Files(Protocol):
         """Durable replacement: ``path.tmp``, fsync, rename, fsync the directory. Blocks."""
         ...
 
+    def replace(self, path: str, data: bytes) -> None:
+        """Replacement without waiting for the disk: ``path.tmp``, rename. Whoever reads finds the old bytes
+        or the new ones; after a power cut there may be old, new, or none at all, until file and directory are
+        fsynced."""
+        ...
+
     def list(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
         ...
@@ -236,6 +242,12 @@ class OsFiles:
             os.fsync(file.fileno())
         os.replace(temporary, path)
         self.sync_directory(os.path.dirname(path) or ".")
+
+    def replace(self, path: str, data: bytes) -> None:
+        temporary = f"{path}.tmp"
+        with open(temporary, "wb", buffering=0) as file:
+            file.write(data)
+        os.replace(temporary, path)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))

@@ -1,18 +1,21 @@
 """What the log manager wants done on the disk thread: made on the loop, run there, in the order it was made.
 
 Every piece names the log directory that it writes to: when ``run`` raises OSError, that directory goes
-offline.
+offline. Many small pieces go to the disk thread together (``run_all``): a hop there and back costs more than
+many a piece.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
 from minikafka.files import Files
 from minikafka.log.checkpoint import PARTITION_METADATA
+from minikafka.log.flush import fsync_file
 
 
 class DiskWork(Protocol):
@@ -31,10 +34,12 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NewLogSync:
-    """Makes a new partition's directory durable: its ``partition.metadata``, its entries, its own name."""
+    """Makes a new partition's directory durable: its ``partition.metadata`` and ``paths`` (its first leader
+    epoch), its entries, its own name."""
 
     files: Files
     directory: str
+    paths: tuple[str, ...] = ()
 
     @property
     def log_directory(self) -> str:
@@ -42,11 +47,8 @@ class NewLogSync:
 
     def run(self) -> None:
         try:
-            metadata = self.files.open(os.path.join(self.directory, PARTITION_METADATA), read_only=True)
-            try:
-                metadata.fsync()
-            finally:
-                metadata.close()
+            for path in (os.path.join(self.directory, PARTITION_METADATA), *self.paths):
+                fsync_file(self.files, path)
             self.files.sync_directory(self.directory)
         except FileNotFoundError:
             return  # deleted again meanwhile
@@ -67,6 +69,20 @@ class DirectoryRemoval:
 
     def run(self) -> None:
         self.files.remove_tree(self.directory)
+
+
+def run_all(work: Iterable[DiskWork]) -> dict[str, OSError]:
+    """Run the pieces in order. Blocks. Returns the log directories that failed: no more is done there."""
+    failed: dict[str, OSError] = {}
+    for piece in work:
+        log_directory = piece.log_directory
+        if log_directory in failed:
+            continue
+        try:
+            piece.run()
+        except OSError as error:
+            failed[log_directory] = error
+    return failed
 
 
 def discard(files: Files, directory: str) -> None:

@@ -5,15 +5,22 @@ Kafka's class: ``LeaderEpochFileCache`` (KIP-101, KIP-279, KIP-320). Kept in the
 
 Invariants
 - Epochs and start offsets both strictly increase.
-- Every epoch that was assigned is durable before ``assign`` returns (KAFKA-7415): the file never lacks an
-  entry, but after a crash it may have some that a truncation had removed. The loader therefore truncates the
-  cache to the log's bounds.
+- Every epoch that was assigned is in the file before ``assign`` returns (KAFKA-7415), so a process that dies
+  loses none. After a crash the file may have entries that a truncation had removed; the loader therefore
+  truncates the cache to the log's bounds.
+- The recovery point rises above an epoch's first record only when the file that names the epoch is durable:
+  ``take_unsynced`` hands it to the flush that makes the records durable (``UnifiedLog.begin_flush``).
 
-``assign`` blocks for an fsync (rare: a new leader or the first batch of an epoch). Truncation rewrites the
-file without waiting for the disk; ``flush`` makes that durable.
+What a power cut can lose. ``assign`` does not wait for the disk, where Kafka's fsyncs: on an event loop that
+is 2 ms for each of a thousand partitions. Until the disk thread has fsynced the file, a moment later, the
+newest entries can be lost. Those with records lie above the recovery point, and recovery assigns them again
+from the batches there. One without records (elected, never wrote) is lost with nothing that could diverge:
+no record has it, and the next election takes a larger epoch, because the store fsynced this one before the
+leader heard of it. Some file systems leave an empty file where a rename overtook its data; the loader takes that, like any
+damaged file, as the order to read all epochs from the batches (``is_lost``).
 
-Different from Kafka: a file whose entries do not increase is damaged, not silently repaired; the loader
-deletes it and assigns the epochs again from the batches.
+Different from Kafka, besides: a file whose entries do not increase is damaged, not silently repaired; the
+loader deletes it and assigns the epochs again from the batches.
 """
 
 from __future__ import annotations
@@ -63,6 +70,8 @@ class LeaderEpochCache:
         self._epochs = [entry.epoch for entry in entries]
         self._starts = [entry.start_offset for entry in entries]
         self._is_durable = True
+        self.is_lost = not entries and files.exists(self._path) and files.size(self._path) == 0
+        """The file is there without a byte: a power cut has emptied it, or Kafka never wrote an epoch."""
 
     def __repr__(self) -> str:
         return f"LeaderEpochCache({self._path!r}, {self.entries()})"
@@ -134,7 +143,8 @@ class LeaderEpochCache:
     # Changing
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Epoch ``epoch`` begins at ``start_offset``. Durable on return; returns whether anything changed.
+        """Epoch ``epoch`` begins at ``start_offset``. In the file on return, durable when what
+        ``take_unsynced`` names has been fsynced. Returns whether anything changed.
 
         Entries that this contradicts (a later epoch, or one that begins at or after it) are dropped.
         """
@@ -147,7 +157,7 @@ class LeaderEpochCache:
         self._epochs = [*epochs[:keep], epoch]
         self._starts = [*starts[:keep], start_offset]
         try:
-            self._write_durably()
+            self._write()
         except OSError:
             self._epochs, self._starts = epochs, starts
             raise
@@ -178,10 +188,13 @@ class LeaderEpochCache:
             self._epochs, self._starts = [], []
             self._write_durably()
 
-    def flush(self) -> None:
-        """Make earlier truncations durable. Blocks, when there were any."""
-        if not self._is_durable:
-            self._write_durably()
+    def take_unsynced(self) -> str | None:
+        """The file, when it waits for its fsync; the caller sees to that, and to the directory's. An fsync
+        that fails is never tried again, so the file counts as durable from here on."""
+        if self._is_durable:
+            return None
+        self._is_durable = True
+        return self._path
 
     def update_directory(self, directory: str) -> None:
         """The partition's directory was renamed."""
@@ -196,15 +209,8 @@ class LeaderEpochCache:
 
     def _write(self) -> None:
         """Replace the file without waiting for the disk: survives the process, perhaps not a power cut."""
+        self._files.replace(self._path, self._encode())
         self._is_durable = False
-        temporary = f"{self._path}.tmp"
-        file = self._files.open(temporary, create=True)
-        try:
-            file.truncate(0)
-            file.write([self._encode()], 0)
-        finally:
-            file.close()
-        self._files.rename(temporary, self._path)
 
 
 __all__ = ["UNDEFINED", "CorruptCheckpoint", "EpochEndOffset", "EpochEntry", "LeaderEpochCache"]

@@ -193,11 +193,12 @@ class LocalLog:
         """
         if up_to is None:
             up_to = self.log_end_offset
-        if up_to <= self.recovery_point and not self._snapshots_to_sync:
+        paths = self.take_unsynced_paths()
+        if up_to <= self.recovery_point and not paths:
             return None
-        paths, self._snapshots_to_sync = self._snapshots_to_sync, []
         has_new_files = bool(paths)
-        for segment in self._segments.from_offset(self.recovery_point):
+        unflushed = self._segments.from_offset(self.recovery_point) if up_to > self.recovery_point else ()
+        for segment in unflushed:
             if segment.base_offset >= up_to and segment.base_offset > self.recovery_point:
                 break
             paths += [segment.path, segment.offset_index.path, segment.time_index.path]
@@ -207,10 +208,18 @@ class LocalLog:
         return Flush(
             self._files,
             paths=paths,
-            directory=self.directory if has_new_files else None,
+            directory=self.directory,
+            has_new_files=has_new_files,
             up_to=up_to,
             truncations=self._truncations,
         )
+
+    def take_unsynced_paths(self) -> list[str]:
+        """Small files that wait for their fsync; the caller sees to that and to the directory's. The recovery
+        point may rise above what they say only after that, or not at all when it failed."""
+        paths, self._snapshots_to_sync = self._snapshots_to_sync, []
+        epochs = self._epochs.take_unsynced()
+        return paths if epochs is None else [*paths, epochs]
 
     def complete_flush(self, flush: Flush) -> None:
         """The flush has run: raise the recovery point, unless the log was truncated meanwhile.
@@ -246,7 +255,6 @@ class LocalLog:
         if snapshot is not None:
             self._snapshots_to_sync.append(snapshot)
         self._segments.active.become_inactive()
-        self._epochs.flush()
         flush = self.begin_flush()
         if flush is not None:
             flush.run()

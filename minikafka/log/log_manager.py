@@ -29,7 +29,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 from uuid import UUID
@@ -104,7 +104,8 @@ class LogManager:
         self._logs: dict[TopicPartition, UnifiedLog] = {}
         self._offline_partitions: set[TopicPartition] = set()
         self._removals: list[DirectoryRemoval] = []
-        self._new_logs: list[NewLogSync] = []
+        self._new_logs: list[UnifiedLog] = []
+        self._log_counts = dict.fromkeys(self.directories.configured, 0)
         self._stale_checkpoints: set[str] = set()
         self._loaded: set[str] = set()  # directories whose logs are all here
         self._failing: dict[str, OSError] = {}
@@ -228,7 +229,7 @@ class LogManager:
                 discard(self._files, directory)
                 continue
             self._add(log)
-            self._new_logs.append(NewLogSync(self._files, directory))
+            self._new_logs.append(log)
             _log.info("created log %s", directory)
             return log
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory can take {topic_partition}")
@@ -250,6 +251,7 @@ class LogManager:
                 )
             return None
         log_directory = self.directory_of(log)
+        self._log_counts[log_directory] -= 1
         path = log.directory
         name = delete_directory_name(topic_partition, random_uuid(self._rng).hex)
         target = os.path.join(log_directory, name)
@@ -260,10 +262,16 @@ class LogManager:
 
     # Chores
 
-    def take_disk_work(self) -> list[DiskWork]:
-        """What creating and deleting left to do: syncs of new directories, checkpoints without old logs."""
-        work: list[DiskWork] = list(self._new_logs)
-        self._new_logs.clear()
+    def take_disk_work(self, *, new_logs_max: int | None = None) -> list[DiskWork]:
+        """What creating and deleting left to do: syncs of new directories, checkpoints without old logs.
+
+        Args:
+            new_logs_max: syncs to hand out at most; the others are for the next call, or for ``shutdown``.
+        """
+        waiting = [log for log in self._new_logs if log.is_open]  # the others are deleted again
+        count = len(waiting) if new_logs_max is None else new_logs_max
+        self._new_logs = waiting[count:]
+        work: list[DiskWork] = [self._sync_of(log) for log in waiting[:count]]
         for directory in self.live_directories:
             if directory in self._stale_checkpoints:
                 logs = list(self.logs_in(directory))
@@ -296,13 +304,13 @@ class LogManager:
         failing, self._failing = self._failing, {}
         return failing
 
-    def cleanup(self) -> Cleanup:
-        """Retention: let every log that is not compacted drop its old segments."""
+    def cleanup(self, logs: Iterable[UnifiedLog] | None = None) -> Cleanup:
+        """Retention: let each of ``logs`` (all) that is not compacted drop its old segments."""
         deleted: list[DeletedFiles] = []
         failed: dict[str, OSError] = {}
-        for log in list(self._logs.values()):
+        for log in list(self._logs.values() if logs is None else logs):
             directory = self.directory_of(log)
-            if log.config.compact or directory in failed:
+            if log.config.compact or directory in failed or self._logs.get(log.topic_partition) is not log:
                 continue
             try:
                 deleted += log.delete_old_segments()
@@ -334,7 +342,8 @@ class LogManager:
             close_failed(self._logs.pop(topic_partition), reason)
         self._offline_partitions.update(lost)
         self._removals = [removal for removal in self._removals if removal.log_directory != log_directory]
-        self._new_logs = [work for work in self._new_logs if work.log_directory != log_directory]
+        self._new_logs = [log for log in self._new_logs if self.directory_of(log) != log_directory]
+        self._log_counts[log_directory] = 0
         self._stale_checkpoints.discard(log_directory)
         self._loaded.discard(log_directory)
         self.directories.take_offline(log_directory, reason)
@@ -352,7 +361,7 @@ class LogManager:
                 shut_down(
                     directory,
                     list(self.logs_in(directory)),
-                    [work for work in self._new_logs if work.log_directory == directory],
+                    [self._sync_of(log) for log in self._new_logs if self.directory_of(log) == directory],
                     files=self._files,
                     is_complete=directory in self._loaded,
                 )
@@ -364,6 +373,7 @@ class LogManager:
 
     def _add(self, log: UnifiedLog) -> None:
         self._logs[log.topic_partition] = log
+        self._log_counts[self.directory_of(log)] += 1
         self._offline_partitions.discard(log.topic_partition)
 
     def _checkpoints(
@@ -381,15 +391,10 @@ class LogManager:
         return removal
 
     def _fewest_logs_first(self) -> list[str]:
-        counts = dict.fromkeys(self.live_directories, 0)
-        for log in self._logs.values():
-            counts[self.directory_of(log)] += 1
-        return sorted(counts, key=counts.__getitem__)
+        return sorted(self.live_directories, key=self._log_counts.__getitem__)
+
+    def _sync_of(self, log: UnifiedLog) -> NewLogSync:
+        return NewLogSync(self._files, log.directory, tuple(log.take_unsynced_paths()))
 
     def _write_topic_id(self, directory: str, topic_id: UUID) -> None:
-        file = self._files.open(os.path.join(directory, PARTITION_METADATA), create=True)
-        try:
-            file.truncate(0)
-            file.write([encode_partition_metadata(topic_id)], 0)
-        finally:
-            file.close()
+        self._files.replace(os.path.join(directory, PARTITION_METADATA), encode_partition_metadata(topic_id))

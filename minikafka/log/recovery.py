@@ -125,7 +125,9 @@ class LogLoader:
 
     def _load_epochs(self) -> LeaderEpochCache:
         try:
-            return LeaderEpochCache(self._directory, self._files)
+            epochs = LeaderEpochCache(self._directory, self._files)
+            self._epochs_damaged = epochs.is_lost and not self._clean_shutdown
+            return epochs
         except CorruptCheckpoint as error:
             _log.warning("%s; the epochs are read from the batches", error)
             LeaderEpochCache.reset(self._directory, self._files)

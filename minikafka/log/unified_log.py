@@ -6,7 +6,8 @@ are returned as values (``Flush``, ``DeletedFiles``) for the disk thread, a read
 ``ColdRead``.
 
 Invariants: offsets ascend through the segments (I2); a failed append leaves log end and producer state as
-they were; epochs are durable before the first batch that has them is written.
+they were; an epoch is in the epoch file before the first batch that has it is written, and durable before the
+recovery point passes that batch.
 
 Differs from Kafka: truncation in the middle of a batch leaves the log end at that batch's start, not behind a
 gap; a duplicate's answer has a log append time only where the topic has one.
@@ -225,7 +226,7 @@ class UnifiedLog(ReadableLog):
         )
 
     def _assign_epochs(self, plan: AppendPlan) -> None:
-        """Note the epochs that begin with these batches; durable before the batches are written."""
+        """Note the epochs that begin with these batches, before the batches are written."""
         first_offset = plan.first_offset
         if len(plan.headers) == 1:
             if plan.last_leader_epoch >= 0:
@@ -237,8 +238,9 @@ class UnifiedLog(ReadableLog):
 
     # ---- epochs
 
-    def assign_epoch_start(self, epoch: int, start_offset: int) -> None:
-        """A leader begins ``epoch`` here; durable on return, even when it never writes (KAFKA-7415). Blocks.
+    def assign_epoch_start(self, epoch: int, start_offset: int) -> bool:
+        """A leader begins ``epoch`` here, even when it never writes (KAFKA-7415). Returns whether that was
+        news: ``begin_flush`` then makes it durable.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR.
@@ -246,7 +248,7 @@ class UnifiedLog(ReadableLog):
         if self._closed_reason is not None:
             self._refuse()
         try:
-            self._epochs.assign(epoch, start_offset)
+            return self._epochs.assign(epoch, start_offset)
         except OSError as error:
             self._fence(f"the leader epoch could not be written: {error}", error)
 

@@ -12,22 +12,31 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from typing import TypeVar
 
-from minikafka.errors import StartError
+from minikafka.errors import KafkaError, StartError
 from minikafka.files import Files
-from minikafka.log.disk_work import DiskWork
+from minikafka.log.disk_work import DiskWork, run_all
+from minikafka.log.flush import Flush
 from minikafka.log.retention import DeletedFiles
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.services import Services
 from minikafka.server.supervisor import Restart
+from minikafka.server.turns import Turns
 
 logger = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 SLEEP_MS_MAX = 24 * 60 * 60 * 1000
 """An interval of "never" (2^63-1 ms, Kafka's default of the flush scheduler) is slept in days."""
+
+PIECES_PER_HOP = 32
+"""Pieces of work that go to the disk thread together: at 4 ms for a piece of two fsyncs, others wait for
+their turn an eighth of a second, and the hops cost next to nothing."""
 
 REMOVAL_INTERVAL_MS = 1000
 """How often files whose delay has passed are looked for; the delay itself is ``file.delete.delay.ms``."""
@@ -77,33 +86,51 @@ class Maintenance:
             noted = await self._chores.wait()
             for directory, reason in noted.failures.items():
                 self._directory_failed(directory, reason)
-            for log in noted.flushes:
-                await self._flush(log)
-            await self._run(self._services.log_manager.take_disk_work())
+            # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
+            while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
+                await self._run(work)
+            await self._flush(noted.flushes)
             for directory, error in self._services.log_manager.take_failures().items():
                 self._directory_failed(directory, str(error))
 
-    async def _flush(self, log: UnifiedLog) -> None:
-        """Bring ``log`` to the disk up to its active segment's start, then raise its recovery point."""
-        flush = log.begin_flush() if log.is_open else None
-        if flush is None:
-            return
-        try:
-            await self._services.log_io.run(flush.run)
-        except OSError as error:
-            self._directory_failed(self._services.log_manager.directory_of(log), str(error))
-        else:
-            if log.is_open:
-                log.complete_flush(flush)
+    async def _flush(self, logs: Sequence[UnifiedLog]) -> None:
+        """Bring ``logs`` to the disk up to their ends, then raise their recovery points."""
+        for chunk in _chunks(logs):
+            begun = [
+                (log, flush) for log in chunk if log.is_open and (flush := log.begin_flush()) is not None
+            ]
+            failed = await self._run([flush for _, flush in begun])
+            for log, flush in begun:
+                if flush.log_directory not in failed and log.is_open:
+                    self._complete(log, flush)
 
-    async def _run(self, work: Iterable[DiskWork]) -> None:
-        for piece in work:
-            if piece.log_directory not in self._services.log_manager.live_directories:
+    def _complete(self, log: UnifiedLog, flush: Flush) -> None:
+        try:
+            log.complete_flush(flush)
+        except KafkaError as error:  # a file is not where it was
+            self._directory_failed(flush.log_directory, str(error))
+
+    async def _run(self, work: Sequence[DiskWork]) -> set[str]:
+        """Run ``work`` on the disk thread, in its order. Returns the log directories that failed."""
+        failures: set[str] = set()
+        for chunk in _chunks(work):
+            live = self._services.log_manager.live_directories
+            wanted = [piece for piece in chunk if piece.log_directory in live]
+            if not wanted:
                 continue
-            try:
-                await self._services.log_io.run(piece.run)
-            except OSError as error:
-                self._directory_failed(piece.log_directory, str(error))
+            failures |= await self._run_chunk(wanted)
+        return failures
+
+    async def _run_chunk(self, work: Sequence[DiskWork]) -> set[str]:
+        """A chore that is cancelled here still learns what failed: the shutdown must not call it clean."""
+        running = asyncio.ensure_future(self._services.log_io.run(partial(run_all, work)))
+        try:
+            await asyncio.shield(running)
+        finally:
+            failed = await running
+            for directory, error in failed.items():
+                self._directory_failed(directory, str(error))
+        return set(failed)
 
     def _directory_failed(self, directory: str, reason: str) -> None:
         services = self._services
@@ -115,12 +142,15 @@ class Maintenance:
     # What the clock brings
 
     async def _clean_up(self) -> None:
-        cleanup = self._services.log_manager.cleanup()
-        for directory, error in cleanup.failed.items():
-            self._directory_failed(directory, str(error))
-        now_ms = self._services.clock.monotonic_ms()
-        delay_ms = self._services.log_manager.default_config.file_delete_delay_ms
-        self._deleted += [(now_ms + delay_ms, deleted) for deleted in cleanup.deleted]
+        log_manager = self._services.log_manager
+        turns = Turns()
+        for log in list(log_manager.logs.values()):
+            cleanup = log_manager.cleanup([log])
+            for directory, error in cleanup.failed.items():
+                self._directory_failed(directory, str(error))
+            due_ms = self._services.clock.monotonic_ms() + log.config.file_delete_delay_ms
+            self._deleted += [(due_ms, deleted) for deleted in cleanup.deleted]
+            await turns.give_way()
 
     async def _remove_files(self) -> None:
         now_ms = self._services.clock.monotonic_ms()
@@ -131,8 +161,7 @@ class Maintenance:
         await self._run(self._services.log_manager.take_removals())
 
     async def _flush_due(self) -> None:
-        for log in self._services.log_manager.logs_to_flush():
-            await self._flush(log)
+        await self._flush(self._services.log_manager.logs_to_flush())
 
     async def _checkpoint_recovery_points(self) -> None:
         await self._run(self._services.log_manager.prepare_recovery_point_checkpoints())
@@ -144,7 +173,14 @@ class Maintenance:
         await self._run(self._services.log_manager.prepare_high_watermark_checkpoints())
 
     async def _expire_producers(self) -> None:
-        self._services.log_manager.remove_expired_producers()
+        turns = Turns()
+        for log in list(self._services.log_manager.logs.values()):
+            log.remove_expired_producers()
+            await turns.give_way()
+
+
+def _chunks(pieces: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (pieces[start : start + PIECES_PER_HOP] for start in range(0, len(pieces), PIECES_PER_HOP))
 
 
 def _remove(deleted: Iterable[DeletedFiles], files: Files) -> None:

@@ -74,8 +74,9 @@ class Partition:
 
     def make_leader(
         self, *, leader_epoch: LeaderEpoch, replicas: tuple[BrokerId, ...], isr: tuple[BrokerId, ...]
-    ) -> None:
+    ) -> bool:
         """Lead from now on. The epoch is written to the epoch cache even when no record follows (KAFKA-7415).
+        Returns whether that was news to the log, which then wants a flush.
 
         Raises:
             InvariantError: the epoch goes back.
@@ -86,8 +87,9 @@ class Partition:
         self.leader_epoch = leader_epoch
         self.replicas = replicas
         self.isr = isr
-        self.log.assign_epoch_start(leader_epoch, self.log.log_end_offset)
+        is_news = self.log.assign_epoch_start(leader_epoch, self.log.log_end_offset)
         self._advance_high_watermark()
+        return is_news
 
     def append_as_leader(self, records: Buffer, *, required_acks: int) -> AppendInfo:
         """Append one producer's batch.

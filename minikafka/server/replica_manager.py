@@ -99,7 +99,8 @@ class ReplicaManager:
         isr: Sequence[BrokerId],
         is_new: bool,
     ) -> Partition:
-        """Lead a partition: create its log where there is none.
+        """Lead a partition: create its log where there is none. Waits for no disk: the disk thread makes the
+        log and its leader epoch durable soon after.
 
         Args: is_new: the topic was just created, so a directory of that name on a failed disk cannot be its
             log.
@@ -118,7 +119,8 @@ class ReplicaManager:
                 ErrorCode.INCONSISTENT_TOPIC_ID,
                 f"{topic_partition} has topic id {partition.topic_id} here, not {topic_id}",
             )
-        partition.make_leader(leader_epoch=leader_epoch, replicas=tuple(replicas), isr=tuple(isr))
+        if partition.make_leader(leader_epoch=leader_epoch, replicas=tuple(replicas), isr=tuple(isr)):
+            self._chores.flush(partition.log)
         return partition
 
     def delete_partition(self, topic_partition: TopicPartition) -> None:

@@ -10,8 +10,8 @@ is offline, which is what Kafka tells them after a log directory has failed.
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Set
 
 import msgspec
@@ -22,6 +22,7 @@ from minikafka.server.metadata_cache import NO_LEADER, MetadataCache, PartitionM
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.topic_store import StoredTopic
 from minikafka.server.topic_validation import is_internal
+from minikafka.server.turns import Turns
 from minikafka.types import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -44,11 +45,11 @@ class TopicHosting:
         self, topic: StoredTopic, states: Mapping[int, PartitionState], *, new: Set[int]
     ) -> None:
         """Take up the partitions in ``states``, then show the topic; those in ``new`` never had a log."""
+        turns = Turns()
         for partition, state in states.items():
             if state.leader == self._node_id:
                 self._lead(topic, partition, state, is_new=partition in new)
-                # A new log with its leader epoch on the disk takes some milliseconds: others get their turn.
-                await asyncio.sleep(0)
+                await turns.give_way()
         led = self._replica_manager.partitions
         offline = {  # its log could not be made, or its disk failed while others were made
             partition
@@ -89,10 +90,12 @@ class TopicHosting:
         except (KafkaError, OSError) as error:
             logger.error("%s-%d is offline: %s", topic.name, partition, error)
 
-    def let_go(self, topic: TopicMetadata) -> None:
+    async def let_go(self, topic: TopicMetadata) -> None:
         """The topic is deleted: forget it, and delete its logs."""
         self._metadata.remove_topic(topic.name)
+        turns = Turns()
         for partition in topic.partitions:
+            await turns.give_way()
             if self._node_id not in partition.replicas:
                 continue
             topic_partition = TopicPartition(topic.name, partition.partition)
@@ -104,18 +107,25 @@ class TopicHosting:
 
     def mark_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
         """A log directory failed: tell clients that nobody leads what lay in it."""
-        for topic_partition in topic_partitions:
-            topic = self._metadata.topic(topic_partition.topic)
-            lost = self._metadata.partition(topic_partition)
-            if topic is None or lost is None or self._node_id in lost.offline_replicas:
-                continue
-            partitions = list(topic.partitions)
-            partitions[lost.partition] = msgspec.structs.replace(
-                lost,
-                leader=NO_LEADER if lost.leader == self._node_id else lost.leader,
-                offline_replicas=(*lost.offline_replicas, self._node_id),
-            )
-            self._metadata.put_topic(msgspec.structs.replace(topic, partitions=tuple(partitions)))
+        lost: dict[str, set[int]] = defaultdict(set)
+        for name, partition in topic_partitions:
+            lost[name].add(partition)
+        for name, numbers in lost.items():
+            topic = self._metadata.topic(name)
+            if topic is not None:
+                partitions = tuple(
+                    self._without_us(each) if each.partition in numbers else each for each in topic.partitions
+                )
+                self._metadata.put_topic(msgspec.structs.replace(topic, partitions=partitions))
+
+    def _without_us(self, partition: PartitionMetadata) -> PartitionMetadata:
+        if self._node_id in partition.offline_replicas:
+            return partition
+        return msgspec.structs.replace(
+            partition,
+            leader=NO_LEADER if partition.leader == self._node_id else partition.leader,
+            offline_replicas=(*partition.offline_replicas, self._node_id),
+        )
 
 
 def _broker_ids(ids: Iterable[int]) -> tuple[BrokerId, ...]:

@@ -335,7 +335,7 @@ class TopicService:
                 raise unknown_topic(name)
             await self._store.delete(name)
             self._configs.topic_deleted(name)
-            self._hosting.let_go(topic)
+            await self._hosting.let_go(topic)
             logger.info("deleted topic %s (%s)", name, topic.topic_id)
 
     def mark_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:

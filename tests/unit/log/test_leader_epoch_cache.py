@@ -27,6 +27,11 @@ class CountingFiles(OsFiles):
         self.durable_writes += 1
         super().write_atomically(path, data)
 
+    def replace(self, path: str, data: bytes) -> None:
+        if self.fail:
+            raise OSError(5, "Input/output error")
+        super().replace(path, data)
+
 
 @pytest.fixture
 def files() -> CountingFiles:
@@ -53,13 +58,15 @@ def test_the_file_is_kafkas(cache: LeaderEpochCache, tmp_path: Path) -> None:
     assert saved(tmp_path) == "0\n2\n0 0\n2 17\n"
 
 
-def test_an_epoch_is_durable_when_assigned(
+def test_an_epoch_is_in_the_file_when_assigned_and_its_fsync_is_somebody_elses(
     cache: LeaderEpochCache, tmp_path: Path, files: CountingFiles
 ) -> None:
+    assert cache.take_unsynced() is None
     assert cache.assign(3, 0)
-    assert files.durable_writes == 1
+    assert files.durable_writes == 0  # the loop did not wait for the disk
+    assert cache.take_unsynced() == str(tmp_path / "leader-epoch-checkpoint")
     assert not cache.assign(3, 10)  # the epoch goes on, nothing is written
-    assert files.durable_writes == 1
+    assert cache.take_unsynced() is None
     again = LeaderEpochCache(str(tmp_path), files)
     assert again.latest_entry == EpochEntry(3, 0) and again.latest_epoch == 3
 
@@ -130,18 +137,18 @@ def test_neighbours_and_offsets(cache: LeaderEpochCache) -> None:
     assert cache.earliest_entry == (2, 11)
 
 
-def test_truncating_the_end_is_on_disk_but_waits_for_it_only_with_flush(
+def test_truncating_the_end_is_on_disk_and_waits_for_its_fsync(
     cache: LeaderEpochCache, tmp_path: Path, files: CountingFiles
 ) -> None:
     fill(cache, (2, 11), (4, 20), (6, 30))
     writes = files.durable_writes
     assert not cache.truncate_from_end(31)
+    cache.take_unsynced()
     assert cache.truncate_from_end(30)
     assert cache.entries() == [(2, 11), (4, 20)]
     assert saved(tmp_path) == "0\n2\n2 11\n4 20\n" and files.durable_writes == writes
-    cache.flush()
-    cache.flush()
-    assert files.durable_writes == writes + 1
+    assert cache.take_unsynced() is not None
+    assert cache.take_unsynced() is None
     assert cache.truncate_from_end(0) and not cache
 
 
@@ -161,7 +168,15 @@ def test_clearing_is_durable(cache: LeaderEpochCache, tmp_path: Path, files: Cou
     fill(cache, (2, 11))
     cache.clear()
     cache.clear()
-    assert saved(tmp_path) == "0\n0\n" and files.durable_writes == 2
+    assert saved(tmp_path) == "0\n0\n" and files.durable_writes == 1
+    assert cache.take_unsynced() is None
+    assert not LeaderEpochCache(str(tmp_path), files).is_lost  # it says that there are none
+
+
+def test_a_file_that_a_power_cut_has_emptied_is_told_from_one_without_epochs(tmp_path: Path) -> None:
+    assert not LeaderEpochCache(str(tmp_path), OsFiles()).is_lost  # none was ever written
+    (tmp_path / "leader-epoch-checkpoint").touch()
+    assert LeaderEpochCache(str(tmp_path), OsFiles()).is_lost
 
 
 def test_it_moves_with_its_directory(cache: LeaderEpochCache, tmp_path: Path) -> None:
@@ -195,7 +210,7 @@ def test_epochs_and_offsets_always_increase_and_the_file_agrees(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, ...]]
 ) -> None:
     directory = str(tmp_path_factory.mktemp("e"))
-    cache = LeaderEpochCache(directory, OsFilesWithoutFsync())
+    cache = LeaderEpochCache(directory, OsFiles())
     for step in steps:
         match step:
             case ("assign", int(epoch), int(offset)):
@@ -209,10 +224,3 @@ def test_epochs_and_offsets_always_increase_and_the_file_agrees(
         assert entries == sorted(entries)
         assert len({e.epoch for e in entries}) == len({e.start_offset for e in entries}) == len(entries)
         assert LeaderEpochCache(directory, OsFiles()).entries() == entries
-
-
-class OsFilesWithoutFsync(OsFiles):
-    """For the property test: hundreds of writes."""
-
-    def write_atomically(self, path: str, data: bytes) -> None:
-        Path(path).write_bytes(data)

@@ -14,6 +14,7 @@ from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.files import File, OsFiles
+from minikafka.log.disk_work import NewLogSync
 from minikafka.log.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records import Record, build_batch
@@ -286,6 +287,46 @@ def test_a_new_log_is_durable_with_its_topic_id_once_the_disk_work_is_done(broke
     work.run()
     assert broker.disk.durable == [log.directory, str(broker.root / "disk")]
     assert manager.take_disk_work() == []
+
+
+def test_the_first_leader_epoch_of_a_new_log_goes_to_the_disk_with_it(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(A0, topic_id=TOPIC_ID, is_new=True)
+    log.assign_epoch_start(0, 0)
+    (work,) = manager.take_disk_work()
+    assert isinstance(work, NewLogSync)
+    assert work.paths == (str(broker.root / "disk" / "a-0" / "leader-epoch-checkpoint"),)
+    assert log.begin_flush() is None  # nothing is left for a flush
+
+
+def test_many_new_logs_are_handed_out_a_few_at_a_time_and_the_rest_waits_for_the_shutdown(
+    broker: Broker,
+) -> None:
+    manager = broker.start()
+    logs = [manager.get_or_create(TopicPartition("a", n), is_new=True) for n in range(5)]
+    work = manager.take_disk_work(new_logs_max=3)
+    assert [piece.directory for piece in work if isinstance(piece, NewLogSync)] == [
+        log.directory for log in logs[:3]
+    ]
+    broker.disk.durable.clear()
+    manager.shutdown()
+    assert {log.directory for log in logs[3:]} <= set(broker.disk.durable)
+    assert not {log.directory for log in logs[:3]} & set(broker.disk.durable)
+
+
+def test_the_directory_with_the_fewest_logs_is_found_without_counting_them(broker: Broker) -> None:
+    manager = broker.start("one", "two")
+    for n in range(4):
+        manager.get_or_create(TopicPartition("a", n), is_new=True)
+    for n in (0, 2):  # both in "one"
+        manager.delete(TopicPartition("a", n))
+    placed = [manager.get_or_create(TopicPartition("b", n), is_new=True).directory for n in range(3)]
+    assert [directory.split("/")[-2] for directory in placed] == ["one", "one", "one"]
+    manager.shutdown()
+    again = broker.start("one", "two")  # the count is that of what was loaded
+    for n in range(2):
+        again.delete(TopicPartition("b", n))
+    assert again.get_or_create(TopicPartition("c", 0), is_new=True).directory.split("/")[-2] == "one"
 
 
 def test_a_log_that_is_deleted_before_its_sync_is_no_failure(broker: Broker) -> None:

@@ -1,0 +1,101 @@
+"""Leader epochs and power cuts: assigned without waiting for the disk, durable before they have to be."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from minikafka.log.disk_work import run_all
+from minikafka.log.flush import Flush
+from tests.unit.log.log_helpers import FailingFiles, append, batch, open_log, small_config
+
+EPOCHS = "leader-epoch-checkpoint"
+
+
+def names(paths: list[str]) -> list[str]:
+    return [path.rpartition("/")[2] for path in paths]
+
+
+def test_a_leader_that_never_writes_leaves_its_epoch_to_the_next_flush(tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    assert log.assign_epoch_start(4, 0)
+    assert (tmp_path / "t-0" / EPOCHS).read_text() == "0\n1\n4 0\n" and files.fsynced == []
+    flush = log.begin_flush()
+    assert flush is not None
+    assert run_all([flush]) == {}
+    assert names(files.fsynced) == [EPOCHS]  # and not the segment, which is empty
+    log.complete_flush(flush)
+    assert not log.assign_epoch_start(4, 0)  # the same leader again
+    assert log.begin_flush() is None
+    log.close()
+
+
+def test_the_recovery_point_passes_no_record_whose_epoch_is_not_durable(tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    append(log, batch(), epoch=1)
+    flush = log.begin_flush()
+    assert flush is not None
+    append(log, batch(), epoch=2)  # assigned while the disk thread works
+    flush.run()
+    log.complete_flush(flush)
+    assert EPOCHS in names(files.fsynced) and log.recovery_point == 1
+    files.fsynced.clear()
+    second = log.begin_flush()
+    assert second is not None
+    second.run()
+    assert EPOCHS in names(files.fsynced)
+    log.close()
+
+
+def test_closing_makes_the_epoch_durable(tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    log.assign_epoch_start(0, 0)
+    log.close()
+    assert EPOCHS in names(files.fsynced)
+
+
+def test_after_a_power_cut_epochs_come_back_from_the_batches(tmp_path: Path) -> None:
+    """The file system made the rename durable, but not what was in the file."""
+    directory = tmp_path / "t-0"
+    log = open_log(directory, config=small_config(segment_bytes=300))
+    for epoch in (0, 3, 3, 5):
+        append(log, batch([b"v" * 100]), epoch=epoch)
+    log.close()
+    (directory / EPOCHS).write_bytes(b"")
+    recovered = open_log(directory, clean=False, recovery_point=3)
+    assert [recovered.epoch_for_offset(offset) for offset in range(4)] == [0, 3, 3, 5]
+    recovered.close()
+
+
+def test_an_epoch_that_was_lost_with_its_unflushed_records_is_no_contradiction(tmp_path: Path) -> None:
+    """The old file is back, without the newest epoch: recovery reads it from the records that are there."""
+    directory = tmp_path / "t-0"
+    log = open_log(directory)
+    append(log, batch(), epoch=0)
+    before = (directory / EPOCHS).read_bytes()
+    append(log, batch(), epoch=7)
+    log.close()
+    (directory / EPOCHS).write_bytes(before)
+    recovered = open_log(directory, clean=False, recovery_point=1)
+    assert recovered.leader_epoch == 7 and recovered.epoch_for_offset(0) == 0
+    recovered.close()
+
+
+def test_a_directory_that_failed_gets_no_more_work(tmp_path: Path) -> None:
+    class Broken(FailingFiles):
+        def sync_directory(self, path: str) -> None:
+            self.fsynced.append(path)
+            if "/bad/" in path:
+                raise OSError(5, "Input/output error", path)
+
+    files = Broken()
+
+    def flush(path: Path) -> Flush:
+        return Flush(files, paths=[], directory=str(path), has_new_files=True, up_to=0, truncations=0)
+
+    bad, good = tmp_path / "bad", tmp_path / "good"
+    failed = run_all([flush(bad / "t-0"), flush(good / "t-1"), flush(bad / "t-2")])
+    assert {path: error.errno for path, error in failed.items()} == {str(bad): 5}
+    assert files.fsynced == [str(bad / "t-0"), str(good / "t-1")]
