@@ -1,5 +1,4 @@
-"""Deciding what an append writes: bytes and configuration in, a plan out, or the error that the client gets.
-Pure.
+"""Deciding what an append writes: bytes and configuration in; out comes a plan, or the client's error. Pure.
 
 Kafka: ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``; KIP-467 (which records were refused),
 KIP-937 (timestamps before and after), KIP-126 (conversion of the codec).
@@ -44,6 +43,7 @@ client that sends a batch which becomes larger than this once decompressed gets 
 _MAGIC_AT = 16
 STAMP_BYTES = 16
 _LOG_APPEND_TIME = "LogAppendTime"
+_PRODUCERS_CODEC = "producer"
 
 
 class UnexpectedAppendOffset(KafkaError):
@@ -60,17 +60,16 @@ class AppendPlan(msgspec.Struct, frozen=True, gc=False):
     """A validated append.
 
     ``buffers`` go to the end of the segment file, one after the other; ``spans`` are for its indexes;
-    ``headers`` and
-    ``source`` are the batches for the producer state (a leader's single header has not its offset yet:
-    ``first_offset`` is it).
+    ``headers`` and ``source`` are the batches for the producer state (a leader's single header has not its
+    offset yet: ``first_offset`` is it).
     """
 
     buffers: list[Buffer]
     spans: list[BatchSpan]
     headers: list[BatchHeader]
     source: Buffer
-    first_offset: Offset
-    last_offset: Offset
+    first_offset: int
+    last_offset: int
     max_timestamp: int
     size: int
     last_leader_epoch: LeaderEpoch
@@ -102,50 +101,25 @@ def plan_leader_append(
     if origin is AppendOrigin.CLIENT:
         _check_client_header(header, topic_partition)
     by_broker = config.message_timestamp_type == _LOG_APPEND_TIME
-    if by_broker:
-        if header.attributes & TIMESTAMP_TYPE_MASK:
-            raise InvalidRecords(
-                f"{topic_partition}: only the broker sets the type LogAppendTime",
-                (),
-                ErrorCode.INVALID_TIMESTAMP,
-            )
-        timestamp_ms_min = timestamp_ms_max = None
-    else:
-        timestamp_ms_min = now_ms - config.message_timestamp_before_max_ms
-        timestamp_ms_max = now_ms + config.message_timestamp_after_max_ms
-    summary = validate_records(
-        records,
-        header,
-        decompressed_bytes_max=RECORDS_BYTES_MAX,
-        keys_required=config.compact,
-        timestamp_ms_min=timestamp_ms_min,
-        timestamp_ms_max=timestamp_ms_max,
-    )
-    max_timestamp = now_ms if by_broker else summary.max_timestamp
-    if config.compression_type != "producer" and not (header.is_control and not header.compression):
-        target = CompressionType.of_name(config.compression_type)
-        if target != header.compression:
-            records = recompress(records, target, decompressed_bytes_max=RECORDS_BYTES_MAX)
-            header = read_header(records)
-            size = header.batch_length + LOG_OVERHEAD
-            if size > config.max_message_bytes:
-                raise _too_large(size, config, topic_partition)
-    last_offset = Offset(next_offset + header.last_offset_delta)
-    view = memoryview(records)
+    max_timestamp = _check_records(records, header, config, now_ms, topic_partition, by_broker=by_broker)
+    if config.compression_type != _PRODUCERS_CODEC and not (header.is_control and not header.compression):
+        records, header = _converted(records, header, config, topic_partition)
+        size = header.batch_length + LOG_OVERHEAD
+    last_offset = next_offset + header.last_offset_delta
     if max_timestamp != header.max_timestamp or by_broker != (header.attributes & TIMESTAMP_TYPE_MASK != 0):
-        timestamp_type = TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME
         changed = rewrite(
             records,
             header,
             base_offset=next_offset,
             leader_epoch=leader_epoch,
-            timestamp_type=timestamp_type,
+            timestamp_type=TimestampType.LOG_APPEND_TIME if by_broker else TimestampType.CREATE_TIME,
             max_timestamp=max_timestamp,
         )
         header = header._replace(max_timestamp=max_timestamp)
-        buffers: list[Buffer] = [changed, view[HEADER_SIZE:]]
+        buffers: list[Buffer] = [changed, memoryview(records)[HEADER_SIZE:]]
     else:
-        buffers = [stamp(header, base_offset=next_offset, leader_epoch=leader_epoch), view[STAMP_BYTES:]]
+        stamped = stamp(header, base_offset=next_offset, leader_epoch=leader_epoch)
+        buffers = [stamped, memoryview(records)[STAMP_BYTES:]]
     return AppendPlan(
         buffers,
         [(last_offset, max_timestamp, size)],
@@ -158,6 +132,52 @@ def plan_leader_append(
         leader_epoch,
         now_ms if by_broker else NO_TIMESTAMP,
     )
+
+
+def _check_records(
+    records: Buffer,
+    header: BatchHeader,
+    config: TopicConfig,
+    now_ms: int,
+    topic_partition: TopicPartition,
+    *,
+    by_broker: bool,
+) -> int:
+    """Check what lies inside the batch; returns the largest timestamp that it shall have.
+
+    ``by_broker``: the topic has LogAppendTime, so the records' own timestamps do not count.
+    """
+    timestamp_ms_min = timestamp_ms_max = None
+    if not by_broker:
+        timestamp_ms_min = now_ms - config.message_timestamp_before_max_ms
+        timestamp_ms_max = now_ms + config.message_timestamp_after_max_ms
+    elif header.attributes & TIMESTAMP_TYPE_MASK:
+        raise InvalidRecords(
+            f"{topic_partition}: only the broker sets the type LogAppendTime", (), ErrorCode.INVALID_TIMESTAMP
+        )
+    summary = validate_records(
+        records,
+        header,
+        decompressed_bytes_max=RECORDS_BYTES_MAX,
+        keys_required=config.compact,
+        timestamp_ms_min=timestamp_ms_min,
+        timestamp_ms_max=timestamp_ms_max,
+    )
+    return now_ms if by_broker else summary.max_timestamp
+
+
+def _converted(
+    records: Buffer, header: BatchHeader, config: TopicConfig, topic_partition: TopicPartition
+) -> tuple[Buffer, BatchHeader]:
+    """The batch in the topic's own codec, where the producer chose another."""
+    target = CompressionType.of_name(config.compression_type)
+    if target == header.compression:
+        return records, header
+    records = recompress(records, target, decompressed_bytes_max=RECORDS_BYTES_MAX)
+    header = read_header(records)
+    if header.size > config.max_message_bytes:
+        raise _too_large(header.size, config, topic_partition)
+    return records, header
 
 
 def _read_single_header(records: Buffer, topic_partition: TopicPartition) -> BatchHeader:

@@ -146,7 +146,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
         CorruptBatch: fewer than 61 bytes, a length that cannot be; INVALID_RECORD where the magic is not 2.
     """
     try:
-        header = BatchHeader._make(HEADER.unpack_from(buffer, position))
+        header = tuple.__new__(BatchHeader, HEADER.unpack_from(buffer, position))
     except error:
         raise CorruptBatch(
             f"{len(buffer) - position} bytes are too few for the header of a batch ({HEADER_SIZE})"
@@ -190,11 +190,10 @@ def is_transactional(buffer: Buffer, position: int = 0) -> bool:
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     """Whether the stored CRC-32C is that of the bytes; False for a batch that is cut off."""
-    end = position + header.size
+    end = position + LOG_OVERHEAD + header.batch_length
     if end > len(buffer):
         return False
-    with memoryview(buffer) as view:
-        crc = crc32c(view[position + _ATTRIBUTES_POSITION : end])
+    crc: int = crc32c(memoryview(buffer)[position + _ATTRIBUTES_POSITION : end])
     return crc == header.crc
 
 

@@ -106,7 +106,7 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Any:
     Raises:
         PeerProtocolError: the body is not what its version says. Bytes after it are ignored, as in Kafka.
     """
-    view = memoryview(frame).toreadonly()
+    view = frame if isinstance(frame, memoryview) and frame.readonly else memoryview(frame).toreadonly()
     api_key, api_version = header.api_key, header.api_version
     if api_key == ApiKey.PRODUCE:
         try:

@@ -126,8 +126,7 @@ def validate_records(
 
     Raises:
         InvalidRecords: INVALID_RECORD or INVALID_TIMESTAMP; ``record_errors`` names the records when it is a
-        matter
-            of single ones.
+            matter of single ones.
         CorruptBatch: the batch is cut off or cannot be decompressed within the bound.
     """
     count = header.record_count
@@ -136,6 +135,10 @@ def validate_records(
             f"a batch of {count} records whose last offset delta is {header.last_offset_delta}"
         )
     plain = _plain(batch, header, decompressed_bytes_max)
+    if count == 1:  # what a producer without linger sends: no columns, no minimum of one
+        only = _only_timestamp(plain, header, keys_required, timestamp_ms_min, timestamp_ms_max)
+        if only is not None:
+            return RecordsSummary(1, only, only, header.base_offset, len(plain) - HEADER_SIZE)
     base, timestamps = header.base_timestamp, timestamp_deltas(plain, header, keys_required=keys_required)
     if timestamps is None or not 0 <= base <= _BASE_TIMESTAMP_MAX:
         base = 0
@@ -156,6 +159,31 @@ def validate_records(
         header.base_offset + index_of_latest,
         len(plain) - HEADER_SIZE,
     )
+
+
+def _only_timestamp(
+    plain: memoryview,
+    header: BatchHeader,
+    keys_required: bool,
+    timestamp_ms_min: int | None,
+    timestamp_ms_max: int | None,
+) -> int | None:
+    """The timestamp of the only record; None unless it is certainly valid."""
+    timestamp: int | None = None
+    try:
+        for record in DefaultRecordBatch(plain):
+            timestamp = record.timestamp
+            if record.offset != header.base_offset or (keys_required and record.key is None):
+                return None
+    except _REFUSED:
+        return None
+    if (
+        timestamp is None
+        or (timestamp_ms_min is not None and timestamp < timestamp_ms_min)
+        or (timestamp_ms_max is not None and timestamp > timestamp_ms_max)
+    ):
+        return None
+    return timestamp
 
 
 def _timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int] | None:

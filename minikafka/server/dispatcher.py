@@ -37,7 +37,7 @@ class Dispatcher:
 
     def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
         self._services = services
-        self._routes = {int(key): (SUPPORTED[key], handler) for key, handler in handlers.items()}
+        self._routes = {int(key): (*SUPPORTED[key], handler) for key, handler in handlers.items()}
 
     def __call__(self, connection: Connection, frame: Buffer) -> Result:
         """Serve one request.
@@ -49,8 +49,8 @@ class Dispatcher:
         route = self._routes.get(header.api_key)
         if route is None:
             raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
-        versions, handler = route
-        if not versions.min <= header.api_version <= versions.max:
+        version_min, version_max, handler = route
+        if not version_min <= header.api_version <= version_max:
             return self._unsupported_version(header)
         request = decode_request(header, frame)
         answer = handler(self._services, RequestContext(connection, header), request)
