@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.support import java
+from tests.integration.support import confluent, java
 from tests.integration.support.clients import Aiokafka, Client, Confluent, Java, KafkaPython, Kcat
 from tests.integration.support.process import BrokerProcess, KafkaProcess, java_is_there
 
@@ -39,6 +39,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="java and mvn are not there"))
         if item.get_closest_marker("minikafka_only") and reference:
             item.add_marker(pytest.mark.skip(reason="not a matter of Apache Kafka"))
+    confluent.is_patient = bool(reference)
 
 
 @pytest.hookimpl(wrapper=True)

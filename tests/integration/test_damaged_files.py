@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import OffsetSpec
 
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import EPOCH_MS, Record, numbered
+from tests.integration.support.wire import RawClient
 
 COUNT = 600
 DENSE_INDEX = {"index.interval.bytes": 200}
@@ -133,12 +133,19 @@ def test_all_that_follows_a_bad_batch_goes_with_it(start_broker: StartBroker, to
 
 def lookups(broker: BrokerProcess, topic: str, records: list[Record]) -> None:
     """Every way to use an index, against the records themselves."""
-    for offset in range(0, COUNT, 37):
-        (record,) = confluent.read(broker.bootstrap, topic, 1, start=offset)
-        assert (record.offset, record.value) == (offset, records[offset].value)
-    for timestamp in range(EPOCH_MS, EPOCH_MS + COUNT // 10, 7):
-        first = next(i for i, record in enumerate(records) if (record.timestamp_ms or 0) >= timestamp)
-        assert confluent.list_offset(broker.bootstrap, topic, OffsetSpec.for_timestamp(timestamp)) == first
+    with RawClient(broker.port) as client:
+        for offset in range(0, COUNT, 7):
+            fetched = client.fetch(
+                topic, 0, offset, partition_max_bytes=100
+            )  # at least one batch, all the same
+            assert fetched.error == 0
+            assert int.from_bytes(fetched.records[:8], "big") == offset, (
+                "the batch of one record at the offset"
+            )
+            assert (records[offset].value or b"?") in bytes(fetched.records)
+        for timestamp in range(EPOCH_MS - 1, EPOCH_MS + COUNT // 10):
+            first = next(i for i, record in enumerate(records) if (record.timestamp_ms or 0) >= timestamp)
+            assert client.list_offset(topic, 0, timestamp) == (0, records[first].timestamp_ms, first)
 
 
 def remove(index: Path) -> None:
@@ -163,7 +170,7 @@ def empty(index: Path) -> None:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 def test_damaged_and_missing_indexes_are_made_again(start_broker: StartBroker, clean: bool) -> None:
-    # After a clean stop nobody looks at the content of an index: Kafka too trusts what passes its sanity check.
+    # After a clean stop nobody looks at an index's content: Kafka too trusts what passes its sanity check.
     damages: list[Callable[[Path], None]] = [remove, cut_unevenly]
     if not clean:
         damages += [fill_with_garbage, fill_with_zeros, empty]
@@ -185,4 +192,6 @@ def test_damaged_and_missing_indexes_are_made_again(start_broker: StartBroker, c
         lookups(broker, topic, records)
     broker.stop()
     for path, content in undamaged.items():
+        if broker.is_reference and clean and path.suffix == ".timeindex":
+            continue  # Kafka goes on without it, and reads more of the log instead
         assert path.read_bytes() == content, f"{path} is not what it was"

@@ -39,7 +39,7 @@ def test_rolls_by_size(broker: BrokerProcess, topic: str) -> None:
 
 
 def test_rolls_by_time(broker: BrokerProcess, topic: str) -> None:
-    """By the records' own time: a batch more than segment.ms younger than the segment's first begins the next."""
+    """By the records' own time: a batch more than segment.ms after the segment's first begins the next."""
     confluent.make_topic(broker.bootstrap, topic, config={"segment.ms": 5_000, "segment.jitter.ms": 0})
     seconds = [0, 2, 5, 5, 6, 3, 11, 12, 60, 1, 65, 66]
     confluent.write_one_batch_each(broker.bootstrap, topic, timed([1_000 * second for second in seconds]))
@@ -52,7 +52,7 @@ def test_rolls_when_the_index_is_full(broker: BrokerProcess, topic: str) -> None
         broker.bootstrap, topic, config={"segment.index.bytes": 80, "index.interval.bytes": 1}
     )
     confluent.write_one_batch_each(broker.bootstrap, topic, timed(list(range(40))))
-    # As Apache Kafka 4.1 does it: of the six entries of a time index of 80 bytes one is kept for the roll itself.
+    # As Apache Kafka 4.1 does it: of the six entries in 80 bytes of time index one is kept for the roll.
     assert base_offsets(broker.files(topic, ".log")) == [0, 6, 12, 18, 24, 30, 36]
     assert [r.offset for r in confluent.read(broker.bootstrap, topic, 40)] == list(range(40))
 
@@ -106,8 +106,8 @@ def test_delete_records(start_broker: StartBroker, topic: str) -> None:
 
 
 def test_offsets_for_times_are_exact(broker: BrokerProcess, topic: str) -> None:
-    """The first record at or after a time, over many segments, batches and index entries, with time going to and
-    fro: what a search through all records finds."""
+    """The first record at or after a time, over many segments, batches and index entries, with time going to
+    and fro: what a search through all records finds."""
     config = {"segment.bytes": 1 << 20, "index.interval.bytes": 1_000}
     confluent.make_topic(broker.bootstrap, topic, config=config)
     dice = random.Random(7)

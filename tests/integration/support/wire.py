@@ -1,7 +1,8 @@
 """The wire protocol by hand, for what no stock client would send; it shares no code with the broker.
 
 Only old, inflexible request versions, which are plain `struct`: ApiVersions 0, Produce 3, Fetch 4,
-ListOffsets 1, Metadata 1. `RawClient` is also the fetch load of the benchmarks, so it does nothing it need not do.
+ListOffsets 1, Metadata 1. `RawClient` is also the fetch load of the benchmarks, so it does nothing it need
+not do.
 """
 
 from __future__ import annotations
