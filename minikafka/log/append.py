@@ -68,8 +68,8 @@ class AppendPlan(msgspec.Struct, frozen=True, gc=False):
     spans: list[BatchSpan]
     headers: list[BatchHeader]
     source: Buffer
-    first_offset: int
-    last_offset: int
+    first_offset: Offset
+    last_offset: Offset
     max_timestamp: int
     size: int
     last_leader_epoch: LeaderEpoch
@@ -105,7 +105,7 @@ def plan_leader_append(
     if config.compression_type != _PRODUCERS_CODEC and not (header.is_control and not header.compression):
         records, header = _converted(records, header, config, topic_partition)
         size = header.batch_length + LOG_OVERHEAD
-    last_offset = next_offset + header.last_offset_delta
+    last_offset = Offset(next_offset + header.last_offset_delta)
     if max_timestamp != header.max_timestamp or by_broker != (header.attributes & TIMESTAMP_TYPE_MASK != 0):
         changed = rewrite(
             records,
