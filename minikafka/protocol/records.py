@@ -21,12 +21,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from aiokafka.errors import CorruptRecordException  # type: ignore[import-untyped]
-from aiokafka.record.default_records import (  # type: ignore[import-untyped]
-    DefaultRecordBatch,
-    DefaultRecordBatchBuilder,
-)
-
 from minikafka.errors import ErrorCode, InvariantError
 from minikafka.protocol.batch import (
     COMPRESSION_MASK,
@@ -45,6 +39,7 @@ from minikafka.protocol.batch import (
     read_header,
 )
 from minikafka.protocol.compression import compress, decompress
+from minikafka.protocol.record_codec import load as codec
 from minikafka.protocol.record_parser import InvalidRecords, Record, RecordError, parse_records
 from minikafka.protocol.uniform_runs import timestamp_deltas
 from minikafka.types import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
@@ -67,9 +62,6 @@ _OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 _BASE_TIMESTAMP_MAX: Final = 1 << 62
 """Above it a timestamp might leave 64 bits; the other roads know what happens then."""
-
-_REFUSED: Final = (CorruptRecordException, ValueError, OverflowError, MemoryError)
-"""What aiokafka raises on records that it cannot read; OverflowError and MemoryError for lengths near 2⁶³."""
 
 
 class RecordsSummary(NamedTuple):
@@ -103,9 +95,9 @@ def iterate_records(
                 record.value,
                 tuple(record.headers),
             )
-            for record in DefaultRecordBatch(plain)
+            for record in codec().Batch(plain)
         ]
-    except _REFUSED:
+    except codec().refusals:
         return parse_records(plain, header)
     return iter(records)
 
@@ -171,11 +163,11 @@ def _only_timestamp(
     """The timestamp of the only record; None unless it is certainly valid."""
     timestamp: int | None = None
     try:
-        for record in DefaultRecordBatch(plain):
+        for record in codec().Batch(plain):
             timestamp = record.timestamp
             if record.offset != header.base_offset or (keys_required and record.key is None):
                 return None
-    except _REFUSED:
+    except codec().refusals:
         return None
     if (
         timestamp is None
@@ -193,18 +185,18 @@ def _timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> 
     append = timestamps.append
     try:
         if keys_required:
-            for record in DefaultRecordBatch(plain):
+            for record in codec().Batch(plain):
                 if record.offset != offset or record.key is None:
                     return None
                 offset += 1
                 append(record.timestamp)
         else:
-            for record in DefaultRecordBatch(plain):
+            for record in codec().Batch(plain):
                 if record.offset != offset:
                     return None
                 offset += 1
                 append(record.timestamp)
-    except _REFUSED:
+    except codec().refusals:
         return None
     return None if None in timestamps else timestamps
 
@@ -278,7 +270,7 @@ def build_batch(
     Raises:
         InvariantError: no records, or offsets that do not fit.
     """
-    builder = DefaultRecordBatchBuilder(MAGIC, 0, 0, -1, -1, -1, _OFFSET_DELTA_MAX)
+    builder = codec().Builder(MAGIC, 0, 0, -1, -1, -1, _OFFSET_DELTA_MAX)
     previous = -1
     count = 0
     for record in records:

@@ -1,0 +1,39 @@
+"""aiokafka's compiled record codec, loaded when the first record is looked at.
+
+Importing any part of aiokafka imports all of it, clients and TLS included: 80 to 110 ms and 12 MB, which a
+broker that is to answer its first ApiVersions within half a second had better spend afterwards (``load`` in
+a thread, once it listens).
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, NamedTuple
+
+
+class RecordCodec(NamedTuple):
+    """What is used of aiokafka."""
+
+    Batch: Any
+    """``DefaultRecordBatch``: iterates the records of one uncompressed batch."""
+    Builder: Any
+    """``DefaultRecordBatchBuilder``."""
+    refusals: tuple[type[Exception], ...]
+    """What iterating raises on records that it cannot read; OverflowError and MemoryError for lengths near
+    2⁶³."""
+
+
+@cache
+def load() -> RecordCodec:
+    """The codec; the first call imports it."""
+    from aiokafka.errors import CorruptRecordException  # type: ignore[import-untyped]
+    from aiokafka.record.default_records import (  # type: ignore[import-untyped]
+        DefaultRecordBatch,
+        DefaultRecordBatchBuilder,
+    )
+
+    return RecordCodec(
+        DefaultRecordBatch,
+        DefaultRecordBatchBuilder,
+        (CorruptRecordException, ValueError, OverflowError, MemoryError),
+    )
