@@ -16,8 +16,8 @@ is 2 ms for each of a thousand partitions. Until the disk thread has fsynced the
 newest entries can be lost. Those with records lie above the recovery point, and recovery assigns them again
 from the batches there. One without records (elected, never wrote) is lost with nothing that could diverge:
 no record has it, and the next election takes a larger epoch, because the store fsynced this one before the
-leader heard of it. Some file systems leave an empty file where a rename overtook its data; the loader takes that, like any
-damaged file, as the order to read all epochs from the batches (``is_lost``).
+leader heard of it. Some file systems leave an empty file where a rename overtook its data; the loader reads
+all epochs from the batches then, as it does when the file is damaged or missing.
 
 Different from Kafka, besides: a file whose entries do not increase is damaged, not silently repaired; the
 loader deletes it and assigns the epochs again from the batches.
@@ -70,8 +70,6 @@ class LeaderEpochCache:
         self._epochs = [entry.epoch for entry in entries]
         self._starts = [entry.start_offset for entry in entries]
         self._is_durable = True
-        self.is_lost = not entries and files.exists(self._path) and files.size(self._path) == 0
-        """The file is there without a byte: a power cut has emptied it, or Kafka never wrote an epoch."""
 
     def __repr__(self) -> str:
         return f"LeaderEpochCache({self._path!r}, {self.entries()})"

@@ -159,5 +159,5 @@ def _check(directory: str, meta: MetaProperties, expected: MetaProperties) -> No
     if meta.node_id is not None and meta.node_id != expected.node_id:
         raise StartError(
             f"log directory {directory} belongs to broker {meta.node_id}, not to {expected.node_id} "
-            f"(see {path})"
+            f"(see {path}); to start broker {meta.node_id}: --set node.id={meta.node_id}"
         )

@@ -87,6 +87,11 @@ class LogLoader:
         """
         names = finish_swaps(self._directory, config=self._config, files=self._files)
         damaged = self._open_segments(names)
+        if not self._epochs and self._batches_have_epochs():
+            _log.warning(
+                "%s has records but no leader epochs; they are read from the batches", self._directory
+            )
+            self._epochs_damaged = True
         if self._clean_shutdown:
             self._repair(damaged)
             if self._epochs_damaged:
@@ -125,14 +130,21 @@ class LogLoader:
 
     def _load_epochs(self) -> LeaderEpochCache:
         try:
-            epochs = LeaderEpochCache(self._directory, self._files)
-            self._epochs_damaged = epochs.is_lost and not self._clean_shutdown
-            return epochs
+            return LeaderEpochCache(self._directory, self._files)
         except CorruptCheckpoint as error:
             _log.warning("%s; the epochs are read from the batches", error)
             LeaderEpochCache.reset(self._directory, self._files)
             self._epochs_damaged = True
             return LeaderEpochCache(self._directory, self._files)
+
+    def _batches_have_epochs(self) -> bool:
+        """Whether the epoch file lacks what it must have: it was removed, or a power cut has emptied it."""
+        written = next((segment for segment in reversed(list(self._segments)) if segment.size), None)
+        if written is None:
+            return False
+        first = next(written.batches_until_damage(), None)
+        written.release()
+        return first is not None and first.leader_epoch >= 0
 
     def _assign_epochs(self) -> None:
         """Read the leader epochs from every batch header."""

@@ -28,8 +28,10 @@ from minikafka.files import Files, OsFiles
 from minikafka.log.log_directories import stored_cluster_id
 from minikafka.log.log_manager import LogManager
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
+from minikafka.protocol import record_codec
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.server.adoption import find_topics, log_adoption
 from minikafka.server.apis import HANDLERS
 from minikafka.server.cluster_registration import RegistrationKeeper, agree_on_cluster_id, register_broker
 from minikafka.server.config_service import ConfigService
@@ -45,6 +47,7 @@ from minikafka.server.services import Services
 from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.server.system_clock import SystemClock
 from minikafka.server.topic_service import TopicService
+from minikafka.server.topic_store import StoredTopic
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -173,8 +176,7 @@ class Broker:
             replica_manager=replica_manager,
             rng=self._rng,
         )
-        await topics.read()
-        await log_io.run(lambda: log_manager.load(is_stray=topics.is_stray))
+        await self._load_logs(log_io, log_manager, topics)
         self._services = services = Services(
             config=configs.broker_config,
             clock=self._clock,
@@ -199,6 +201,7 @@ class Broker:
         await topics.load()
         Maintenance(services, chores).start()
         await self._listen(services)
+        supervisor.start("record-codec", self._load_record_codec)
         logger.info(
             "broker %d of cluster %s started in %d ms: %d partitions, listening on %s",
             self.node_id,
@@ -232,6 +235,22 @@ class Broker:
             broker_id=self.node_id,
             producer_id_expiration_ms=self._config.producer_id_expiration_ms,
         )
+
+    async def _load_logs(self, log_io: LogIo, log_manager: LogManager, topics: TopicService) -> None:
+        """Load the logs of the stored topics; of those that are there, when none is stored."""
+        await topics.read()
+        found: list[StoredTopic] = []
+        if topics.knows_none:
+            found = await log_io.run(
+                lambda: find_topics(
+                    log_manager.directories, files=self._files, node_id=self.node_id, rng=self._rng
+                )
+            )
+            topics.expect(found)
+        await log_io.run(lambda: log_manager.load(is_stray=topics.is_stray))
+        if found:
+            await topics.adopt()
+            log_adoption(found, log_manager)
 
     async def _listen(self, services: Services) -> None:
         config = self._config
@@ -267,6 +286,11 @@ class Broker:
         await register()
         keeper = RegistrationKeeper(services.store, register)
         services.supervisor.start("registration", keeper.run, restart=Restart.ALWAYS)
+
+    async def _load_record_codec(self) -> None:
+        """Before the first produce needs it, but not before the first client is answered."""
+        if self._log_io is not None:
+            await self._log_io.run(record_codec.load)
 
     def _advertise(self, listener: Listener, server: SocketServer) -> Endpoint:
         """What clients are told: the port that the system chose for port 0, this host for "all

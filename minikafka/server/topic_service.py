@@ -36,6 +36,7 @@ from minikafka.coordination.paths import PartitionState, ReplicaAssignment
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.log_directories import random_uuid
+from minikafka.server.adoption import adopted_config
 from minikafka.server.assignment import assign_replicas
 from minikafka.server.config_service import ConfigService
 from minikafka.server.first_leaders import first_state, next_state
@@ -54,7 +55,7 @@ from minikafka.server.topic_validation import (
     validate_request_total,
     validate_topic_name,
 )
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class TopicService:
         self._store = TopicStore(store)
         self._metadata = metadata
         self._configs = configs
+        self._log_manager = replica_manager.log_manager
         self._hosting = TopicHosting(node_id=node_id, metadata=metadata, replica_manager=replica_manager)
         self._rng = rng
         self._stored: dict[str, StoredTopic] | None = None
@@ -98,6 +100,23 @@ class TopicService:
     async def read(self) -> None:
         """Read all topics from the store, so that ``is_stray`` can tell. Call it before logs are loaded."""
         self._stored = await self._store.read_all()
+
+    @property
+    def knows_none(self) -> bool:
+        """Whether ``read`` found no topic: what lies in the log directories is adopted then."""
+        return not self._stored
+
+    def expect(self, topics: Iterable[StoredTopic]) -> None:
+        """``topics`` are being adopted: their logs are no strays. ``adopt`` them when they are loaded."""
+        self._stored = {topic.name: topic for topic in topics}
+        for topic in self._stored:
+            self._configs.topic_created(topic, adopted_config(topic))
+
+    async def adopt(self) -> None:
+        """Put what was expected into the store. Raises StoreError."""
+        topics = (self._stored or {}).values()
+        await self._store.create_all((topic, adopted_config(topic.name)) for topic in topics)
+        await self.read()
 
     def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
         """Whether a log that was found on the disk belongs to no partition of this broker (any more).
@@ -136,12 +155,17 @@ class TopicService:
                 await self._hosting.take_up(topic, elected, new=topic.assignment.keys() - topic.states.keys())
 
     def _elect(self, topic: StoredTopic, partition: int) -> PartitionState:
-        """The state in which a stored partition starts."""
+        """The state in which a stored partition starts: at an epoch above all that its log has seen."""
         replicas, state = topic.replicas(partition), topic.states.get(partition)
-        if state is None:  # Kafka's controller died while it created the topic
-            return first_state(replicas, self._is_alive)
-        unclean = self._configs.topic_config(topic.name).unclean_leader_election_enable
-        return next_state(state, replicas, self._is_alive, unclean=unclean)
+        if state is None:  # adopted, or Kafka's controller died while it created the topic
+            elected = first_state(replicas, self._is_alive)
+        else:
+            unclean = self._configs.topic_config(topic.name).unclean_leader_election_enable
+            elected = next_state(state, replicas, self._is_alive, unclean=unclean)
+        log = self._log_manager.get(TopicPartition(topic.name, partition))
+        if log is not None and log.leader_epoch >= elected.leader_epoch:
+            elected = msgspec.structs.replace(elected, leader_epoch=LeaderEpoch(log.leader_epoch + 1))
+        return elected
 
     def _is_alive(self, node_id: BrokerId) -> bool:
         return node_id == self._node_id or self._metadata.is_alive(node_id)

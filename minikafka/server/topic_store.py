@@ -142,13 +142,10 @@ class TopicStore:
         """
         with mapped_store_failures(f"creating topic {topic.name}"):
             for _ in range(ATTEMPTS_MAX):
-                topic_ops: list[Op] = [
-                    CreateOp(paths.topic_path(topic.name), _encode(topic)),
-                    CreateOp(paths.partitions_path(topic.name)),
-                    *_create_states(topic.name, topic.states),
-                ]
                 try:
-                    await self._store.multi([await self._config_op(topic.name, overrides), *topic_ops])
+                    await self._store.multi(
+                        [await self._config_op(topic.name, overrides), *_topic_ops(topic)]
+                    )
                 except (NodeExistsError, BadVersionError) as error:
                     if error.operation_index == 0:  # the configuration appeared in the meantime
                         continue
@@ -161,6 +158,15 @@ class TopicStore:
                     continue
                 return
         raise _contended(topic.name)
+
+    async def create_all(self, topics: Iterable[tuple[StoredTopic, Mapping[str, str]]]) -> None:
+        """Create topics with their configurations in one write: all, or none. Raises StoreError."""
+        await self._store.ensure_path(paths.TOPICS)
+        await self._store.ensure_path(paths.TOPIC_CONFIGS)
+        ops: list[Op] = []
+        for topic, overrides in topics:
+            ops += [await self._config_op(topic.name, overrides), *_topic_ops(topic)]
+        await self._store.multi(ops)
 
     async def _config_op(self, name: str, overrides: Mapping[str, str]) -> Op:
         """A configuration may be there without its topic: Kafka's tools write it first."""
@@ -269,6 +275,15 @@ async def _gather(reads: Iterator[Coroutine[Any, Any, T]]) -> list[T]:
 
 def _encode(topic: StoredTopic) -> bytes:
     return paths.encode_topic(paths.TopicAssignment(topic.topic_id, topic.assignment))
+
+
+def _topic_ops(topic: StoredTopic) -> list[Op]:
+    """The nodes of a new topic, without its configuration."""
+    return [
+        CreateOp(paths.topic_path(topic.name), _encode(topic)),
+        CreateOp(paths.partitions_path(topic.name)),
+        *_create_states(topic.name, topic.states),
+    ]
 
 
 def _create_states(name: str, states: Mapping[int, PartitionState]) -> list[Op]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from minikafka.log.disk_work import run_all
 from minikafka.log.flush import Flush
 from tests.unit.log.log_helpers import FailingFiles, append, batch, open_log, small_config
@@ -56,15 +58,22 @@ def test_closing_makes_the_epoch_durable(tmp_path: Path) -> None:
     assert EPOCHS in names(files.fsynced)
 
 
-def test_after_a_power_cut_epochs_come_back_from_the_batches(tmp_path: Path) -> None:
-    """The file system made the rename durable, but not what was in the file."""
+@pytest.mark.parametrize("content", [b"", b"\0" * 20, b"0\n0\n", None])
+@pytest.mark.parametrize("clean", [False, True])
+def test_after_a_power_cut_epochs_come_back_from_the_batches(
+    tmp_path: Path, content: bytes | None, clean: bool
+) -> None:
+    """The file system made the rename durable, but not what was in the file; or somebody removed it."""
     directory = tmp_path / "t-0"
     log = open_log(directory, config=small_config(segment_bytes=300))
     for epoch in (0, 3, 3, 5):
         append(log, batch([b"v" * 100]), epoch=epoch)
     log.close()
-    (directory / EPOCHS).write_bytes(b"")
-    recovered = open_log(directory, clean=False, recovery_point=3)
+    if content is None:
+        (directory / EPOCHS).unlink()
+    else:
+        (directory / EPOCHS).write_bytes(content)
+    recovered = open_log(directory, clean=clean, recovery_point=3)
     assert [recovered.epoch_for_offset(offset) for offset in range(4)] == [0, 3, 3, 5]
     recovered.close()
 

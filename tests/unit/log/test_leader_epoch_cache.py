@@ -170,13 +170,6 @@ def test_clearing_is_durable(cache: LeaderEpochCache, tmp_path: Path, files: Cou
     cache.clear()
     assert saved(tmp_path) == "0\n0\n" and files.durable_writes == 1
     assert cache.take_unsynced() is None
-    assert not LeaderEpochCache(str(tmp_path), files).is_lost  # it says that there are none
-
-
-def test_a_file_that_a_power_cut_has_emptied_is_told_from_one_without_epochs(tmp_path: Path) -> None:
-    assert not LeaderEpochCache(str(tmp_path), OsFiles()).is_lost  # none was ever written
-    (tmp_path / "leader-epoch-checkpoint").touch()
-    assert LeaderEpochCache(str(tmp_path), OsFiles()).is_lost
 
 
 def test_it_moves_with_its_directory(cache: LeaderEpochCache, tmp_path: Path) -> None:
