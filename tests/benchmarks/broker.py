@@ -1,0 +1,45 @@
+"""A broker for benchmarks: the process that ``bin/minikafka-broker`` starts, without the tests' packages.
+
+kio imports hypothesis where it is installed, which no user's broker pays for: so the broker runs in the
+environment that ``bin/minikafka-broker`` makes for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.integration.support.process import BrokerProcess
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [str(ROOT / "bin" / "minikafka-broker")]
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+@contextlib.contextmanager
+def running_broker(
+    directory: Path, *, properties: Mapping[str, object] | None = None
+) -> Iterator[BrokerProcess]:
+    """A broker on a free port with its data below ``directory``; stopped at the end."""
+    broker = BrokerProcess(directory / "data", properties=properties, command=COMMAND)
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time that a process has used (Linux)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def resident_mb(pid: int) -> float:
+    """Resident memory of a process, MB (Linux)."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1000
+    raise RuntimeError(f"/proc/{pid}/status says nothing of memory")
