@@ -56,7 +56,7 @@ class LogDirectoryLoader:
         self._clock = clock
         self._rng = rng
         self._topic_config = topic_config
-        self._producer_id_expiration_ms = producer_id_expiration_ms
+        self.producer_id_expiration_ms = producer_id_expiration_ms  # of logs that are opened from now on
         self._deleted: list[str] = []
         self._open_segments = OpenSegments()  # one limit on descriptors for all logs
 
@@ -80,7 +80,7 @@ class LogDirectoryLoader:
             log_start_offset=Offset(log_start_offset),
             recovery_point=Offset(recovery_point),
             clean_shutdown=clean_shutdown,
-            producer_id_expiration_ms=self._producer_id_expiration_ms,
+            producer_id_expiration_ms=self.producer_id_expiration_ms,
             topic_id=topic_id,
             open_segments=self._open_segments,
         )

@@ -324,10 +324,12 @@ class LogManager:
         """The logs of which ``flush.ms`` or ``flush.messages`` wants a flush; begin one of each."""
         return [log for log in self._logs.values() if log.is_open and log.flush_is_due]
 
-    def remove_expired_producers(self) -> None:
-        """Forget the producers that have been idle for ``producer.id.expiration.ms``."""
+    def reconfigure(self, *, default_config: TopicConfig, producer_id_expiration_ms: int) -> None:
+        """The broker's configuration changed; the configurations of topics go to their logs directly."""
+        self.default_config = default_config
+        self._loader.producer_id_expiration_ms = producer_id_expiration_ms
         for log in self._logs.values():
-            log.remove_expired_producers()
+            log.producers.producer_id_expiration_ms = producer_id_expiration_ms
 
     # Failing and stopping
 

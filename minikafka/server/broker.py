@@ -233,7 +233,7 @@ class Broker:
             rng=self._rng,
             cluster_id=cluster_id,
             broker_id=self.node_id,
-            producer_id_expiration_ms=self._config.producer_id_expiration_ms,
+            producer_id_expiration_ms=configs.broker_config.producer_id_expiration_ms,
         )
 
     async def _load_logs(self, log_io: LogIo, log_manager: LogManager, topics: TopicService) -> None:
@@ -253,7 +253,7 @@ class Broker:
             log_adoption(found, log_manager)
 
     async def _listen(self, services: Services) -> None:
-        config = self._config
+        config = services.config  # with what was set dynamically before this start
         self._socket_server = server = SocketServer(
             config.endpoints(),
             Dispatcher(services, HANDLERS),
@@ -301,6 +301,9 @@ class Broker:
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         services = self.services
         services.config = config
+        services.log_manager.reconfigure(
+            default_config=topic_config(config), producer_id_expiration_ms=config.producer_id_expiration_ms
+        )
         if self._socket_server is not None:
             limits = self._socket_server.limits
             limits.max_connections = config.max_connections

@@ -62,6 +62,7 @@ from minikafka.server.config_resource import (
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.store_failures import mapped_store_failures
 from minikafka.server.topic_validation import validate_topic_name
+from minikafka.server.turns import Turns
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -278,8 +279,10 @@ class ConfigService:
             self._topic_configs.clear()
             for apply in self._broker_subscribers:
                 apply(self._broker_config)
-            for topic in self._metadata.topics():
+            turns = Turns()
+            for topic in self._metadata.topics():  # none comes or goes meanwhile: we hold ``changes``
                 self._apply_topic(topic.name)
+                await turns.give_way()
 
     async def _write(
         self, path: str, change: Alter, *, guard: CheckOp | None, validate_only: bool

@@ -6,6 +6,9 @@ of the others.
 
 After an append the produce road comes back here, and only here are the parked fetches of that partition
 woken.
+
+Different from Kafka: with ``flush.messages`` the flush follows the answer instead of going before it, because
+the loop never waits for a disk; the disk thread begins it at once.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class ReplicaManager:
         self.fetch_purgatory = fetch_purgatory
         self._chores = chores
         self.partitions: dict[TopicPartition, Partition] = {}
+        self._by_topic: dict[str, dict[int, Partition]] = {}
 
     def __repr__(self) -> str:
         return f"ReplicaManager(node {self.node_id}, {len(self.partitions)} partitions)"
@@ -64,7 +68,19 @@ class ReplicaManager:
         return partition
 
     def partitions_of(self, topic: str) -> Iterator[Partition]:
-        return (partition for tp, partition in self.partitions.items() if tp.topic == topic)
+        return iter(self._by_topic.get(topic, {}).values())
+
+    def _host(self, partition: Partition) -> None:
+        topic, number = partition.topic_partition
+        self.partitions[partition.topic_partition] = partition
+        self._by_topic.setdefault(topic, {})[number] = partition
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        if self.partitions.pop(topic_partition, None) is not None:
+            siblings = self._by_topic[topic_partition.topic]
+            del siblings[topic_partition.partition]
+            if not siblings:
+                del self._by_topic[topic_partition.topic]
 
     def append(self, topic_partition: TopicPartition, records: Buffer, *, required_acks: int) -> AppendInfo:
         """Append a producer's batch and wake the fetches that wait for it.
@@ -78,8 +94,9 @@ class ReplicaManager:
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
-        if info.rolled:
-            self._chores.flush(partition.log)
+        log = partition.log
+        if info.rolled or log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            self._chores.flush(log)
         if self.fetch_purgatory.watched:
             self.fetch_purgatory.check_and_complete(topic_partition)
         return info
@@ -112,7 +129,7 @@ class ReplicaManager:
         if partition is None:
             log = self.log_manager.get_or_create(topic_partition, topic_id=topic_id, is_new=is_new)
             partition = Partition(topic_partition, topic_id=topic_id, node_id=self.node_id, log=log)
-            self.partitions[topic_partition] = partition
+            self._host(partition)
             self._chores.logs_changed()
         elif partition.topic_id != topic_id:
             raise KafkaError(
@@ -125,7 +142,7 @@ class ReplicaManager:
 
     def delete_partition(self, topic_partition: TopicPartition) -> None:
         """Stop hosting a partition; its directory is renamed now and removed in the background."""
-        self.partitions.pop(topic_partition, None)
+        self._forget(topic_partition)
         self.log_manager.delete(topic_partition)
         self._chores.logs_changed()
         self.fetch_purgatory.check_and_complete(topic_partition)
@@ -162,6 +179,6 @@ class ReplicaManager:
         """A log directory failed: stop hosting what lay in it, and answer what waits for it."""
         lost = self.log_manager.take_offline(directory, reason)
         for topic_partition in lost:
-            self.partitions.pop(topic_partition, None)
+            self._forget(topic_partition)
             self.fetch_purgatory.check_and_complete(topic_partition)
         return lost

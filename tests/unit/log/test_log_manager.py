@@ -483,7 +483,8 @@ def test_idle_producers_are_forgotten(broker: Broker) -> None:
     )
     log.append_as_leader(batch, leader_epoch=LeaderEpoch(0))
     broker.clock.advance(86_400_000)
-    manager.remove_expired_producers()
+    for log in manager.logs.values():
+        log.remove_expired_producers()
     assert not log.producers.active_producers()
 
 

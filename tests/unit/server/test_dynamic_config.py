@@ -1,0 +1,197 @@
+"""What IncrementalAlterConfigs may change at run time is in force at once, and again after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minikafka.config.alteration import Alteration, AlterOperation
+from minikafka.config.broker import BROKER_CONFIG_KEYS, broker_config
+from minikafka.config.definition import UpdateMode
+from minikafka.config.topic import TOPIC_CONFIG_KEYS
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.unified_log import UnifiedLog
+from minikafka.protocol.records import Record, build_batch
+from minikafka.server.broker import Broker
+from minikafka.server.config_resource import ConfigResource, ConfigResourceType
+from minikafka.types import TopicPartition
+
+TP = TopicPartition("t", 0)
+PROBES = {
+    "cleanup.policy": "compact",
+    "compression.type": "gzip",
+    "message.timestamp.type": "LogAppendTime",
+    "min.cleanable.dirty.ratio": "0.25",
+    "preallocate": "true",
+    "unclean.leader.election.enable": "true",
+    "segment.bytes": "2097152",
+    "max.compaction.lag.ms": "98765432",
+    "segment.ms": "98765432",
+    "segment.index.bytes": "4096",
+}
+"""A value unlike the default; where none is given, 77 is one."""
+
+TOPIC_DEFAULTS = sorted(
+    (key.synonyms[0].name, name)
+    for name, key in TOPIC_CONFIG_KEYS.items()
+    if BROKER_CONFIG_KEYS[key.synonyms[0].name].update_mode is not UpdateMode.READ_ONLY
+)
+
+Start = Callable[..., Awaitable[Broker]]
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    started: list[Broker] = []
+
+    async def start(**properties: str) -> Broker:
+        settings = {"log.dirs": str(tmp_path / "data"), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        broker = Broker(broker_config(settings | {k.replace("_", "."): v for k, v in properties.items()}))
+        started.append(broker)
+        await broker.start()
+        return broker
+
+    yield start
+    for broker in started:
+        await broker.stop()
+
+
+async def set_dynamically(broker: Broker, *, per_broker: bool = False, **properties: object) -> None:
+    await set_properties(broker, {k.replace("_", "."): str(v) for k, v in properties.items()}, per_broker)
+
+
+async def set_properties(broker: Broker, properties: dict[str, str], per_broker: bool = False) -> None:
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker.node_id) if per_broker else "")
+    await broker.services.configs.alter_incrementally(
+        resource, [Alteration(name, AlterOperation.SET, value) for name, value in properties.items()]
+    )
+
+
+def append(broker: Broker, *, size: int = 1, **options: Any) -> UnifiedLog:
+    now_ms = int(time.time() * 1000)
+    records = build_batch([Record(0, now_ms, b"k", bytes(size), ())], **options)
+    broker.services.replica_manager.append(TP, records, required_acks=1)
+    return log_of(broker)
+
+
+def log_of(broker: Broker) -> UnifiedLog:
+    return broker.services.replica_manager.partition(TP).log
+
+
+def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None:
+    dynamic = {
+        name for name, key in BROKER_CONFIG_KEYS.items() if key.update_mode is not UpdateMode.READ_ONLY
+    }
+    assert dynamic - {broker_name for broker_name, _ in TOPIC_DEFAULTS} == {
+        "producer.id.expiration.ms",
+        "max.connections",
+        "max.connections.per.ip",
+        "max.connections.per.ip.overrides",
+    }
+
+
+async def test_every_default_of_topics_reaches_the_logs_that_are_open(start: Start) -> None:
+    broker = await start()
+    await broker.services.topics.create_topic("t")
+    await broker.services.topics.create_topic("own", configs={"retention.ms": "5"})
+    for broker_name, topic_name in TOPIC_DEFAULTS:
+        attribute = TOPIC_CONFIG_KEYS[topic_name].attribute
+        before = getattr(log_of(broker).config, attribute)
+        await set_properties(broker, {broker_name: PROBES.get(topic_name, "77")})
+        assert getattr(log_of(broker).config, attribute) != before, broker_name
+    own = broker.services.replica_manager.partition(TopicPartition("own", 0)).log.config
+    assert own.retention_ms == 5 and own.max_message_bytes == 77
+
+
+async def test_the_next_request_meets_the_new_limits(start: Start) -> None:
+    broker = await start()
+    await broker.services.topics.create_topic("t")
+    append(broker, size=500)
+    await set_dynamically(broker, message_max_bytes=200)
+    with pytest.raises(KafkaError) as caught:
+        append(broker, size=500)
+    assert caught.value.code is ErrorCode.MESSAGE_TOO_LARGE
+    await set_dynamically(broker, per_broker=True, message_max_bytes=10_000)  # beats the cluster's
+    append(broker, size=500)
+
+
+async def test_a_deleted_log_waits_as_long_as_is_configured_now(start: Start) -> None:
+    broker = await start()
+    await broker.services.topics.create_topic("t")
+    await set_dynamically(broker, log_segment_delete_delay_ms=0)
+    await broker.services.topics.delete_topic("t")
+    assert len(broker.services.log_manager.take_removals()) == 1
+
+
+async def test_flush_messages_makes_the_disk_thread_flush(start: Start) -> None:
+    broker = await start()
+    await broker.services.topics.create_topic("t")
+    assert append(broker).recovery_point == 0
+    await set_dynamically(broker, log_flush_interval_messages=2)
+    log = append(broker)
+    async with asyncio.timeout(10):
+        while log.recovery_point < 2:
+            await broker.services.log_io.run(lambda: None)
+
+
+async def test_idle_producers_are_forgotten_after_the_new_time(start: Start) -> None:
+    broker = await start()
+    await broker.services.topics.create_topic("t")
+    log = append(broker, producer_id=7, producer_epoch=0, base_sequence=0)
+    assert log.remove_expired_producers() == 0
+    await set_dynamically(broker, producer_id_expiration_ms=1)
+    async with asyncio.timeout(10):
+        while not log.remove_expired_producers():
+            await asyncio.sleep(0.001)
+    await broker.services.topics.create_topic("later")
+    later = broker.services.replica_manager.partition(TopicPartition("later", 0)).log
+    assert later.producers.producer_id_expiration_ms == 1
+
+
+async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:
+    broker = await start()
+
+    async def is_admitted() -> bool:
+        reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        writers.append(writer)
+        writer.write(bytes.fromhex("0000000e 0012 0000 00000001 0004 74657374"))  # ApiVersions v0
+        try:
+            async with asyncio.timeout(10):
+                return bool(await reader.read(4))
+        except ConnectionError:
+            return False
+
+    writers: list[asyncio.StreamWriter] = []
+    assert await is_admitted()
+    await set_dynamically(broker, max_connections=1)
+    assert not await is_admitted()
+    await set_dynamically(broker, max_connections=100, max_connections_per_ip=1)
+    assert not await is_admitted()
+    await set_dynamically(broker, max_connections_per_ip_overrides="127.0.0.1:2")
+    assert await is_admitted()
+    for writer in writers:
+        writer.close()
+
+
+async def test_what_was_set_holds_after_a_restart(start: Start) -> None:
+    broker = await start()
+    await broker.services.topics.create_topic("t")
+    await set_dynamically(
+        broker,
+        producer_id_expiration_ms=4321,
+        max_connections=3,
+        log_retention_ms=1234,
+        log_segment_delete_delay_ms=99,
+    )
+    await broker.stop()
+    again = await start()
+    assert log_of(again).config.retention_ms == 1234
+    assert log_of(again).producers.producer_id_expiration_ms == 4321
+    assert again.services.log_manager.default_config.file_delete_delay_ms == 99
+    limits = again._socket_server.limits  # type: ignore[union-attr]
+    assert limits.max_connections == 3
