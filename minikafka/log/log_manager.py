@@ -35,7 +35,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from minikafka.clock import Clock
-from minikafka.config.topic import TopicConfig
+from minikafka.config.topic import DAY_MS, TopicConfig
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.files import Files
 from minikafka.log.checkpoint import PARTITION_METADATA, CheckpointWrite, encode_partition_metadata
@@ -53,9 +53,6 @@ from minikafka.log.log_shutdown import (
 from minikafka.log.retention import DeletedFiles
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
-
-PRODUCER_ID_EXPIRATION_MS = 86_400_000
-"""Kafka's default of producer.id.expiration.ms."""
 
 _log = logging.getLogger(__name__)
 
@@ -85,7 +82,7 @@ class LogManager:
         rng: RandomBits,
         cluster_id: str,
         broker_id: int,
-        producer_id_expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        producer_id_expiration_ms: int = DAY_MS,
     ) -> None:
         self.default_config = default_config
         self.directories = LogDirectories(
