@@ -116,7 +116,8 @@ class TestConfluent:
         assert self.error_of(change("no.such.thing", "1", AlterConfigOpType.SET)) == "INVALID_CONFIG"
 
         old_style = ConfigResource(ResourceType.TOPIC, topic, set_config={"retention.ms": "1000000"})
-        admin.alter_configs([old_style])[old_style].result(WAIT_S)
+        with pytest.deprecated_call():
+            admin.alter_configs([old_style])[old_style].result(WAIT_S)
         assert self.config_of(admin, resource, "retention.ms").value == "1000000"
         assert self.config_of(admin, resource, "cleanup.policy").value == "delete", (
             "AlterConfigs replaces all"
@@ -134,7 +135,8 @@ class TestConfluent:
         return node_id
 
     def test_cluster(self, broker: BrokerProcess) -> None:
-        cluster = confluent.admin(broker.bootstrap).describe_cluster().result(WAIT_S)
+        admin = confluent.admin(broker.bootstrap)
+        cluster = admin.describe_cluster().result(WAIT_S)
         assert len(cluster.cluster_id) == 22
         (node,) = cluster.nodes
         assert (node.port, cluster.controller.id) == (broker.port, node.id)
