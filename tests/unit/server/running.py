@@ -1,0 +1,87 @@
+"""A whole broker on the test's loop, for tests that look at what it does to the disk and leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from minikafka.config.broker import broker_config
+from minikafka.log.unified_log import UnifiedLog
+from minikafka.protocol import record_codec
+from minikafka.protocol.records import Record, build_batch
+from minikafka.server.broker import Broker
+from minikafka.types import TopicPartition
+from tests.unit.server.disk import Disk
+
+record_codec.load()  # before a broker does so in a thread: these tests are not about who imports it first
+
+
+def make_broker(*directories: Path, disk: Disk | None = None, **properties: object) -> Broker:
+    """Not started yet. Properties with underscores for dots."""
+    settings = {"log.dirs": ",".join(map(str, directories)), "listeners": "PLAINTEXT://127.0.0.1:0"}
+    settings |= {name.replace("_", "."): str(value) for name, value in properties.items()}
+    return Broker(broker_config(settings), files=disk or Disk())
+
+
+@asynccontextmanager
+async def running(
+    *directories: Path, disk: Disk | None = None, **properties: object
+) -> AsyncIterator[Broker]:
+    broker = make_broker(*directories, disk=disk, **properties)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()
+
+
+def append(broker: Broker, topic: str, partition: int = 0, *, age_ms: int = 0) -> UnifiedLog:
+    """One record."""
+    timestamp = int(time.time() * 1000) - age_ms
+    at = TopicPartition(topic, partition)
+    batch = build_batch([Record(0, timestamp, b"k", b"v", ())])
+    broker.services.replica_manager.append(at, batch, required_acks=1)
+    return log_of(broker, topic, partition)
+
+
+def log_of(broker: Broker, topic: str, partition: int = 0) -> UnifiedLog:
+    return broker.services.replica_manager.partition(TopicPartition(topic, partition)).log
+
+
+async def until(broker: Broker, condition: Callable[[], object], what: str) -> None:
+    """Let the broker work until ``condition`` holds; each look costs a hop to the disk thread."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline, f"never happened: {what}"
+        await broker.services.log_io.run(lambda: None)
+
+
+class Held(NamedTuple):
+    """What a broker could leave behind."""
+
+    tasks: int
+    threads: int
+    descriptors: frozenset[str]
+
+    def is_within(self, before: Held) -> bool:
+        """Whether nothing was added."""
+        more = self.tasks > before.tasks or self.threads > before.threads
+        return not more and self.descriptors <= before.descriptors
+
+
+def held() -> Held:
+    descriptors = set()
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if not target.startswith(("/proc", "/dev", "anon_inode")):
+            descriptors.add(f"{name}:{target}")
+    return Held(len(asyncio.all_tasks()), threading.active_count(), frozenset(descriptors))

@@ -1,0 +1,155 @@
+"""A broker comes up, goes down and comes up again; when it cannot, one line says why and nothing stays."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from minikafka.errors import InvariantError, StartError
+from minikafka.server.broker import Broker
+from tests.unit.server.disk import Disk, failing
+from tests.unit.server.running import Held, append, held, log_of, make_broker, running, until
+
+
+@pytest.fixture
+async def before() -> Held:
+    """What this process holds without a broker; the first store and executor of a process leave some."""
+    return held()
+
+
+async def settled(before: Held) -> None:
+    """Nothing is held that was not held before. Threads end a moment after they were told to."""
+    for _ in range(1000):
+        if held().is_within(before):
+            return
+        await asyncio.sleep(0)
+        for thread in threading.enumerate():
+            if thread.name.startswith("minikafka"):
+                await asyncio.to_thread(thread.join, 5)
+    assert held().is_within(before), (held(), before)
+
+
+async def start_error(broker: Broker) -> str:
+    with pytest.raises(StartError) as caught:
+        await broker.start()
+    text = str(caught.value)
+    assert text and "\n" not in text
+    return text
+
+
+async def test_records_and_topics_are_there_after_a_restart(tmp_path: Path) -> None:
+    async with running(tmp_path / "d") as first:
+        created = await first.services.topics.create_topic("t", partitions=2)
+        append(first, "t", 1)
+    assert (tmp_path / "d" / ".kafka_cleanshutdown").exists()
+    async with running(tmp_path / "d") as again:
+        assert not (tmp_path / "d" / ".kafka_cleanshutdown").exists()
+        assert again.cluster_id == first.services.cluster_id
+        topic = again.services.metadata.topic("t")
+        assert topic is not None and topic.topic_id == created.topic_id
+        assert log_of(again, "t", 1).log_end_offset == 1
+        assert topic.partitions[0].leader_epoch == 1  # a new election
+
+
+async def test_a_stop_leaves_no_task_no_thread_and_no_descriptor(tmp_path: Path) -> None:
+    async with running(tmp_path / "warm"):
+        pass
+    await asyncio.to_thread(lambda: None)
+    before = held()
+    async with running(tmp_path / "d") as broker:
+        await broker.services.topics.create_topic("t", partitions=3)
+        append(broker, "t")
+        _, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+        assert held() != before
+    writer.close()
+    await asyncio.gather(writer.wait_closed(), return_exceptions=True)
+    await broker.stop()  # again: nothing to do
+    await settled(before)
+
+
+async def test_a_broker_that_does_not_run_says_so(tmp_path: Path) -> None:
+    broker = make_broker(tmp_path)
+    for look in (lambda: broker.services, lambda: broker.port, lambda: broker.cluster_id):
+        with pytest.raises(InvariantError, match="not"):
+            look()
+    await broker.stop()
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        yield holder.getsockname()[1]
+
+
+async def test_what_cannot_start_says_why_in_one_line_and_lets_go(tmp_path: Path, taken_port: int) -> None:
+    async with running(tmp_path / "d") as broker:
+        await broker.services.topics.create_topic("t")
+        locked = await start_error(make_broker(tmp_path / "d"))
+        assert "locked: another broker" in locked and str(tmp_path / "d") in locked
+        append(broker, "t")  # the one that runs is not disturbed
+    await asyncio.to_thread(lambda: None)
+    before = held()
+
+    port = await start_error(make_broker(tmp_path / "d", listeners=f"PLAINTEXT://127.0.0.1:{taken_port}"))
+    assert str(taken_port) in port
+    await settled(before)
+
+    cluster = await start_error(make_broker(tmp_path / "d", cluster_id="AAAAAAAAAAAAAAAAAAAAAA"))
+    assert "AAAAAAAAAAAAAAAAAAAAAA" in cluster and broker.services.cluster_id in cluster
+    await settled(before)
+
+    node = await start_error(make_broker(tmp_path / "d", node_id=9))
+    assert "--set node.id=1" in node
+    await settled(before)
+
+    (tmp_path / "file").write_text("in the way")
+    unusable = await start_error(make_broker(tmp_path / "file" / "d"))
+    assert str(tmp_path / "file" / "d") in unusable
+    await settled(before)
+
+    async with running(tmp_path / "d") as again:  # and after all that:
+        assert log_of(again, "t").log_end_offset == 1
+
+
+async def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    disk = Disk()
+    disk.fault = failing("write", "meta.properties", errno.EROFS)
+    text = await start_error(make_broker(tmp_path / "d", disk=disk))
+    assert "no log directory can be used" in text and "Read-only file system" in text
+
+
+async def test_a_damaged_store(tmp_path: Path) -> None:
+    async with running(tmp_path / "d"):
+        pass
+    await asyncio.to_thread(lambda: None)
+    before = held()
+    for path in (tmp_path / "d").glob("coordination.sqlite*"):
+        path.write_bytes(b"not a database, but long enough to be taken for one" * 40)
+    text = await start_error(make_broker(tmp_path / "d"))
+    assert "coordination.sqlite" in text
+    await settled(before)
+
+
+async def test_the_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
+    """Creating, leading, appending, deleting and starting again: every fsync is another thread's."""
+    disk, here = Disk(), threading.get_ident()
+    async with running(tmp_path / "d", disk=disk) as broker:
+        await broker.services.topics.create_topic("t", partitions=40)
+        append(broker, "t")
+        log_of(broker, "t").roll()
+        await broker.services.topics.create_topic("gone", partitions=5)
+        await broker.services.topics.delete_topic("gone")
+        epochs = {log_of(broker, "t", n).directory + "/leader-epoch-checkpoint" for n in range(40)}
+        await until(broker, lambda: epochs <= {path for path, _ in disk.fsyncs}, "the epochs are durable")
+    disk.fsyncs.clear()
+    async with running(tmp_path / "d", disk=disk) as broker:
+        await until(broker, lambda: epochs <= {path for path, _ in disk.fsyncs}, "the new epochs are durable")
+    assert [path for path, thread in disk.fsyncs if thread == here] == []
