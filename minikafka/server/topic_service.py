@@ -55,6 +55,7 @@ from minikafka.server.topic_validation import (
     validate_request_total,
     validate_topic_name,
 )
+from minikafka.server.turns import Turns
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 
 logger = logging.getLogger(__name__)
@@ -151,8 +152,10 @@ class TopicService:
                 elected = {partition: self._elect(topic, partition) for partition in topic.assignment}
                 elections.append((topic, elected))
             await self._store.write_states(elections)
+            turns = Turns()
             for topic, elected in elections:
                 await self._hosting.take_up(topic, elected, new=topic.assignment.keys() - topic.states.keys())
+                await turns.give_way()
 
     def _elect(self, topic: StoredTopic, partition: int) -> PartitionState:
         """The state in which a stored partition starts: at an epoch above all that its log has seen."""
