@@ -178,6 +178,8 @@ def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 def is_transactional(buffer: Buffer, position: int = 0) -> bool:
     """Whether the batch at ``position`` belongs to a transaction, without reading the rest of its header.
 
+    What is no batch of magic 2 belongs to none; its error comes from whoever reads the whole header.
+
     Raises:
         CorruptBatch: the buffer ends before the attributes.
     """
@@ -185,7 +187,7 @@ def is_transactional(buffer: Buffer, position: int = 0) -> bool:
         attributes: int = _ATTRIBUTES.unpack_from(buffer, position + _ATTRIBUTES_POSITION)[0]
     except error:
         raise CorruptBatch(f"{len(buffer) - position} bytes are too few for the header of a batch") from None
-    return attributes & TRANSACTIONAL_MASK != 0
+    return attributes & TRANSACTIONAL_MASK != 0 and buffer[position + _MAGIC_POSITION] == MAGIC
 
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:

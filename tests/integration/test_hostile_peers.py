@@ -141,14 +141,20 @@ def test_an_unknown_version_of_api_versions_is_answered_in_version_0(harbour: Ha
 
 
 @pytest.mark.minikafka_only  # Kafka takes the memory, unless queued.max.request.bytes says otherwise
-def test_a_large_frame_that_never_comes_takes_no_memory(harbour: Harbour) -> None:
-    """Twenty peers announce 90 MiB each and send 1 KiB: only what arrives may be held."""
-    peers = [wire.RawClient(harbour.broker.port) for _ in range(20)]
-    for peer in peers:
-        peer.send(frame(bytes(1024), size=90 * MIB))
-    assert harbour.friend.fetch(TOPIC, 0, 0).error == 0
-    for peer in peers:
-        peer.close()
+def test_large_frames_that_never_come_take_neither_memory_nor_turns(start_broker: StartBroker) -> None:
+    """Twenty peers announce 90 MiB each and send 1 KiB: only what arrives may count against the others."""
+    broker = start_broker()
+    confluent.write_one_batch_each(broker.bootstrap, TOPIC, [Record(b"k", b"gold")] * 10)
+    memory_before = broker.resident_bytes()
+    with wire.RawClient(broker.port, timeout_s=5) as friend:
+        peers = [wire.RawClient(broker.port) for _ in range(20)]
+        for peer in peers:
+            peer.send(frame(bytes(1024), size=90 * MIB))
+        assert friend.fetch(TOPIC, 0, 0).error == 0
+        assert friend.produce(TOPIC, 0, wire.batch([bytes(500_000)])).error == 0
+        assert broker.resident_bytes() - memory_before < 40 * MIB
+        for peer in peers:
+            peer.close()
 
 
 def test_a_frame_that_comes_byte_by_byte_is_a_frame(harbour: Harbour) -> None:

@@ -46,6 +46,13 @@ def test_sigkill_under_load(start_broker: StartBroker, topic: str, acks: str, id
             acked[int((message.value() or b"")[:12])] = message.offset() or 0
 
     sent = 0
+
+    def send() -> None:
+        nonlocal sent
+        record = numbered(sent, size=300)
+        producer.produce(topic, key=record.key, value=record.value, partition=0, on_delivery=delivered)
+        sent += 1
+
     for _ in range(ROUNDS):
         enough = len(acked) + ACKED_A_ROUND
         end = time.monotonic() + DEADLINE_S
@@ -53,12 +60,11 @@ def test_sigkill_under_load(start_broker: StartBroker, topic: str, acks: str, id
             assert time.monotonic() < end, f"{len(acked)} acked, {len(producer)} waiting"
             if len(producer) < 5_000:
                 for _ in range(500):
-                    record = numbered(sent, size=300)
-                    producer.produce(
-                        topic, key=record.key, value=record.value, partition=0, on_delivery=delivered
-                    )
-                    sent += 1
+                    send()
             producer.poll(0.001)
+        for _ in range(2_000):
+            send()
+        producer.poll(0)
         assert len(producer) > 0, "the kill is to find requests under way"
         broker.kill()
         broker.start()
