@@ -1,1 +1,1 @@
-"""Logs on disk: segments, indexes, producer state, checkpoints. Synchronous, files only; owned by the event loop."""
+"""Logs on disk: segments, indexes, producer state, checkpoints. Synchronous; the loop owns it all."""

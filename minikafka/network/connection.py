@@ -9,10 +9,10 @@ Invariants:
 - What one connection can make us hold is bounded (``responses.py``, the constants below). Whatever is over a
   bound stops the *reading*, one bit of ``_hold`` per reason; frames already cut wait in ``_held``; both go on
   when the last bit is cleared.
-- The memory budget (all connections together) counts a frame that is being collected with its declared size,
-  responses that wait for an earlier one, and responses that the peer does not read. A connection that was
-  granted a frame may always finish it, so connections cannot block each other for good; those that stall
-  while others wait are closed by the sweeper.
+- The memory budget (all connections together) counts what has arrived of unfinished frames, responses that
+  wait for an earlier one, and responses that the peer does not read. When it is used up, no new request is
+  handled and of the unfinished frames one goes on (``MemoryBudget.may_overdraw``), so that connections cannot
+  block each other for good; those that stall while others wait are closed by the sweeper.
 - A handler's bug closes its connection and is logged with a traceback; nothing else happens.
 
 Unlike Kafka, which mutes a connection until its request is answered, pipelined requests are handled while
@@ -93,7 +93,7 @@ class Connection(asyncio.Protocol):
 
     # fmt: off
     __slots__ = (
-        "_budget", "_counted_bytes", "_granted_bytes", "_handler", "_held", "_hold", "_idle_since",
+        "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idle_since",
         "_is_active", "_loop", "_mute_timer", "_owner", "_reader", "_reading", "_responses", "_serving",
         "_transport", "_unsent_bytes", "client_software_name", "client_software_version", "id",
         "listener_name", "local_host", "local_port", "peer_host", "peer_port",
@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         self._serving = False
         self._held: list[Buffer] = []
         self._unsent_bytes = 0  # in the transport, once it is above its high-water mark
-        self._granted_bytes = 0  # of the frame that is being collected
+        self._collecting = False  # a frame is being collected, and may be handled whatever the budget says
         self._counted_bytes = 0  # what the budget knows of
         self._mute_timer: asyncio.TimerHandle | None = None
         self._is_active = True
@@ -235,7 +235,11 @@ class Connection(asyncio.Protocol):
             if unsent_bytes != self._unsent_bytes:
                 self._unsent_bytes = unsent_bytes
                 self._is_active = True
-        if self._is_active or self._hold & _MUTED or (self._responses and not self._hold & _WRITE):
+        if (
+            self._is_active
+            or self._hold & (_MUTED | _BUDGET)
+            or (self._responses and not self._hold & _WRITE)
+        ):
             self._is_active = False
             self._idle_since = now
             return None
@@ -285,26 +289,27 @@ class Connection(asyncio.Protocol):
         if done < len(frames):
             self._held = [*frames[done:], *self._held]
         else:
-            self._granted_bytes = 0  # the frame that it was for has been handled
+            self._collecting = False  # the frame that it was for has been handled
+            self._budget.settle(self)
 
     def _settle(self) -> None:
         """Bring held frames, the budget and the transport's reading in line with ``_hold``."""
         if self._serving:
             return  # whoever serves settles afterwards
         while self._held and not self._hold:
-            if self._budget.exhausted and not self._granted_bytes:
+            if self._budget.exhausted and not self._collecting:
                 self._wait_for_budget()
                 break
             frames, self._held = self._held, []
             self._serve(frames)
         if self._hold & _CLOSING:
             return
-        if self._reader.expected_bytes and not self._granted_bytes and not self._held:
-            if self._budget.exhausted:
+        self._count()
+        if self._reader.expected_bytes and not self._held:
+            if self._budget.exhausted and not self._budget.may_overdraw(self):
                 self._wait_for_budget()
             else:
-                self._granted_bytes = self._reader.expected_bytes
-        self._count()
+                self._collecting = True
         if self._reader.error is not None and not self._held:
             logger.warning("closing the connection from %s (%s): %s", self.peer, self.id, self._reader.error)
             self.close()
@@ -329,7 +334,9 @@ class Connection(asyncio.Protocol):
         self._resume(_BUDGET)
 
     def _count(self) -> None:
-        held_bytes = self._granted_bytes + self._responses.queued_bytes + self._unsent_bytes
+        held_bytes = 0  # a connection that is closing gets nothing more and owes nothing
+        if not self._hold & _CLOSING:
+            held_bytes = self._reader.buffered_bytes + self._responses.queued_bytes + self._unsent_bytes
         if held_bytes != self._counted_bytes:
             change_bytes, self._counted_bytes = held_bytes - self._counted_bytes, held_bytes
             self._budget.adjust(change_bytes)
@@ -369,7 +376,9 @@ class Connection(asyncio.Protocol):
         """From here on nothing is handled and nothing is owed."""
         self._hold |= _CLOSING
         self._held = []
-        self._granted_bytes = self._unsent_bytes = 0
+        self._collecting = False
+        self._unsent_bytes = 0
+        self._budget.settle(self)
         self._cancel_mute_timer()
         self._budget.forget(self._budget_available)
         self._responses.close()

@@ -1,8 +1,7 @@
 """aiokafka's compiled record codec, loaded when the first record is looked at.
 
 Importing any part of aiokafka imports all of it, clients and TLS included: 80 to 110 ms and 12 MB, which a
-broker that is to answer its first ApiVersions within half a second had better spend afterwards (``load`` in
-a thread, once it listens).
+broker that is to answer its first ApiVersions within half a second had better spend afterwards.
 """
 
 from __future__ import annotations

@@ -52,6 +52,9 @@ from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
+RECORD_CODEC_DELAY_MS = 200
+"""After the start; a produce that comes earlier loads the codec itself."""
+
 DRAIN_TIMEOUT_MS = 1000
 """How long a stopping broker waits for clients to take the answers that are ready."""
 
@@ -288,9 +291,13 @@ class Broker:
         services.supervisor.start("registration", keeper.run, restart=Restart.ALWAYS)
 
     async def _load_record_codec(self) -> None:
-        """Before the first produce needs it, but not before the first client is answered."""
-        if self._log_io is not None:
-            await self._log_io.run(record_codec.load)
+        """Before the first produce needs it, but after the first client was answered.
+
+        On the loop, which waits a tenth of a second for it: aiokafka's modules import each other, so a thread
+        that imports them would show an unfinished one to a produce that comes meanwhile.
+        """
+        await asyncio.sleep(RECORD_CODEC_DELAY_MS / 1000)
+        record_codec.load()
 
     def _advertise(self, listener: Listener, server: SocketServer) -> Endpoint:
         """What clients are told: the port that the system chose for port 0, this host for "all

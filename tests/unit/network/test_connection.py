@@ -233,33 +233,42 @@ def test_one_busy_connection_leaves_others_their_turn() -> None:
 # The budget of all connections
 
 
-def test_a_large_frame_takes_its_whole_size_from_the_budget_until_it_is_handled() -> None:
+def test_what_has_arrived_counts_until_it_is_handled_not_what_is_announced() -> None:
     wire = Wire(echo, budget_bytes=10_000)
     stream = framed(b"x" * 5000)
     wire.connection.data_received(stream[:10])
-    assert wire.budget.used_bytes == 5000
+    assert wire.budget.used_bytes == 6, "ten bytes less the size"
     wire.connection.data_received(stream[10:-1])
-    assert wire.budget.used_bytes == 5000
+    assert wire.budget.used_bytes == 4999
     wire.connection.data_received(stream[-1:])
     assert wire.budget.used_bytes == 0
     assert wire.sent() == [b"x" * 5000]
 
 
-def test_when_the_budget_is_used_up_new_requests_wait_and_granted_frames_finish() -> None:
+def test_peers_that_announce_much_and_send_nothing_take_nothing_from_the_others() -> None:
+    first = Wire(echo, budget_bytes=5000)
+    for _ in range(20):
+        Wire(echo, like=first).connection.data_received(framed(b"x" * 4000)[:9])
+    first.send(b"a")
+    assert first.sent() == [b"a"]
+
+
+def test_when_the_budget_is_used_up_new_requests_wait_and_one_begun_frame_finishes() -> None:
     first = Wire(echo, budget_bytes=5000)
     desk = Desk()
     second, third = Wire(desk, like=first), Wire(desk, like=first)
     large = framed(b"x" * 6000)
-    first.connection.data_received(large[:10])
+    first.connection.data_received(large[:5500])
     assert first.budget.exhausted
     second.send(b"a", b"b")
     third.connection.data_received(large[:500])
     assert desk.seen == []
+    assert first.transport.reading, "it was begun in time"
     assert not second.transport.reading
     assert not third.transport.reading
     assert first.budget.waiting == 2
 
-    first.connection.data_received(large[10:] + framed(b"next"))
+    first.connection.data_received(large[5500:] + framed(b"next"))
     assert first.sent() == [b"x" * 6000, b"next"]
     assert desk.seen == [], "they are woken by the loop, not from inside of the first"
     first.loop.turn()
@@ -271,19 +280,23 @@ def test_when_the_budget_is_used_up_new_requests_wait_and_granted_frames_finish(
     assert first.budget.used_bytes == 0
 
 
-def test_the_line_for_the_budget_is_served_in_order_and_stops_when_it_is_used_up_again() -> None:
+def test_frames_that_grew_together_beyond_the_budget_finish_one_after_another() -> None:
     first = Wire(echo, budget_bytes=1000)
-    others = [Wire(echo, like=first) for _ in range(3)]
+    wires = [first, *(Wire(echo, like=first) for _ in range(2))]
     large = framed(b"x" * 1500)
-    first.connection.data_received(large[:9])
-    for other in others:
-        other.connection.data_received(large[:9])
-    first.connection.data_received(large[9:])
-    for finished, other in enumerate(others, start=1):
+    for wire in wires:
+        wire.connection.data_received(large[:304])
+    assert not first.budget.exhausted
+    for wire in wires:
+        wire.connection.data_received(large[304:604])
+    for turn in range(3):
+        (goes_on,) = [wire for wire in wires[turn:] if wire.transport.reading][:1]
+        goes_on.connection.data_received(large[604:])
+        assert goes_on.sent() == [b"x" * 1500]
+        if turn == 0:
+            assert [wire.transport.reading for wire in wires] == [True, False, False], "one at a time"
         first.loop.turn()
-        assert [one.transport.reading for one in others] == [index < finished for index in range(3)]
-        other.connection.data_received(large[9:])
-        assert other.sent() == [b"x" * 1500]
+    assert all(wire.transport.reading for wire in wires)
     assert first.budget.used_bytes == 0
     assert first.budget.waiting == 0
 
@@ -291,7 +304,7 @@ def test_the_line_for_the_budget_is_served_in_order_and_stops_when_it_is_used_up
 def test_a_closed_connection_gives_back_its_share_and_its_place_in_line() -> None:
     first = Wire(echo, budget_bytes=1000)
     second, third = Wire(echo, like=first), Wire(echo, like=first)
-    first.connection.data_received(framed(b"x" * 1500)[:9])
+    first.connection.data_received(framed(b"x" * 1500)[:1100])
     second.send(b"a")
     third.send(b"b")
     second.lose()
@@ -476,11 +489,11 @@ def test_a_slow_reader_is_not_idle_and_a_stuck_one_is() -> None:
 
 def test_a_connection_that_stalls_with_memory_others_wait_for_is_closed_early() -> None:
     first = Wire(echo, budget_bytes=1000)
-    first.connection.data_received(framed(b"x" * 1500)[:9])
+    first.connection.data_received(framed(b"x" * 1500)[:1104])
     assert swept(first, 30) is None, "nobody waits"
     second = Wire(echo, like=first)
     second.send(b"a")
-    assert "stalled with 1500 bytes" in (swept(first, 12) or "")
+    assert "stalled with 1100 bytes" in (swept(first, 12) or "")
     assert swept(second, 12) is None
 
 

@@ -326,7 +326,7 @@ async def test_a_stalled_giant_gives_way_when_others_wait(monkeypatch: pytest.Mo
     monkeypatch.setattr(socket_server_module, "SWEEP_SECONDS_MAX", 0.02)
     async with serving(queued_max_request_bytes=1000) as server:
         giant = await server.connect()
-        giant.writer.write(framed(b"x" * 5000)[:100])
+        giant.writer.write(framed(b"x" * 5000)[:1100])
         await until(lambda: server.server.budget.exhausted)
         small: Client = await server.connect()
         assert await small.ask(b"a") == b"a"

@@ -13,13 +13,10 @@ from typing import NamedTuple
 
 from minikafka.config.broker import broker_config
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol import record_codec
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.types import TopicPartition
 from tests.unit.server.disk import Disk
-
-record_codec.load()  # before a broker does so in a thread: these tests are not about who imports it first
 
 
 def make_broker(*directories: Path, disk: Disk | None = None, **properties: object) -> Broker:
