@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, Self, cast
 
 from minikafka import __version__
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocolError
-from minikafka.network.connection import format_address
+from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.codec import Body, decode_response, encode_request

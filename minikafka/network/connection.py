@@ -36,10 +36,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from minikafka.errors import PeerProtocolError
+from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.responses import PendingResponse, ResponseQueue
@@ -191,8 +192,8 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.local_host, self.local_port = _address(transport.get_extra_info("sockname"))
-        self.peer_host, self.peer_port = _address(transport.get_extra_info("peername"))
+        self.local_host, self.local_port = split_address(transport.get_extra_info("sockname"))
+        self.peer_host, self.peer_port = split_address(transport.get_extra_info("peername"))
         if not self._owner.connection_opened(self):
             self.abort()
 
@@ -392,16 +393,3 @@ class Connection(asyncio.Protocol):
 
 Handler = Callable[[Connection, Buffer], Result]
 """Called for every frame, in order; owns the frame. PeerProtocolError closes the connection, logged."""
-
-
-def format_address(host: str, port: int) -> str:
-    """``host:port``, with an IPv6 address in brackets."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def _address(name: object) -> tuple[str, int]:
-    """Host and port of a socket name; an IPv4 address on a dual-stack socket is an IPv4 address."""
-    if not isinstance(name, Iterable) or isinstance(name, str | bytes):
-        return "", 0  # a transport without addresses, as simulations have them
-    host, port, *_ = name
-    return str(host).removeprefix("::ffff:"), int(port)

@@ -25,7 +25,8 @@ from dataclasses import dataclass, field
 
 from minikafka.config.listeners import Listener
 from minikafka.errors import StartError
-from minikafka.network.connection import Connection, Handler, format_address
+from minikafka.network.addresses import format_address
+from minikafka.network.connection import Connection, Handler
 from minikafka.network.connection_limits import ConnectionLimits
 from minikafka.network.memory_budget import MemoryBudget
 

@@ -133,6 +133,7 @@ class Broker:
         Raises:
             StartError: in one line, why this cannot work.
         """
+        started_ms = self._clock.monotonic_ms()
         try:
             await self._start()
         except StoreError as error:
@@ -141,9 +142,16 @@ class Broker:
         except BaseException:
             await self._release()
             raise
+        logger.info(
+            "broker %d of cluster %s started in %d ms: %d partitions, listening on %s",
+            self.node_id,
+            self.cluster_id,
+            self._clock.monotonic_ms() - started_ms,
+            len(self.services.replica_manager.partitions),
+            ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self._advertised.items()),
+        )
 
     async def _start(self) -> None:
-        started_ms = self._clock.monotonic_ms()
         config = self._config
         self._supervisor = supervisor = Supervisor()
         self._log_io = log_io = LogIo()
@@ -205,14 +213,6 @@ class Broker:
         Maintenance(services, chores).start()
         await self._listen(services)
         supervisor.start("record-codec", self._load_record_codec)
-        logger.info(
-            "broker %d of cluster %s started in %d ms: %d partitions, listening on %s",
-            self.node_id,
-            cluster_id,
-            self._clock.monotonic_ms() - started_ms,
-            len(replica_manager.partitions),
-            ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self._advertised.items()),
-        )
 
     def _make_first_directory(self) -> None:
         """The store's file lies in the first log directory, which is not checked yet.
