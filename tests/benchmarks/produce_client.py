@@ -61,7 +61,8 @@ def consume(bootstrap: str, topic: str, *, records: int) -> float:
     consumer = Consumer(
         connection(bootstrap)
         | {"group.id": "bench", "enable.auto.commit": False, "fetch.max.bytes": 50 << 20, "log_level": 0}
-        | {"max.partition.fetch.bytes": 4 << 20, "queued.min.messages": 100_000}
+        | {"max.partition.fetch.bytes": 4 << 20, "queued.min.messages": 50_000}
+        | {"fetch.queue.backoff.ms": 5}  # by default librdkafka rests for 1 s whenever its queue is full
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     first = consumer.consume(1, timeout=30)
