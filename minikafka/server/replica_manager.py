@@ -51,8 +51,9 @@ class ReplicaManager:
     def partition(self, topic_partition: TopicPartition) -> Partition:
         """The partition, if this broker leads it.
 
-        Raises: KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or KAFKA_STORAGE_ERROR when
-            the log directory is offline.
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or KAFKA_STORAGE_ERROR when the
+                log directory is offline.
         """
         partition = self.partitions.get(topic_partition)
         if partition is None:
@@ -119,8 +120,8 @@ class ReplicaManager:
         """Lead a partition: create its log where there is none. Waits for no disk: the disk thread makes the
         log and its leader epoch durable soon after.
 
-        Args: is_new: the topic was just created, so a directory of that name on a failed disk cannot be its
-            log.
+        Args:
+            is_new: the topic was just created, so a directory of its name on a failed disk cannot be its log.
 
         Raises:
             KafkaError: INCONSISTENT_TOPIC_ID, or KAFKA_STORAGE_ERROR when no log directory can take the log.
@@ -155,8 +156,9 @@ class ReplicaManager:
     def delete_records(self, topic_partition: TopicPartition, offset: Offset) -> Offset:
         """Forget what lies below ``offset`` (-1: the high watermark); returns the new log start offset.
 
-        Raises: KafkaError: POLICY_VIOLATION for a compacted-only topic, OFFSET_OUT_OF_RANGE above the high
-            watermark.
+        Raises:
+            KafkaError: POLICY_VIOLATION for a compacted-only topic, OFFSET_OUT_OF_RANGE above the high
+                watermark.
         """
         log = self.partition(topic_partition).log
         if "delete" not in log.config.cleanup_policy:

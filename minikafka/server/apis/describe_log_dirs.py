@@ -10,10 +10,10 @@ Versions: 2 flexible; 3 an error code for all; 4 size and free space of the volu
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
+
+import aiofiles.os
 
 from minikafka.errors import ErrorCode
 from minikafka.log.unified_log import UnifiedLog
@@ -36,7 +36,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         }
     log_manager = services.log_manager
     directories = log_manager.live_directories
-    volumes = await services.log_io.run(partial(_volumes, directories))
+    volumes = [await _volume(directory) for directory in directories]
     results = []
     for directory, volume in zip(directories, volumes, strict=True):
         if volume is None or directory in log_manager.offline_directories:
@@ -52,17 +52,13 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
 
 
-def _volumes(directories: Iterable[str]) -> list[tuple[int, int] | None]:
-    """Total and usable bytes of the volume of each directory; None where the disk does not answer."""
-    volumes: list[tuple[int, int] | None] = []
-    for directory in directories:
-        try:
-            usage = shutil.disk_usage(directory)
-        except OSError:
-            volumes.append(None)
-        else:
-            volumes.append((usage.total, usage.free))
-    return volumes
+async def _volume(directory: str) -> tuple[int, int] | None:
+    """Total and usable bytes of the volume that a directory is on; None where the disk does not answer."""
+    try:
+        volume = await aiofiles.os.statvfs(directory)
+    except OSError:
+        return None
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
 
 def _failed(directory: str) -> dict[str, Any]:
