@@ -1,4 +1,6 @@
-"""What every test may rely on: `tests` is importable, so that tests share helpers by their full names."""
+"""What every test may rely on: `tests` is importable, so that tests share helpers by their full names; and
+Hypothesis judges what code does, never how long it takes on a busy machine.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
+
+settings.register_profile("minikafka", deadline=None)
+settings.load_profile("minikafka")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -37,7 +37,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from minikafka.errors import PeerProtocolError
 from minikafka.network.addresses import format_address, split_address
@@ -88,6 +88,7 @@ class ConnectionOwner(Protocol):
 class Connection(asyncio.Protocol):
     """What handlers see of a peer, and the machinery behind it.
 
+    ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
     for what an ApiVersions request of version 3 or later says (KIP-511).
     """
@@ -97,7 +98,7 @@ class Connection(asyncio.Protocol):
         "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idle_since",
         "_is_active", "_loop", "_mute_timer", "_owner", "_reader", "_reading", "_responses", "_serving",
         "_transport", "_unsent_bytes", "client_software_name", "client_software_version", "id",
-        "listener_name", "local_host", "local_port", "peer_host", "peer_port",
+        "listener_name", "local_host", "local_port", "memory", "peer_host", "peer_port",
     )
     # fmt: on
 
@@ -129,6 +130,7 @@ class Connection(asyncio.Protocol):
         self._is_active = True
         self._idle_since = loop.time()
         self.listener_name = listener_name
+        self.memory: Any = None
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.id = ""

@@ -14,7 +14,7 @@ from version 9 on, 2.2 before; ``fetch_response`` 3.1, however many bytes of rec
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import Final, NamedTuple, TypeVar
@@ -212,6 +212,25 @@ def produce_response(
     _write_node_endpoints(out, node_endpoints if with_leader else ())
     _FLEXIBLE_FRAME.pack_into(out, 0, len(out) - 4, header.correlation_id, 0)
     return bytes(out)
+
+
+def plain_produce_answer(
+    topic: str, topic_id: UUID | None, index: int, *, by_id: bool
+) -> Callable[[int, int, int, int], bytes]:
+    """Packs answers for one partition without error and throttling: (correlation id, base offset, log append
+    time in ms, log start offset) → frame."""
+    name = _topic(ProducePartitionResponse(topic, topic_id, index), by_id, flexible=True)
+    size = len(name) + 46
+    head, body = _ONE_HEAD.pack, _ONE_BODY.pack
+
+    def pack(correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
+        return (
+            head(size, correlation_id, 0, 2)
+            + name
+            + body(2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0)
+        )
+
+    return pack
 
 
 def _write_flexible_produce(out: bytearray, partition: ProducePartitionResponse, with_leader: bool) -> None:

@@ -20,7 +20,9 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.codec import Body, RequestHeader, decode_request, encode_response, read_request_header
+from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.apis import api_versions
+from minikafka.server.repeated_produce import RepeatedProduce
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
@@ -45,6 +47,11 @@ class Dispatcher:
         Raises:
             PeerProtocolError: the connection must close, and why.
         """
+        memory = connection.memory
+        if memory is not None:
+            answer = memory.serve(frame)
+            if answer is not None:
+                return answer  # type: ignore[no-any-return]
         header = read_request_header(frame)
         route = self._routes.get(header.api_key)
         if route is None:
@@ -53,6 +60,8 @@ class Dispatcher:
         if not version_min <= header.api_version <= version_max:
             return self._unsupported_version(header)
         request = decode_request(header, frame)
+        if header.api_key == ApiKey.PRODUCE:
+            self._remember(connection, header, request, frame)
         answer = handler(self._services, RequestContext(connection, header), request)
         if answer is None or isinstance(answer, _FINISHED):
             return answer
@@ -61,6 +70,13 @@ class Dispatcher:
         if isinstance(answer, Coroutine):
             return self._answer_later(header, answer)
         raise InvariantError(f"{ApiKey(header.api_key).name} answered {answer!r}")
+
+    def _remember(
+        self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
+    ) -> None:
+        if connection.memory is None:
+            connection.memory = RepeatedProduce(self._services)
+        connection.memory.remember(header, request, memoryview(frame))
 
     def _answer_later(self, header: RequestHeader, work: Coroutine[Any, Any, Body]) -> PendingResponse:
         pending = PendingResponse()

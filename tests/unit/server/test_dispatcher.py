@@ -25,6 +25,7 @@ class StubServices:
 
 class StubConnection:
     client_software_name = client_software_version = ""
+    memory = None
 
 
 @pytest.fixture

@@ -1,0 +1,73 @@
+"""A producer's next batch for the same partition, served without reading again what did not change.
+
+The short road of ``apis/produce`` for what nearly every request is (``protocol.produce_pattern``): the same
+answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
+then says what is wrong: a refused append has changed nothing, so it may be tried twice.
+"""
+
+from __future__ import annotations
+
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import RequestHeader
+from minikafka.protocol.produce_pattern import ProducePattern
+from minikafka.protocol.produce_request import ProduceRequest
+from minikafka.server.services import Services
+from minikafka.types import Buffer, TopicPartition
+
+
+class RepeatedProduce:
+    """What a connection's handler remembers of its last usual Produce request."""
+
+    __slots__ = ("_misses", "_pattern", "_services", "_topic_partition")
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._pattern: ProducePattern | None = None
+        self._topic_partition = TopicPartition("", 0)
+        self._misses = 0
+
+    def __repr__(self) -> str:
+        return f"RepeatedProduce({self._pattern}, misses={self._misses})"
+
+    def serve(self, frame: Buffer) -> tuple[Buffer] | None:
+        """The answer, if ``frame`` is such a request and was appended; None: serve it the usual way."""
+        pattern = self._pattern
+        if pattern is None:
+            return None
+        view = frame if isinstance(frame, memoryview) else memoryview(frame)
+        records = pattern.records_in(view)
+        if records is None:
+            return None
+        if pattern.topic_id is not None and self._services.metadata.topic_by_id(pattern.topic_id) is None:
+            return None
+        try:
+            info = self._services.replica_manager.append(
+                self._topic_partition, records, required_acks=pattern.acks
+            )
+        except KafkaError:
+            return None
+        return (
+            pattern.answer(
+                view,
+                base_offset=info.first_offset,
+                log_append_time_ms=info.log_append_time,
+                log_start_offset=info.log_start_offset,
+            ),
+        )
+
+    def remember(self, header: RequestHeader, request: ProduceRequest, frame: memoryview) -> None:
+        """``request`` was served the usual way: expect the next one to be like it.
+
+        A producer that goes round many partitions never repeats itself. So this happens at the first request
+        that was not expected, at the second, the fourth, the eighth … and costs such a producer nothing.
+        """
+        self._misses += 1
+        if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
+            return
+        self._pattern = pattern = ProducePattern.of(header, request, frame)
+        if pattern is not None:
+            name = pattern.topic
+            if pattern.topic_id is not None:
+                topic = self._services.metadata.topic_by_id(pattern.topic_id)
+                name = "" if topic is None else topic.name
+            self._topic_partition = TopicPartition(name, pattern.index)
