@@ -223,3 +223,48 @@ async def test_deleted_records_are_gone_and_the_rest_stays(client: Client) -> No
     assert above.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
     ((partition,),) = [topic.partitions for topic in (await client.fetch(12, 0)).responses]
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+@pytest.mark.parametrize("version", [8, 9, 12, 13])
+async def test_a_producer_that_repeats_itself_gets_the_answers_it_got_at_first(
+    client: Client, version: int
+) -> None:
+    for count in range(5):
+        answer = await client.produce(version, batch(b"v%d" % count))
+        assert (answer.error_code, answer.base_offset, answer.log_start_offset) == (0, count, 0)
+    damaged = bytearray(batch(b"v5"))
+    damaged[-1] ^= 1
+    refused = await client.produce(version, bytes(damaged))
+    assert refused.error_code == ErrorCode.CORRUPT_MESSAGE
+    transactional = await client.produce(version, batch(b"v5", transactional=True))
+    assert transactional.error_code == ErrorCode.INVALID_TXN_STATE
+    assert (await client.produce(version, batch(b"v5"))).base_offset == 5
+    assert (await client.list_offset(1, LATEST)).offset == 6
+
+
+@pytest.mark.parametrize("version", [12, 13])
+async def test_a_topic_that_was_made_anew_is_another_topic_for_those_who_know_its_id(version: int) -> None:
+    async with Broker() as broker:
+        topics = broker.server.services.topics
+        first = await topics.create_topic("orders")
+        assert first.topic_id is not None
+        connection = await BrokerClient.connect(
+            "127.0.0.1", broker.port, client_id="test", deadline_ms=DEADLINE_MS
+        )
+        client = Client(connection, first.topic_id)
+        for offset in range(3):
+            assert (await client.produce(version, now_batch())).base_offset == offset
+        await topics.delete_topic("orders")
+        gone = await client.produce(version, now_batch())
+        await topics.create_topic("orders")
+        again = await client.produce(version, now_batch())
+        if version >= 13:
+            assert (gone.error_code, again.error_code) == (ErrorCode.UNKNOWN_TOPIC_ID,) * 2
+        else:
+            assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            assert (again.error_code, again.base_offset) == (ErrorCode.NONE, 0)
+        await connection.close()
+
+
+def now_batch() -> bytes:
+    return build_batch([Record(0, -1, None, b"v", ())])
