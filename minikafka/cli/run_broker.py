@@ -21,6 +21,7 @@ from minikafka.cli.banner import banner_lines, print_banner
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.loader import UnknownProperty
 from minikafka.server.broker import Broker
+from minikafka.server.descriptors import raise_limit
 
 logger = logging.getLogger("minikafka.cli.broker")
 
@@ -40,6 +41,7 @@ def run_broker(
     """
     for unknown_property in unknown:
         logger.warning(str(unknown_property))
+    raise_limit()
     directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(config, directories, temporary_directory))

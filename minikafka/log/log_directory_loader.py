@@ -51,6 +51,7 @@ class LogDirectoryLoader:
         rng: RandomBits,
         topic_config: Callable[[str], TopicConfig],
         producer_id_expiration_ms: int,
+        open_segments: OpenSegments | None = None,
     ) -> None:
         self._files = files
         self._clock = clock
@@ -58,7 +59,8 @@ class LogDirectoryLoader:
         self._topic_config = topic_config
         self.producer_id_expiration_ms = producer_id_expiration_ms  # of logs that are opened from now on
         self._deleted: list[str] = []
-        self._open_segments = OpenSegments()  # one limit on descriptors for all logs
+        # One limit on descriptors for all logs.
+        self._open_segments = OpenSegments() if open_segments is None else open_segments
 
     def open(
         self,

@@ -16,12 +16,10 @@ Invariants
   from here, from a log or from a piece of disk work; ``directory_of`` says whose it is.
 
 Different from Kafka
-- A partition's new directory is made durable by the disk thread right after its creation, not with its first
-  flush.
+- A partition's new directory is made durable by the disk thread right after it was made, not at a flush.
 - A directory that waits for its removal is not loaded before it is removed.
 - ``-future`` directories (KIP-113) are left alone: replicas are not moved between directories yet.
-- Hidden directories and ``lost+found`` are passed over; any other that is no partition fails the start, as in
-  Kafka.
+- Hidden directories are passed over; others that are no partition fail the start, as there.
 """
 
 from __future__ import annotations
@@ -43,6 +41,7 @@ from minikafka.log.directory_names import delete_directory_name
 from minikafka.log.disk_work import DirectoryRemoval, DiskWork, NewLogSync, discard
 from minikafka.log.log_directories import LogDirectories, RandomBits, random_uuid
 from minikafka.log.log_directory_loader import IsStray, LogDirectoryLoader
+from minikafka.log.log_segments import OpenSegments
 from minikafka.log.log_shutdown import (
     close_failed,
     high_watermark_checkpoint,
@@ -83,6 +82,7 @@ class LogManager:
         cluster_id: str,
         broker_id: int,
         producer_id_expiration_ms: int = DAY_MS,
+        open_segments: OpenSegments | None = None,
     ) -> None:
         self.default_config = default_config
         self.directories = LogDirectories(
@@ -94,6 +94,7 @@ class LogManager:
             rng=rng,
             topic_config=topic_config,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            open_segments=open_segments,
         )
         self._files = files
         self._clock = clock

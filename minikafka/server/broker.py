@@ -27,6 +27,7 @@ from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.log_directories import stored_cluster_id
 from minikafka.log.log_manager import LogManager
+from minikafka.log.log_segments import OpenSegments
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.protocol import record_codec
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
@@ -35,6 +36,7 @@ from minikafka.server.adoption import find_topics, log_adoption
 from minikafka.server.apis import HANDLERS
 from minikafka.server.cluster_registration import RegistrationKeeper, agree_on_cluster_id, register_broker
 from minikafka.server.config_service import ConfigService
+from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.dispatcher import Dispatcher
 from minikafka.server.log_io import LogIo
@@ -236,6 +238,7 @@ class Broker:
             rng=self._rng,
             cluster_id=cluster_id,
             broker_id=self.node_id,
+            open_segments=OpenSegments(open_segments_max()),
             producer_id_expiration_ms=configs.broker_config.producer_id_expiration_ms,
         )
 

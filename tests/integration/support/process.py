@@ -83,7 +83,9 @@ class BrokerProcess:
         return [*self.command, f"--port={self.port}", f"--data-dir={self.data_dir}", *settings]
 
     def environment(self) -> dict[str, str]:
-        return os.environ | {"PYTHONUNBUFFERED": "1"}
+        """A user's: his Python keeps its byte code, so that it is not compiled at every start."""
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        return kept | {"PYTHONUNBUFFERED": "1"}
 
     def start(self, *, deadline_s: float = START_DEADLINE_S) -> BrokerProcess:
         """Start and wait for the first answer to ApiVersions. Raises StartFailed with the log."""

@@ -15,7 +15,9 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.files import File, OsFiles
 from minikafka.log.disk_work import NewLogSync
+from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.log_manager import LogManager
+from minikafka.log.log_segments import OpenSegments
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records import Record, build_batch
 from minikafka.types import LeaderEpoch, TopicPartition
@@ -536,3 +538,28 @@ def test_a_second_broker_is_kept_out(broker: Broker) -> None:
     broker.start()
     with pytest.raises(StartError, match="locked"):
         broker.start()
+
+
+def test_all_logs_share_the_limit_on_open_segments_that_the_manager_was_given(tmp_path: Path) -> None:
+    limit = OpenSegments(7)
+    manager = LogManager(
+        [str(tmp_path)],
+        default_config=TopicConfig(),
+        topic_config=lambda topic: TopicConfig(),
+        files=OsFiles(),
+        clock=ManualClock(),
+        rng=random.Random(1),
+        cluster_id="c",
+        broker_id=1,
+        open_segments=limit,
+    )
+    manager.load()
+    for partition in range(2):
+        log = manager.get_or_create(TopicPartition("t", partition), is_new=True)
+        for _ in range(3):
+            log.append_as_leader(build_batch([Record(0, 1, None, b"v", ())]), leader_epoch=LeaderEpoch(0))
+            log.roll()
+        log.update_high_watermark(log.log_end_offset)
+        log.read(0, max_bytes=100, min_one_message=True, isolation=FetchIsolation.HIGH_WATERMARK)
+    assert len(limit) > 0
+    manager.shutdown()
