@@ -49,9 +49,9 @@ class Dispatcher:
         """
         memory = connection.memory
         if memory is not None:
-            answer = memory.serve(frame)
-            if answer is not None:
-                return answer  # type: ignore[no-any-return]
+            repeated: Result = memory.serve(frame)
+            if repeated is not None:
+                return repeated
         header = read_request_header(frame)
         route = self._routes.get(header.api_key)
         if route is None:
