@@ -19,6 +19,8 @@ class Noted(NamedTuple):
     flushes: list[UnifiedLog]
     failures: dict[str, str]
     """Log directories that failed, and why."""
+    waiting: list[asyncio.Future[None]]
+    """To be resolved when the flushes are over, whatever came of them."""
 
 
 class DiskChores:
@@ -27,6 +29,7 @@ class DiskChores:
     def __init__(self) -> None:
         self._flushes: dict[TopicPartition, UnifiedLog] = {}
         self._failures: dict[str, str] = {}
+        self._waiting: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -39,6 +42,16 @@ class DiskChores:
         """Flush ``log`` soon."""
         self._flushes[log.topic_partition] = log
         self._wake.set()
+
+    def flushed(self, log: UnifiedLog) -> asyncio.Future[None]:
+        """Flush ``log`` soon, all that it holds now; resolved when that was tried.
+
+        A log whose flush failed is no longer hosted then: its directory is offline.
+        """
+        self.flush(log)
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(done)
+        return done
 
     def logs_changed(self) -> None:
         """Logs were created or deleted: the log manager has disk work."""
@@ -53,7 +66,8 @@ class DiskChores:
         """Wait until there is something to do."""
         await self._wake.wait()
         self._wake.clear()
-        noted = Noted(list(self._flushes.values()), self._failures)
+        noted = Noted(list(self._flushes.values()), self._failures, self._waiting)
         self._flushes.clear()
         self._failures = {}
+        self._waiting = []
         return noted

@@ -90,6 +90,9 @@ class Maintenance:
             while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
                 await self._run(work)
             await self._flush(noted.flushes)
+            for done in noted.waiting:
+                if not done.done():  # nobody waits any more
+                    done.set_result(None)
             for directory, error in self._services.log_manager.take_failures().items():
                 self._directory_failed(directory, str(error))
 

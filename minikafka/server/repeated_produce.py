@@ -7,6 +7,7 @@ then says what is wrong: a refused append has changed nothing, so it may be trie
 
 from __future__ import annotations
 
+from minikafka.config.definition import LONG_MAX
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.produce_pattern import ProducePattern
@@ -39,6 +40,9 @@ class RepeatedProduce:
         if records is None:
             return None
         if pattern.topic_id is not None and self._services.metadata.topic_by_id(pattern.topic_id) is None:
+            return None
+        partition = self._services.replica_manager.partitions.get(self._topic_partition)
+        if partition is None or partition.log.config.flush_messages < LONG_MAX:  # its answer may have to wait
             return None
         try:
             info = self._services.replica_manager.append(

@@ -7,12 +7,13 @@ of the others.
 After an append the produce road comes back here, and only here are the parked fetches of that partition
 woken.
 
-Different from Kafka: with ``flush.messages`` the flush follows the answer instead of going before it, because
-the loop never waits for a disk; the disk thread begins it at once.
+With ``flush.messages`` an answer waits for its flush (``flushed``), as in Kafka; the loop does not wait, and
+goes on with other requests.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from uuid import UUID
 
@@ -101,6 +102,16 @@ class ReplicaManager:
         if self.fetch_purgatory.watched:
             self.fetch_purgatory.check_and_complete(topic_partition)
         return info
+
+    def flushed(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
+        """For an append's answer: what it waits for, when ``flush.messages`` says that a flush is due."""
+        partition = self.partitions.get(topic_partition)
+        if partition is None:
+            return None
+        log = partition.log
+        if log.log_end_offset - log.recovery_point < log.config.flush_messages:
+            return None
+        return self._chores.flushed(log)
 
     def note_failure(self, partition: Partition, error: KafkaError) -> None:
         """When ``error`` is the disk's, the log directory of ``partition`` goes offline, soon."""

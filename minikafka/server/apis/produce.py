@@ -4,6 +4,8 @@ Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``)
 else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
 response, and an error closes the connection, because that is the only way to tell the producer. A
 transactional batch needs a transaction that a coordinator has begun; there is none, so INVALID_TXN_STATE.
+Where ``flush.messages`` makes a flush due, the answer waits for it; the connection goes on with its next
+requests meanwhile.
 
 Versions: 3 to 8 legacy encoding, 8 record errors (KIP-467), 9 flexible, 10 the current leader on
 NOT_LEADER_OR_FOLLOWER (KIP-951), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised
@@ -12,11 +14,12 @@ but not served (KAFKA-18659).
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.network.connection import Result
+from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.batch import is_transactional
 from minikafka.protocol.fast_paths import ProducePartitionResponse, produce_response
 from minikafka.protocol.record_parser import InvalidRecords
@@ -38,10 +41,58 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
         name = _name_of(services, topic_id) if by_id else topic.name
         for data in topic.partition_data:
             answers.append(_append(services, name, topic_id, data.index, data.records, acks))
+    flushes = _flushes(services, answers)
     if acks == 0:
         _close_on_error(answers)
         return None
+    if flushes:
+        return _answer_when_flushed(services, context, answers, flushes)
     return (produce_response(header, answers),)
+
+
+def _flushes(
+    services: Services, answers: list[ProducePartitionResponse]
+) -> list[tuple[int, asyncio.Future[None]]]:
+    """The answers, by index, that have to wait for the disk (``flush.messages``)."""
+    return [
+        (index, done)
+        for index, answer in enumerate(answers)
+        if answer.error_code == 0
+        and (done := services.replica_manager.flushed(TopicPartition(answer.topic, answer.index))) is not None
+    ]
+
+
+def _answer_when_flushed(
+    services: Services,
+    context: RequestContext,
+    answers: list[ProducePartitionResponse],
+    flushes: list[tuple[int, asyncio.Future[None]]],
+) -> PendingResponse:
+    pending = PendingResponse()
+
+    async def answer() -> None:
+        try:
+            for index, done in flushes:
+                await done
+                appended = answers[index]
+                try:
+                    services.replica_manager.partition(TopicPartition(appended.topic, appended.index))
+                except KafkaError as error:  # the flush failed, and took the log directory offline
+                    answers[index] = ProducePartitionResponse(
+                        appended.topic,
+                        appended.topic_id,
+                        appended.index,
+                        error.code,
+                        error_message=error.message,
+                    )
+            response = produce_response(context.header, answers)
+        except BaseException:
+            pending.abandon()
+            raise
+        pending.complete((response,))
+
+    services.supervisor.start("PRODUCE", answer)
+    return pending
 
 
 def _append(
