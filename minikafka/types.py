@@ -1,11 +1,13 @@
 """The nouns that every layer shares. Nothing here does anything; it only names things.
 
-Kafka's own classes: ``TopicPartition``, ``TopicIdPartition``, ``LogOffsetMetadata``.
+Kafka's own classes: ``TopicPartition``, ``ReplicaAssignment``, ``LeaderIsrAndControllerEpoch``.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple, NewType
+
+import msgspec
 
 Buffer = bytes | bytearray | memoryview
 """Anything with bytes that can be sent or written without a copy."""
@@ -23,6 +25,8 @@ NO_TIMESTAMP = -1
 NO_PRODUCER_ID = ProducerId(-1)
 NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 NO_SEQUENCE = -1
+NO_LEADER = BrokerId(-1)
+"""Kafka's ``LeaderAndIsr.NoLeader``; the controller id is also -1 while there is none."""
 
 
 class TopicPartition(NamedTuple):
@@ -33,3 +37,26 @@ class TopicPartition(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+
+class ReplicaAssignment(msgspec.Struct, frozen=True):
+    """The brokers of one partition, the preferred leader first. ``replicas`` includes those being added and
+    removed by a reassignment."""
+
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+
+
+class PartitionState(msgspec.Struct, frozen=True):
+    """Who leads a partition since which election, and who is in sync: Kafka's LeaderIsrAndControllerEpoch.
+
+    What ``/brokers/topics/T/partitions/P/state`` says.
+    """
+
+    leader: BrokerId
+    leader_epoch: LeaderEpoch
+    isr: tuple[BrokerId, ...]
+    controller_epoch: int
+    leader_recovering: bool = False
+    """Elected uncleanly and not yet recovered (``LeaderRecoveryState.RECOVERING``)."""

@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordination.store import StoreError
+from minikafka.types import BrokerId
 
 T = TypeVar("T")
 
@@ -52,9 +53,9 @@ class BrokerJson(msgspec.Struct):
 
 
 class TopicJson(msgspec.Struct):
-    partitions: dict[str, tuple[int, ...]]
-    adding_replicas: dict[str, tuple[int, ...]] = {}
-    removing_replicas: dict[str, tuple[int, ...]] = {}
+    partitions: dict[str, tuple[BrokerId, ...]]
+    adding_replicas: dict[str, tuple[BrokerId, ...]] = {}
+    removing_replicas: dict[str, tuple[BrokerId, ...]] = {}
     topic_id: str | None = None
 
 
@@ -62,7 +63,7 @@ class PartitionStateJson(msgspec.Struct):
     leader: int
     leader_epoch: int
     controller_epoch: int
-    isr: tuple[int, ...]
+    isr: tuple[BrokerId, ...]
     leader_recovery_state: int = 0
 
 
@@ -89,7 +90,7 @@ class PartitionsJson(msgspec.Struct):
 class ReassignedPartitionJson(msgspec.Struct):
     topic: str
     partition: int
-    replicas: tuple[int, ...]
+    replicas: tuple[BrokerId, ...]
 
 
 class ReassignmentJson(msgspec.Struct):

@@ -58,7 +58,7 @@ def decode_log_dir_event(data: bytes, path: str = LOG_DIR_EVENT_NOTIFICATION) ->
     return BrokerId(from_json(path, data, LogDirEventJson).broker)
 
 
-def encode_reassignment(replicas: Mapping[TopicPartition, Iterable[int]]) -> bytes:
+def encode_reassignment(replicas: Mapping[TopicPartition, Iterable[BrokerId]]) -> bytes:
     """``REASSIGN_PARTITIONS``, the way to ask for a reassignment before KIP-455."""
     return to_json(
         {
@@ -71,6 +71,6 @@ def encode_reassignment(replicas: Mapping[TopicPartition, Iterable[int]]) -> byt
     )
 
 
-def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
     raw = from_json(REASSIGN_PARTITIONS, data, ReassignmentJson)
     return {TopicPartition(item.topic, item.partition): item.replicas for item in raw.partitions}

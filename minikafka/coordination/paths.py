@@ -39,7 +39,7 @@ from minikafka.coordination.node_json import (
 from minikafka.coordination.node_json import (
     uuid_to_text as uuid_to_text,
 )
-from minikafka.types import BrokerId, LeaderEpoch
+from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -81,10 +81,6 @@ PERSISTENT_PATHS = (
     *(f"{CONFIGS}/{type}" for type in CONFIG_TYPES),
 )
 """What Kafka's broker creates when it starts, empty; so ``/latest_producer_id_block`` is, until the first."""
-
-NO_LEADER = BrokerId(-1)
-"""``LeaderAndIsr.NoLeader``."""
-
 
 # Paths
 
@@ -243,15 +239,6 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
 # Topics
 
 
-class ReplicaAssignment(msgspec.Struct, frozen=True):
-    """The brokers of one partition, the preferred leader first. ``replicas`` includes those being added and
-    removed by a reassignment."""
-
-    replicas: tuple[int, ...]
-    adding: tuple[int, ...] = ()
-    removing: tuple[int, ...] = ()
-
-
 class TopicAssignment(msgspec.Struct, frozen=True):
     """``/brokers/topics/T``: the topic exists."""
 
@@ -292,17 +279,6 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
     except ValueError as error:
         raise DamagedNodeError(path, f"topic_id: {error}", data) from error
     return TopicAssignment(topic_id, dict(sorted(partitions.items())))
-
-
-class PartitionState(msgspec.Struct, frozen=True):
-    """``/brokers/topics/T/partitions/P/state``: Kafka's LeaderIsrAndControllerEpoch."""
-
-    leader: BrokerId
-    leader_epoch: LeaderEpoch
-    isr: tuple[int, ...]
-    controller_epoch: int
-    leader_recovering: bool = False
-    """Elected uncleanly and not yet recovered (``LeaderRecoveryState.RECOVERING``)."""
 
 
 def encode_partition_state(state: PartitionState) -> bytes:

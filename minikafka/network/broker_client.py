@@ -28,7 +28,7 @@ from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocol
 from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey, VersionRange
-from minikafka.protocol.codec import Body, decode_response, encode_request
+from minikafka.protocol.codec import AnyBody, decode_response, encode_request
 from minikafka.types import Buffer
 
 logger = logging.getLogger(__name__)
@@ -143,7 +143,9 @@ class BrokerClient(asyncio.Protocol):
             )
         return min(ours.max, theirs.max)
 
-    async def request(self, api_key: int, body: Body, *, deadline_ms: int, version: int | None = None) -> Any:
+    async def request(
+        self, api_key: int, body: AnyBody, *, deadline_ms: int, version: int | None = None
+    ) -> Any:
         """Send a request and wait for its response, at most ``deadline_ms``. Returns the response's entity.
 
         ``version`` is the highest common one unless given; a given one is sent as it is.
@@ -158,7 +160,9 @@ class BrokerClient(asyncio.Protocol):
         deadline = self._loop.time() + deadline_ms / 1000
         return await self._request(api_key, version, body, deadline)
 
-    async def send(self, api_key: int, body: Body, *, deadline_ms: int, version: int | None = None) -> None:
+    async def send(
+        self, api_key: int, body: AnyBody, *, deadline_ms: int, version: int | None = None
+    ) -> None:
         """Send a request that a broker does not answer (Produce with acks=0). Raises as ``request``."""
         if version is None:
             version = self.version_of(api_key)
@@ -202,7 +206,7 @@ class BrokerClient(asyncio.Protocol):
 
     # Requests
 
-    async def _request(self, api_key: int, version: int, body: Body, deadline: float) -> Any:
+    async def _request(self, api_key: int, version: int, body: AnyBody, deadline: float) -> Any:
         started = self._loop.time()
         await self._turn(deadline)
         correlation_id = self._write(api_key, version, body)
@@ -249,7 +253,7 @@ class BrokerClient(asyncio.Protocol):
                 self._granted += 1
                 turn.set_result(None)
 
-    def _write(self, api_key: int, version: int, body: Body) -> int:
+    def _write(self, api_key: int, version: int, body: AnyBody) -> int:
         correlation_id = self._next_correlation_id
         frame = encode_request(
             api_key=api_key,

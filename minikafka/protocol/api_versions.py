@@ -27,12 +27,16 @@ from typing import Final, NamedTuple
 
 
 class ApiKey(IntEnum):
-    """Kafka's api keys, by Kafka's names (``ApiKeys.java``). 4 to 7 were retired with ZooKeeper."""
+    """Kafka's api keys, by Kafka's names (``ApiKeys.java``)."""
 
     PRODUCE = 0
     FETCH = 1
     LIST_OFFSETS = 2
     METADATA = 3
+    LEADER_AND_ISR = 4
+    STOP_REPLICA = 5
+    UPDATE_METADATA = 6
+    CONTROLLED_SHUTDOWN = 7
     OFFSET_COMMIT = 8
     OFFSET_FETCH = 9
     FIND_COORDINATOR = 10
@@ -116,6 +120,18 @@ ADVERTISED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | {
     ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max)
 }
 """What ApiVersions answers, in the order of the keys."""
+
+BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
+    key: VersionRange(0, 0)
+    for key in (
+        ApiKey.LEADER_AND_ISR,
+        ApiKey.STOP_REPLICA,
+        ApiKey.UPDATE_METADATA,
+        ApiKey.CONTROLLED_SHUTDOWN,
+    )
+}
+"""Served too, and never advertised: Kafka retired these keys with ZooKeeper, and so clients do not know them.
+Their bodies are in ``protocol.control``."""
 
 FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.PRODUCE: 9,

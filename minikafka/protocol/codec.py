@@ -18,8 +18,11 @@ import struct
 from functools import cache
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from minikafka.errors import InvariantError, PeerProtocolError
-from minikafka.protocol.api_versions import FLEXIBLE_SINCE, SUPPORTED, ApiKey
+from minikafka.protocol.api_versions import BETWEEN_BROKERS, FLEXIBLE_SINCE, SUPPORTED, ApiKey
+from minikafka.protocol.control.bodies import decode_body, encode_body, is_control
 from minikafka.protocol.produce_request import read_produce_request
 from minikafka.protocol.reading import (
     ELEMENTS_MAX,
@@ -33,6 +36,7 @@ from minikafka.protocol.writing import Body, Writer, compile_writer
 from minikafka.types import Buffer
 
 __all__ = [
+    "AnyBody",
     "Body",
     "RequestHeader",
     "decode_request",
@@ -43,6 +47,9 @@ __all__ = [
     "read_request_header",
 ]
 
+AnyBody = Body | msgspec.Struct
+"""A dict for the public APIs, a struct of ``protocol.control.messages`` for those between brokers."""
+
 _REQUEST_HEADER = struct.Struct(">hhi")
 _CLIENT_ID_LENGTH = struct.Struct(">h")
 _CLIENT_ID_START = _REQUEST_HEADER.size + _CLIENT_ID_LENGTH.size
@@ -51,7 +58,11 @@ _RESPONSE_PREFIX = struct.Struct(">ii")
 _REQUEST_PREFIX = struct.Struct(">ihhi")
 _CORRELATION_ID = struct.Struct(">i")
 
-_HEADERS: Final = {int(key): (*versions, FLEXIBLE_SINCE[key]) for key, versions in SUPPORTED.items()}
+_NEVER_FLEXIBLE: Final = 32767
+_HEADERS: Final = {
+    int(key): (*versions, FLEXIBLE_SINCE.get(key, _NEVER_FLEXIBLE))
+    for key, versions in (SUPPORTED | BETWEEN_BROKERS).items()
+}
 _NOT_SUPPORTED: Final = (0, -1, 0)
 
 
@@ -113,15 +124,20 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Any:
             return read_produce_request(view, header.body_start, api_version)
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
+    if is_control(api_key):
+        return decode_body(api_key, "request", view[header.body_start :])
     return _read(_reader(api_key, api_version, "request"), view, header.body_start, api_key, api_version)
 
 
-def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: Body) -> bytes:
+def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: AnyBody) -> bytes:
     """A whole response frame, size included.
 
     Raises:
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
+    if isinstance(body, msgspec.Struct):
+        data = encode_body(body)
+        return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
     write, header_flexible = _writer(api_key, api_version, "response")
     out = bytearray(_RESPONSE_PREFIX.size)
     if header_flexible:
@@ -132,14 +148,13 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
 
 
 def encode_request(
-    *, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: Body
+    *, api_key: int, api_version: int, correlation_id: int, client_id: str | None, body: AnyBody
 ) -> bytes:
     """A whole request frame, size included, for the side that plays the client.
 
     Raises:
         InvariantError: as ``encode_response``.
     """
-    write, header_flexible = _writer(api_key, api_version, "request")
     out = bytearray(_REQUEST_PREFIX.size)
     if client_id is None:
         out += _CLIENT_ID_LENGTH.pack(-1)
@@ -147,9 +162,13 @@ def encode_request(
         data = client_id.encode()
         out += _CLIENT_ID_LENGTH.pack(len(data))
         out += data
-    if header_flexible:
-        out.append(0)
-    write(out, body)
+    if isinstance(body, msgspec.Struct):
+        out += encode_body(body)
+    else:
+        write, header_flexible = _writer(api_key, api_version, "request")
+        if header_flexible:
+            out.append(0)
+        write(out, body)
     size = len(out) - _FRAME_SIZE.size
     _REQUEST_PREFIX.pack_into(out, 0, size, api_key, api_version, correlation_id)
     return bytes(out)
@@ -165,6 +184,8 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)
         position = _CORRELATION_ID.size
+        if is_control(api_key):
+            return correlation_id, decode_body(api_key, "response", view[position:])
         if message_schema(api_key, api_version, "response").header_flexible:
             position = skip_tagged_fields(view, position)
     except MALFORMED as error:

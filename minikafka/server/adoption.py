@@ -24,7 +24,6 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from uuid import UUID
 
-from minikafka.coordination.paths import ReplicaAssignment
 from minikafka.errors import KafkaError, StartError
 from minikafka.files import Files
 from minikafka.log.checkpoint import CorruptCheckpoint, read_partition_metadata
@@ -39,7 +38,7 @@ from minikafka.server.topic_validation import (
     TRANSACTION_STATE_TOPIC,
     validate_topic_name,
 )
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 
 logger = logging.getLogger(__name__)
 

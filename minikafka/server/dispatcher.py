@@ -16,10 +16,18 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+import msgspec
+
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import Body, RequestHeader, decode_request, encode_response, read_request_header
+from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
+from minikafka.protocol.codec import (
+    AnyBody,
+    RequestHeader,
+    decode_request,
+    encode_response,
+    read_request_header,
+)
 from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.apis import api_versions
 from minikafka.server.repeated_produce import RepeatedProduce
@@ -27,8 +35,10 @@ from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
 
-Handler = Callable[[Services, RequestContext, Any], Body | Result | Coroutine[Any, Any, Body]]
+Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
+
+_VERSIONS = SUPPORTED | BETWEEN_BROKERS
 
 _FINISHED = (tuple, list, PendingResponse)
 """Answers that need no encoding. Named, because a union in the call would be built anew for every request."""
@@ -39,7 +49,7 @@ class Dispatcher:
 
     def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
         self._services = services
-        self._routes = {int(key): (*SUPPORTED[key], handler) for key, handler in handlers.items()}
+        self._routes = {int(key): (*_VERSIONS[key], handler) for key, handler in handlers.items()}
 
     def __call__(self, connection: Connection, frame: Buffer) -> Result:
         """Serve one request.
@@ -65,7 +75,7 @@ class Dispatcher:
         answer = handler(self._services, RequestContext(connection, header), request)
         if answer is None or isinstance(answer, _FINISHED):
             return answer
-        if isinstance(answer, Mapping):
+        if isinstance(answer, Mapping | msgspec.Struct):
             return (_encode(header, answer),)
         if isinstance(answer, Coroutine):
             return self._answer_later(header, answer)
@@ -78,7 +88,7 @@ class Dispatcher:
             connection.memory = RepeatedProduce(self._services)
         connection.memory.remember(header, request, memoryview(frame))
 
-    def _answer_later(self, header: RequestHeader, work: Coroutine[Any, Any, Body]) -> PendingResponse:
+    def _answer_later(self, header: RequestHeader, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
         pending = PendingResponse()
 
         async def answer() -> None:
@@ -102,14 +112,14 @@ class Dispatcher:
                     api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, body=body
                 ),
             )
-        versions = SUPPORTED[ApiKey(header.api_key)]
+        versions = _VERSIONS[ApiKey(header.api_key)]
         raise PeerProtocolError(
             f"UNSUPPORTED_VERSION: {name} version {header.api_version}, "
             f"this broker speaks {versions.min} to {versions.max}"
         )
 
 
-def _encode(header: RequestHeader, body: Body) -> bytes:
+def _encode(header: RequestHeader, body: AnyBody) -> bytes:
     return encode_response(
         api_key=header.api_key,
         api_version=header.api_version,

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from minikafka.coordination.paths import PartitionState
-from minikafka.server.metadata_cache import NO_LEADER
-from minikafka.types import BrokerId, LeaderEpoch
+from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, PartitionState
 
 IsAlive = Callable[[BrokerId], bool]
 

@@ -22,10 +22,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.errors import InvariantError
-from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
-
-NO_LEADER = BrokerId(-1)
-"""Kafka's ``LeaderConstants.NO_LEADER``; the controller id is also -1 while there is none."""
+from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
 
 class Endpoint(NamedTuple):

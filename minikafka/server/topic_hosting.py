@@ -16,14 +16,13 @@ from collections.abc import Iterable, Mapping, Set
 
 import msgspec
 
-from minikafka.coordination.paths import PartitionState
 from minikafka.errors import KafkaError
-from minikafka.server.metadata_cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
+from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.topic_store import StoredTopic
 from minikafka.server.topic_validation import is_internal
 from minikafka.server.turns import Turns
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition
 
 logger = logging.getLogger(__name__)
 

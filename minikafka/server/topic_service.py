@@ -32,7 +32,6 @@ from uuid import UUID
 import msgspec
 
 from minikafka.config.resolution import ConfigEntry
-from minikafka.coordination.paths import PartitionState, ReplicaAssignment
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.log_directories import random_uuid
@@ -56,7 +55,7 @@ from minikafka.server.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.turns import Turns
-from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
+from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
 
 logger = logging.getLogger(__name__)
 

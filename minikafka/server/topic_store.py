@@ -23,7 +23,6 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordination import paths
-from minikafka.coordination.paths import PartitionState, ReplicaAssignment
 from minikafka.coordination.store import (
     BadVersionError,
     CoordinationStore,
@@ -37,7 +36,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.store_failures import mapped_store_failures
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 
 T = TypeVar("T")
 

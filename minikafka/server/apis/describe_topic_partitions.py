@@ -17,10 +17,11 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
-from minikafka.server.metadata_cache import NO_LEADER, MetadataCache, PartitionMetadata
+from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal, validate_topic_name
+from minikafka.types import NO_LEADER
 
 PARTITIONS_MAX = 2000
 """Kafka's default of ``max.request.partition.size.limit``."""

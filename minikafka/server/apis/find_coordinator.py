@@ -22,9 +22,9 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.codec import Body, field
-from minikafka.server.metadata_cache import NO_LEADER
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.types import NO_LEADER
 
 logger = logging.getLogger(__name__)
 

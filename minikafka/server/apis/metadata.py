@@ -26,10 +26,11 @@ from uuid import UUID
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
 from minikafka.server.authorized_operations import cluster_operations, topic_operations
-from minikafka.server.metadata_cache import NO_LEADER, MetadataCache, PartitionMetadata, TopicMetadata
+from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal, validate_topic_name
+from minikafka.types import NO_LEADER
 
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6

@@ -17,13 +17,11 @@ from minikafka.coordination.paths import (
     ControllerRegistration,
     DamagedNodeError,
     Endpoint,
-    PartitionState,
     ProducerIdBlock,
-    ReplicaAssignment,
     TopicAssignment,
 )
 from minikafka.coordination.store import validate_path
-from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
+from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
 
 TOPIC_ID = UUID("b8a3c2f0-5f0e-4e7b-9d4f-2d1c3e4f5a6b")
 

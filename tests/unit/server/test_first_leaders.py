@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from minikafka.coordination.paths import PartitionState
 from minikafka.server.first_leaders import first_state, next_state
-from minikafka.server.metadata_cache import NO_LEADER
-from minikafka.types import BrokerId, LeaderEpoch
+from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, PartitionState
 
 ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 REPLICAS = (THREE, ONE, TWO)

@@ -11,8 +11,7 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server import maintenance
-from minikafka.server.metadata_cache import NO_LEADER
-from minikafka.types import TopicPartition
+from minikafka.types import NO_LEADER, TopicPartition
 from tests.unit.server.disk import Disk, failing
 from tests.unit.server.running import append, log_of, running, until
 

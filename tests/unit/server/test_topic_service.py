@@ -12,8 +12,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.server.metadata_cache import NO_LEADER
-from minikafka.types import TopicPartition
+from minikafka.types import NO_LEADER, PartitionState, ReplicaAssignment, TopicPartition
 
 
 async def failure(work: Any) -> KafkaError:
@@ -37,7 +36,7 @@ async def test_a_created_topic_is_in_the_store_on_the_disk_and_in_the_cache(admi
     assert stored.topic_id == created.topic_id
     assert {partition: each.replicas for partition, each in stored.partitions.items()} == {0: (1,), 1: (1,)}
     state = await admin_broker.store.get(paths.partition_state_path("a", 1))
-    assert paths.decode_partition_state("a", 1, state.data) == paths.PartitionState(1, 0, (1,), 0)
+    assert paths.decode_partition_state("a", 1, state.data) == PartitionState(1, 0, (1,), 0)
     assert paths.decode_config((await admin_broker.store.get(paths.topic_config_path("a"))).data) == {
         "retention.ms": "1000"
     }
@@ -105,12 +104,12 @@ async def test_of_two_who_create_the_same_topic_one_wins(admin_broker: Any) -> N
 
 async def test_another_brokers_topic_is_never_overwritten(admin_broker: Any) -> None:
     """The store decides, also when this broker has not heard of the topic; it then takes it up."""
-    theirs = paths.TopicAssignment(UUID(int=77), {0: paths.ReplicaAssignment((1,))})
+    theirs = paths.TopicAssignment(UUID(int=77), {0: ReplicaAssignment((1,))})
     await admin_broker.store.ensure_path(paths.TOPICS)
     await admin_broker.store.create(paths.topic_path("a"), paths.encode_topic(theirs))
     for path in (paths.partitions_path("a"), paths.partition_path("a", 0)):
         await admin_broker.store.create(path)
-    state = paths.encode_partition_state(paths.PartitionState(1, 4, (1,), 0))
+    state = paths.encode_partition_state(PartitionState(1, 4, (1,), 0))
     await admin_broker.store.create(paths.partition_state_path("a", 0), state)
     error = await failure(admin_broker.topics.create_topic("a", configs={"retention.ms": "1"}))
     assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
@@ -161,7 +160,7 @@ async def test_every_start_is_a_new_leader_epoch(admin_broker: Any) -> None:
 
 async def test_topics_of_kafkas_own_making_are_completed(admin_broker: Any) -> None:
     """A topic node alone is what Kafka's tools write; an old one has no id."""
-    old = paths.TopicAssignment(None, {0: paths.ReplicaAssignment((1,)), 1: paths.ReplicaAssignment((1,))})
+    old = paths.TopicAssignment(None, {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((1,))})
     await admin_broker.store.ensure_path(paths.TOPICS)
     await admin_broker.store.create(paths.topic_path("a"), paths.encode_topic(old))
     await admin_broker.store.create(paths.partitions_path("a"))
@@ -176,7 +175,7 @@ async def test_topics_of_kafkas_own_making_are_completed(admin_broker: Any) -> N
 
 
 async def test_nobody_leads_what_lies_on_other_brokers_only(admin_broker: Any) -> None:
-    other = paths.TopicAssignment(UUID(int=5), {0: paths.ReplicaAssignment((2,))})
+    other = paths.TopicAssignment(UUID(int=5), {0: ReplicaAssignment((2,))})
     await admin_broker.store.ensure_path(paths.TOPICS)
     await admin_broker.store.create(paths.topic_path("a"), paths.encode_topic(other))
     admin_broker.stop()
