@@ -1,0 +1,179 @@
+"""What the controller wants done, as values; the shell (``server.controller_loop``) does it.
+
+A step of the controller is a generator: it yields an effect and is sent what came of it. So the order of reads,
+writes and requests is written down where it is decided, as in Kafka's single controller thread, and a test
+drives a step with a dictionary for a store.
+
+    effect                  what is sent back
+    ReadBrokers             dict[BrokerId, LiveBroker]: the registered brokers
+    ReadTopics              list[str]: the names of all topics, sorted
+    ReadAssignments         dict[str, TopicRecord]: those of the asked topics that exist
+    ReadPartitionStates     dict[TopicPartition, VersionedState]: those that exist
+    CreatePartitionStates   dict[TopicPartition, int]: the versions of those that were created; the others existed
+    WritePartitionStates    dict[TopicPartition, int]: the new versions; of the others somebody else was faster
+    AssignTopicIds          None
+    ReadTopicConfigs        dict[str, ElectionConfig]: of all asked topics
+    ReadTopicDeletions      list[str]: the topics that somebody wants deleted
+    DeleteTopicNodes        None: the topic's nodes, its configuration and the wish to delete it are gone
+    DropTopicDeletions      None
+    TakeIsrChanges          list[TopicPartition]: what leaders have announced; the announcements are gone
+    TakeLogDirEvents        list[BrokerId]: brokers that lost a log directory; the announcements are gone
+    Send…                   None: the request waits in that broker's channel
+
+Every write is guarded by the controller's epoch. Where the guard fails, or the session ends, the shell closes
+the generator in the middle: the controller is none any more, and nothing that it remembers counts. An effect
+on a store that cannot be reached is tried until it can, or the session ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import msgspec
+
+from minikafka.protocol.control.messages import (
+    LeaderAndIsrPartition,
+    LiveBroker,
+    StopReplicaPartition,
+)
+from minikafka.types import BrokerId, PartitionState, ReplicaAssignment, TopicPartition
+
+
+class TopicRecord(msgspec.Struct, frozen=True):
+    """A topic as the store has it. ``topic_id`` is None when a Kafka from before topic ids has made it."""
+
+    topic_id: UUID | None
+    partitions: dict[int, ReplicaAssignment]
+
+
+class VersionedState(msgspec.Struct, frozen=True):
+    """A partition's state and the version of its node."""
+
+    state: PartitionState
+    version: int
+
+
+class ElectionConfig(msgspec.Struct, frozen=True):
+    """What elections need to know of a topic's configuration."""
+
+    unclean_leader_election: bool = False
+
+
+# Reading and writing the store
+
+
+class ReadBrokers(msgspec.Struct, frozen=True):
+    """``/brokers/ids``."""
+
+
+class ReadTopics(msgspec.Struct, frozen=True):
+    """``/brokers/topics``."""
+
+
+class ReadAssignments(msgspec.Struct, frozen=True):
+    """``/brokers/topics/T`` of each topic."""
+
+    topics: tuple[str, ...]
+
+
+class ReadPartitionStates(msgspec.Struct, frozen=True):
+    """``…/partitions/P/state`` of each partition."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+class CreatePartitionStates(msgspec.Struct, frozen=True):
+    """First states of new partitions, with the nodes above them."""
+
+    states: Mapping[TopicPartition, PartitionState]
+
+
+class WritePartitionStates(msgspec.Struct, frozen=True):
+    """New states; each is written only if its node still has the version that stands beside it."""
+
+    states: Mapping[TopicPartition, VersionedState]
+
+
+class AssignTopicIds(msgspec.Struct, frozen=True):
+    """Give ids to topics that have none; ``ReadAssignments`` shows them afterwards."""
+
+    topics: tuple[str, ...]
+
+
+class ReadTopicConfigs(msgspec.Struct, frozen=True):
+    """The configurations of topics, with the brokers' defaults."""
+
+    topics: tuple[str, ...]
+
+
+class ReadTopicDeletions(msgspec.Struct, frozen=True):
+    """``/admin/delete_topics``."""
+
+
+class DeleteTopicNodes(msgspec.Struct, frozen=True):
+    """A topic whose replicas are all gone leaves the store."""
+
+    topic: str
+
+
+class DropTopicDeletions(msgspec.Struct, frozen=True):
+    """Forget the wish to delete topics that do not exist, or that may not be deleted."""
+
+    topics: tuple[str, ...]
+
+
+class TakeIsrChanges(msgspec.Struct, frozen=True):
+    """``/isr_change_notification``."""
+
+
+class TakeLogDirEvents(msgspec.Struct, frozen=True):
+    """``/log_dir_event_notification``."""
+
+
+# Requests to brokers. The shell adds the controller's id and epoch, and the broker's epoch.
+
+
+class SendLeaderAndIsr(msgspec.Struct, frozen=True):
+    """The answer comes as ``LeaderAndIsrAnswered``."""
+
+    to: BrokerId
+    partitions: tuple[LeaderAndIsrPartition, ...]
+    live_leaders: tuple[LiveBroker, ...]
+    is_full: bool = False
+
+
+class SendUpdateMetadata(msgspec.Struct, frozen=True):
+    """To several brokers the same. The answer matters to nobody."""
+
+    to: tuple[BrokerId, ...]
+    partitions: tuple[LeaderAndIsrPartition, ...]
+    live_brokers: tuple[LiveBroker, ...]
+    is_full: bool = False
+
+
+class SendStopReplica(msgspec.Struct, frozen=True):
+    """The answer comes as ``StopReplicaAnswered``."""
+
+    to: BrokerId
+    partitions: tuple[StopReplicaPartition, ...]
+
+
+Effect = (
+    ReadBrokers
+    | ReadTopics
+    | ReadAssignments
+    | ReadPartitionStates
+    | CreatePartitionStates
+    | WritePartitionStates
+    | AssignTopicIds
+    | ReadTopicConfigs
+    | ReadTopicDeletions
+    | DeleteTopicNodes
+    | DropTopicDeletions
+    | TakeIsrChanges
+    | TakeLogDirEvents
+    | SendLeaderAndIsr
+    | SendUpdateMetadata
+    | SendStopReplica
+)
