@@ -24,7 +24,7 @@ from minikafka.config.definition import (
     prop,
 )
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
-from minikafka.config.log_properties import LogProperties
+from minikafka.config.replication_properties import ReplicationProperties
 from minikafka.config.topic import HOUR_MS, MINUTE_MS
 from minikafka.errors import ConfigError
 
@@ -35,7 +35,7 @@ SQLITE_SCHEME = "sqlite:///"
 COORDINATION_FILE = "coordination.sqlite"
 
 
-class BrokerConfig(LogProperties, frozen=True, kw_only=True):
+class BrokerConfig(ReplicationProperties, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
