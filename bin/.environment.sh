@@ -1,6 +1,6 @@
 # Sourced by the commands next to it: gives $root (the checkout) and $python (an interpreter with what is needed).
 #
-#   environment run        .venv       what a broker needs
+#   environment run        .venv       what a broker needs, on ZooKeeper too
 #   environment dev        .venv-dev   and what tests, checks and benchmarks need
 #
 # The first call makes the virtual environment; so does one after pyproject.toml changed. Otherwise it costs one
@@ -11,7 +11,7 @@ root=$(cd -P -- "$(dirname -- "$0")/.." && pwd) || exit 1
 
 environment() {
     case $1 in
-        run) venv=$root/.venv extras= ;;
+        run) venv=$root/.venv extras=zookeeper ;;
         dev) venv=$root/.venv-dev extras=dev,bench ;;
     esac
     python=$venv/bin/python

@@ -60,3 +60,5 @@ class PartitionState(msgspec.Struct, frozen=True):
     controller_epoch: int
     leader_recovering: bool = False
     """Elected uncleanly and not yet recovered (``LeaderRecoveryState.RECOVERING``)."""
+    eligible: tuple[BrokerId, ...] = ()
+    """Out of the ISR, and sure to hold all that is committed (KIP-966's eligible leader replicas)."""

@@ -5,6 +5,7 @@ Hypothesis judges what code does, never how long it takes on a busy machine.
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,9 @@ from hypothesis import settings
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
+
+from tests.support import zookeeper  # noqa: E402 importable from here on
+from tests.support.zookeeper import ZooKeeperServer  # noqa: E402
 
 settings.register_profile("minikafka", deadline=None)
 settings.load_profile("minikafka")
@@ -25,6 +29,28 @@ def pytest_configure(config: pytest.Config) -> None:
             config.addinivalue_line("filterwarnings", rf"ignore::{category}:{module}(\..*)?")
     # kafka-python leaves sockets to the garbage collector, which finds them in whatever test it runs in.
     config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
+
+
+@pytest.fixture(scope="session")
+def zookeeper_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    """One for all tests that do not stop it; each keeps to a chroot of its own."""
+    zookeeper.skip_if_missing()
+    server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"))
+    try:
+        yield server.start()
+    finally:
+        server.kill()
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
+    """One that the test may stop, freeze and start again."""
+    zookeeper.skip_if_missing()
+    server = ZooKeeperServer(tmp_path)
+    try:
+        yield server.start()
+    finally:
+        server.kill()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -13,6 +13,7 @@ from minikafka import __version__
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "broker": ("minikafka.cli.broker", "run a broker"),
+    "cluster": ("minikafka.cli.cluster", "run several brokers on this machine"),
     "dump-log": ("minikafka.cli.dump_log", "look into segments, indexes and checkpoints; verify them"),
     "topics": ("minikafka.cli.topics", "create, list, describe, alter and delete topics"),
 }

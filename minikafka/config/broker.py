@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from minikafka.config.coordination_properties import CoordinationProperties, check_coordination
 from minikafka.config.definition import (
     INT_MAX,
     ConfigKey,
@@ -24,18 +25,14 @@ from minikafka.config.definition import (
     prop,
 )
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
-from minikafka.config.replication_properties import ReplicationProperties
 from minikafka.config.topic import HOUR_MS, MINUTE_MS
 from minikafka.errors import ConfigError
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
-SQLITE_SCHEME = "sqlite:///"
-COORDINATION_FILE = "coordination.sqlite"
 
-
-class BrokerConfig(ReplicationProperties, frozen=True, kw_only=True):
+class BrokerConfig(CoordinationProperties, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
@@ -43,17 +40,6 @@ class BrokerConfig(ReplicationProperties, frozen=True, kw_only=True):
     cluster_id: (
         Annotated[
             str, prop(STRING, MEDIUM, "The id of the cluster; unset: what the data says, or a new one.")
-        ]
-        | None
-    ) = None
-    coordination: (
-        Annotated[
-            str,
-            prop(
-                STRING,
-                MEDIUM,
-                "Where the cluster keeps its state: sqlite:///PATH; unset: in the first log directory.",
-            ),
         ]
         | None
     ) = None
@@ -114,12 +100,6 @@ class BrokerConfig(ReplicationProperties, frozen=True, kw_only=True):
     def connection_overrides(self) -> dict[str, int]:
         """``max.connections.per.ip.overrides`` as host → most connections."""
         return _parse_overrides(self.max_connections_per_ip_overrides)
-
-    def coordination_path(self) -> str:
-        """The file of the embedded store."""
-        if self.coordination is None:
-            return f"{self.log_dirs[0]}/{COORDINATION_FILE}"
-        return self.coordination.removeprefix(SQLITE_SCHEME)
 
     def static_properties(self) -> dict[str, str]:
         """The texts this was made of, and values that code has set: Kafka's static broker configs."""
@@ -238,8 +218,7 @@ def check_broker_config(config: BrokerConfig) -> None:
         raise _invalid("queued.max.request.bytes", queued, why)
     if not config.connection_overrides() and config.max_connections_per_ip == 0:
         raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
-    if config.coordination is not None and not _is_sqlite_url(config.coordination):
-        raise _invalid("coordination", config.coordination, "must be sqlite:///PATH")
+    check_coordination(config)
     _check_listeners(config)
 
 
@@ -273,10 +252,6 @@ def _parse_overrides(text: str) -> dict[str, int]:
             raise _invalid("max.connections.per.ip.overrides", entry, "must be host:count")
         overrides[host.strip().strip("[]")] = int(digits)
     return overrides
-
-
-def _is_sqlite_url(text: str) -> bool:
-    return text.startswith(SQLITE_SCHEME) and bool(text.removeprefix(SQLITE_SCHEME).strip("/"))
 
 
 def _invalid(name: str, value: object, why: str) -> ConfigError:

@@ -1,4 +1,4 @@
-"""The broker properties of replication and of the controller. Kafka: ``ReplicationConfigs``, ``ServerConfigs``."""
+"""The broker properties of replication and of the controller. Kafka: ``ReplicationConfigs``."""
 
 from typing import Annotated
 

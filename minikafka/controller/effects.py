@@ -1,16 +1,16 @@
 """What the controller wants done, as values; the shell (``server.controller_loop``) does it.
 
-A step of the controller is a generator: it yields an effect and is sent what came of it. So the order of reads,
-writes and requests is written down where it is decided, as in Kafka's single controller thread, and a test
-drives a step with a dictionary for a store.
+A step of the controller is a generator (``Step``): it yields an effect and is sent what came of it. So the
+order of reads, writes and requests is written down where it is decided, as in Kafka's single controller
+thread, and a test drives a step with a dictionary for a store.
 
     effect                  what is sent back
     ReadBrokers             dict[BrokerId, LiveBroker]: the registered brokers
     ReadTopics              list[str]: the names of all topics, sorted
     ReadAssignments         dict[str, TopicRecord]: those of the asked topics that exist
     ReadPartitionStates     dict[TopicPartition, VersionedState]: those that exist
-    CreatePartitionStates   dict[TopicPartition, int]: the versions of those that were created; the others existed
-    WritePartitionStates    dict[TopicPartition, int]: the new versions; of the others somebody else was faster
+    CreatePartitionStates   dict[TopicPartition, int]: the versions of those created; the others existed
+    WritePartitionStates    dict[TopicPartition, int]: the new versions; to the others somebody was faster
     AssignTopicIds          None
     ReadTopicConfigs        dict[str, ElectionConfig]: of all asked topics
     ReadTopicDeletions      list[str]: the topics that somebody wants deleted
@@ -27,7 +27,8 @@ on a store that cannot be reached is tried until it can, or the session ends.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -39,6 +40,8 @@ from minikafka.protocol.control.messages import (
 )
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment, TopicPartition
 
+T = TypeVar("T")
+
 
 class TopicRecord(msgspec.Struct, frozen=True):
     """A topic as the store has it. ``topic_id`` is None when a Kafka from before topic ids has made it."""
@@ -48,16 +51,22 @@ class TopicRecord(msgspec.Struct, frozen=True):
 
 
 class VersionedState(msgspec.Struct, frozen=True):
-    """A partition's state and the version of its node."""
+    """A partition's state and the version of its node.
+
+    ``written_at`` is the zxid of its last write. A leader whose registration is newer than the state that
+    names it has been away in between, even when no controller has seen that.
+    """
 
     state: PartitionState
     version: int
+    written_at: int = 0
 
 
 class ElectionConfig(msgspec.Struct, frozen=True):
     """What elections need to know of a topic's configuration."""
 
     unclean_leader_election: bool = False
+    min_insync_replicas: int = 1
 
 
 # Reading and writing the store
@@ -177,3 +186,6 @@ Effect = (
     | SendUpdateMetadata
     | SendStopReplica
 )
+
+Step = Generator[Effect, Any, T]
+"""A part of a step, or a whole one: what it yields is done, what it returns is a ``T``."""

@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import msgspec
 
-from minikafka.protocol.control.messages import LeaderAndIsrResponse, StopReplicaResponse
+from minikafka.protocol.control.messages import (
+    LeaderAndIsrResponse,
+    StopReplicaPartition,
+    StopReplicaResponse,
+)
 from minikafka.types import BrokerId
 
 
@@ -45,7 +49,7 @@ class LogDirEventsAnnounced(msgspec.Struct, frozen=True):
 
 
 class LeaderAndIsrAnswered(msgspec.Struct, frozen=True):
-    """A broker has done what LeaderAndIsr said. ``broker_epoch`` is that of the incarnation that was asked."""
+    """A broker has done what LeaderAndIsr said. ``broker_epoch``: of the incarnation that was asked."""
 
     broker_id: BrokerId
     broker_epoch: int
@@ -53,10 +57,12 @@ class LeaderAndIsrAnswered(msgspec.Struct, frozen=True):
 
 
 class StopReplicaAnswered(msgspec.Struct, frozen=True):
-    """A broker has done what StopReplica said."""
+    """A broker has done what StopReplica said. ``asked`` is what it said: only a request to delete can have
+    deleted, and the response does not tell."""
 
     broker_id: BrokerId
     broker_epoch: int
+    asked: tuple[StopReplicaPartition, ...]
     response: StopReplicaResponse
 
 

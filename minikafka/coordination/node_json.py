@@ -50,6 +50,8 @@ class BrokerJson(msgspec.Struct):
     endpoints: list[str] = []
     rack: str | None = None
     listener_security_protocol_map: dict[str, str] | None = None
+    directory_ids: tuple[str, ...] = ()
+    clean_start: bool = True
 
 
 class TopicJson(msgspec.Struct):
@@ -65,6 +67,7 @@ class PartitionStateJson(msgspec.Struct):
     controller_epoch: int
     isr: tuple[BrokerId, ...]
     leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
 
 
 class ConfigJson(msgspec.Struct):

@@ -185,6 +185,12 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     timestamp_ms: int
     rack: str | None = None
     jmx_port: int = -1
+    directory_ids: tuple[str, ...] = ()
+    """Of the log directories that the broker has locked (KIP-858). Not in Kafka's node: a broker that finds
+    its own directories in an earlier entry knows that the process which wrote that is gone."""
+    clean_start: bool = True
+    """Not in Kafka's node either: false when the broker's last stop was not clean, so that its logs may have
+    lost their ends (KIP-966)."""
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
@@ -204,6 +210,10 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
     }
     if registration.rack is not None:
         tree["rack"] = registration.rack
+    if registration.directory_ids:
+        tree["directory_ids"] = registration.directory_ids
+    if not registration.clean_start:
+        tree["clean_start"] = False
     return to_json(tree)
 
 
@@ -233,7 +243,9 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
             raise DamagedNodeError(path, f"listener {name!r} has no security protocol", data)
         endpoints.append(Endpoint(name, host, int(port), protocol))
     timestamp_ms = to_int(path, data, "timestamp", raw.timestamp)
-    return BrokerRegistration(tuple(endpoints), timestamp_ms, raw.rack, raw.jmx_port)
+    return BrokerRegistration(
+        tuple(endpoints), timestamp_ms, raw.rack, raw.jmx_port, raw.directory_ids, raw.clean_start
+    )
 
 
 # Topics
@@ -291,6 +303,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
     }
     if state.leader_recovering:
         tree["leader_recovery_state"] = 1
+    if state.eligible:
+        tree["eligible_leader_replicas"] = state.eligible
     return to_json(tree)
 
 
@@ -302,6 +316,7 @@ def decode_partition_state(topic: str, partition: int, data: bytes) -> Partition
         raw.isr,
         raw.controller_epoch,
         raw.leader_recovery_state == 1,
+        raw.eligible_leader_replicas,
     )
 
 

@@ -36,7 +36,6 @@ from minikafka.coordination.store import (
     Created,
     CreateOp,
     DeleteOp,
-    InvalidNodeError,
     Node,
     NodeStat,
     Op,
@@ -50,7 +49,7 @@ from minikafka.coordination.store import (
     StoreUnusableError,
     Watch,
     WatchEvent,
-    validate_data,
+    validate_op,
     validate_path,
 )
 
@@ -208,15 +207,15 @@ class SqliteStore:
         self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
     ) -> Created:
         op = CreateOp(path, data, ephemeral, sequential)
-        _validate(op)
+        validate_op(op)
         return await self._submit(lambda: self._client.write(lambda tree: self._create(tree, op)))
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> NodeStat:
-        _validate(SetOp(path, data, version))
+        validate_op(SetOp(path, data, version))
         return await self._submit(lambda: self._client.write(lambda tree: tree.set(path, data, version)))
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        _validate(DeleteOp(path, version))
+        validate_op(DeleteOp(path, version))
         await self._submit(lambda: self._client.write(lambda tree: tree.delete(path, version)))
 
     async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
@@ -226,7 +225,7 @@ class SqliteStore:
             results: list[OpResult] = []
             for index, op in enumerate(steps):
                 try:
-                    _validate(op)
+                    validate_op(op)
                     results.append(self._apply(tree, op))
                 except StoreError as error:
                     error.operation_index = index
@@ -349,11 +348,3 @@ class SqliteStore:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-
-
-def _validate(op: Op) -> None:
-    validate_path(op.path, sequential=isinstance(op, CreateOp) and op.sequential)
-    if isinstance(op, CreateOp | SetOp):
-        validate_data(op.path, op.data)
-    elif isinstance(op, DeleteOp) and op.path == "/":
-        raise InvalidNodeError("the root / cannot be deleted")

@@ -26,6 +26,7 @@ undo the last of it, and then all sessions are over anyway.
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -49,6 +50,7 @@ from minikafka.coordination.store import (
     parent_of,
 )
 
+SWITCH_PAUSE_MS = 10
 APPLICATION_ID = 0x6D6B6166
 """In the file's header: this SQLite file is a minikafka store ("mkaf")."""
 SCHEMA_VERSION = 1
@@ -313,7 +315,7 @@ class SqliteTree:
         execute("COMMIT")
         if tables and application_id != APPLICATION_ID:
             raise StoreUnusableError(f"{self.path}: a SQLite database, but not a coordination store")
-        (mode,) = execute("PRAGMA journal_mode=WAL").fetchone()
+        mode = self._switch_to_write_ahead_log()
         if mode not in ("wal", "memory"):
             raise StoreUnusableError(
                 f"{self.path}: no write-ahead log is possible on its file system (journal mode {mode});"
@@ -335,6 +337,19 @@ class SqliteTree:
         (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreUnusableError(self._damaged(verdict))
+
+    def _switch_to_write_ahead_log(self) -> str:
+        """Returns the journal mode. SQLite does not wait here for another broker that writes to the new file,
+        or switches it too: it fails at once."""
+        deadline = time.monotonic() + self._busy_timeout_ms / 1000
+        while True:
+            try:
+                (mode,) = self._connection.execute("PRAGMA journal_mode=WAL").fetchone()
+                return str(mode)
+            except sqlite3.OperationalError:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(SWITCH_PAUSE_MS / 1000)
 
     def _damaged(self, reason: str) -> str:
         return (

@@ -28,8 +28,9 @@ A process that slept past its session learns of it before any of its writes take
     deleted           NODE_DELETED to all three                 NODE_CHILDREN_CHANGED
 
 The same callback on the same node and kind counts once. A client is told of a change before any of its own
-operations shows that change. Watches and listeners are called on the event loop, must not block, and can be a
-queue's ``put_nowait``. What they raise goes to the loop's exception handler.
+operations shows that change; so, when it is CONNECTED again, of what happened meanwhile. Watches and
+listeners are called on the event loop, must not block, and can be a queue's ``put_nowait``. What they raise
+goes to the loop's exception handler.
 
 **Errors.** ``StoreError`` and below; an operation that raises has changed nothing, except for
 ``ConnectionLossError`` from a write, of which nobody knows. Cancelling the task that awaits a write does not
@@ -39,7 +40,7 @@ recall the write.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple, Protocol
 
@@ -53,8 +54,11 @@ ANY_VERSION = -1
 NO_OWNER = 0
 """``NodeStat.ephemeral_owner`` of a persistent node."""
 
-DATA_BYTES_MAX = 1024 * 1024 - 1
-"""ZooKeeper's ``jute.maxbuffer`` (0xfffff): the most that one node may hold."""
+DATA_BYTES_MAX = 1_000_000
+"""The most that one node may hold: it must fit into a request of ZooKeeper's ``jute.maxbuffer`` (0xfffff)."""
+
+MULTI_BYTES_MAX = 1_000_000
+"""The ``op_bytes`` of a ``multi`` that every engine takes. SQLite takes larger ones, ZooKeeper does not."""
 
 
 class StoreError(MinikafkaError):
@@ -84,7 +88,7 @@ class NoChildrenForEphemeralsError(StoreError):
 
 
 class InvalidNodeError(StoreError):
-    """A path that is not one, data over ``DATA_BYTES_MAX``, or deleting the root."""
+    """A path that is not one, data or a ``multi`` that is too large, or deleting the root."""
 
 
 class SessionExpiredError(StoreError):
@@ -257,7 +261,8 @@ class CoordinationStore(Protocol):
         """Do all of ``ops``, in order, or none. Later ones see what earlier ones did.
 
         Raises:
-            What the first op that fails raises alone, with its ``operation_index`` set.
+            What the first op that fails raises alone, with its ``operation_index`` set; InvalidNodeError
+            without one: too large for the engine. Up to ``MULTI_BYTES_MAX`` none is.
         """
         ...
 
@@ -292,6 +297,38 @@ def validate_data(path: str, data: bytes) -> None:
     """Raises InvalidNodeError."""
     if len(data) > DATA_BYTES_MAX:
         raise InvalidNodeError(f"{len(data)} bytes for {path} are more than the {DATA_BYTES_MAX} allowed")
+
+
+def validate_op(op: Op) -> None:
+    """Raises InvalidNodeError, and NodeExistsError for creating the root."""
+    validate_path(op.path, sequential=isinstance(op, CreateOp) and op.sequential)
+    if isinstance(op, CreateOp | SetOp):
+        validate_data(op.path, op.data)
+    match op:
+        case DeleteOp("/"):
+            raise InvalidNodeError("the root / cannot be deleted")
+        case CreateOp("/", sequential=False):
+            raise NodeExistsError("/ exists")
+
+
+def op_bytes(op: Op) -> int:
+    """What an operation counts for ``MULTI_BYTES_MAX``: its path, its data, and what messages add to them."""
+    data = op.data if isinstance(op, CreateOp | SetOp) else b""
+    return 100 + len(op.path.encode()) + len(data)
+
+
+def in_multis(ops: Iterable[Op]) -> Iterator[list[Op]]:
+    """``ops`` in order, cut into multis that every engine takes: for what need not be all or nothing."""
+    group: list[Op] = []
+    size = 0
+    for op in ops:
+        if group and size + op_bytes(op) > MULTI_BYTES_MAX:
+            yield group
+            group, size = [], 0
+        group.append(op)
+        size += op_bytes(op)
+    if group:
+        yield group
 
 
 def parent_of(path: str) -> str:

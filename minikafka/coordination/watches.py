@@ -37,12 +37,19 @@ class WatchTable:
 
     def fire(self, type: EventType, path: str) -> Iterator[tuple[Watch, WatchEvent]]:
         """A node was created, deleted or had its data set: whom to tell what. Forgets those told."""
-        watches = self._data.pop(path, {})
-        if type is EventType.NODE_DELETED:
-            watches.update(self._children.pop(path, {}))
-        for watch in watches:
-            yield watch, WatchEvent(type, path)
+        events = [WatchEvent(type, path)]
         if type is not EventType.NODE_DATA_CHANGED and path != "/":
-            parent = parent_of(path)
-            for watch in self._children.pop(parent, ()):
-                yield watch, WatchEvent(EventType.NODE_CHILDREN_CHANGED, parent)
+            events.append(WatchEvent(EventType.NODE_CHILDREN_CHANGED, parent_of(path)))
+        for event in events:
+            for watch in self.take(event):
+                yield watch, event
+
+    def take(self, event: WatchEvent) -> Iterator[Watch]:
+        """Whom to tell of ``event`` and of nothing else: a parent's is another one. Forgets those told."""
+        if event.type is EventType.NODE_CHILDREN_CHANGED:
+            yield from self._children.pop(event.path, ())
+            return
+        watches = self._data.pop(event.path, {})
+        if event.type is EventType.NODE_DELETED:
+            watches.update(self._children.pop(event.path, {}))
+        yield from watches

@@ -59,6 +59,8 @@ class LogDirectoryLoader:
         self._topic_config = topic_config
         self.producer_id_expiration_ms = producer_id_expiration_ms  # of logs that are opened from now on
         self._deleted: list[str] = []
+        self.all_clean = True
+        """Whether each directory loaded so far had the marker of a clean stop."""
         # One limit on descriptors for all logs.
         self._open_segments = OpenSegments() if open_segments is None else open_segments
 
@@ -95,6 +97,7 @@ class LogDirectoryLoader:
             OSError: the disk's; the directory must go offline.
         """
         was_clean = take_clean_shutdown_marker(self._files, log_directory)
+        self.all_clean = self.all_clean and was_clean
         recovery_points = self._read_checkpoint(log_directory, RECOVERY_POINT_CHECKPOINT)
         log_start_offsets = self._read_checkpoint(log_directory, LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(log_directory, REPLICATION_OFFSET_CHECKPOINT)

@@ -10,16 +10,16 @@ disk comes back as ``DiskWork``, to be run on the disk thread in the order in wh
 Invariants
 - The clean-shutdown marker is gone before the first log is loaded and back only after everything was flushed.
 - A checkpoint never says more than was true when it was prepared: recovery points only rise after an fsync.
-- After a deletion the directory's checkpoints are rewritten, so that a new topic of the same name does not
-  start from the old one's offsets.
+- After a deletion or truncation the directory's checkpoints are rewritten: a new topic of the same name does
+  not start from the old one's offsets, and what replaces truncated records is recovered.
 - A directory fails alone: ``take_offline`` drops and names its logs. The first sign of failure is an OSError
   from here, from a log or from a piece of disk work; ``directory_of`` says whose it is.
 
 Different from Kafka
 - A partition's new directory is made durable by the disk thread right after it was made, not at a flush.
 - A directory that waits for its removal is not loaded before it is removed.
-- ``-future`` directories (KIP-113) are left alone: replicas are not moved between directories yet.
-- Hidden directories are passed over; others that are no partition fail the start, as there.
+- ``-future`` directories (KIP-113) are left alone, hidden ones passed over; others that are no partition fail
+  the start, as there.
 """
 
 from __future__ import annotations
@@ -127,6 +127,11 @@ class LogManager:
         """Why a directory is offline, by directory."""
         return self.directories.offline
 
+    @property
+    def was_clean(self) -> bool:
+        """Whether every directory was left by a clean stop; an empty or an offline one was not."""
+        return self._loader.all_clean and not self.offline_directories
+
     def get(self, topic_partition: TopicPartition) -> UnifiedLog | None:
         return self._logs.get(topic_partition)
 
@@ -135,7 +140,6 @@ class LogManager:
         return topic_partition in self._offline_partitions
 
     def directory_of(self, log: UnifiedLog) -> str:
-        """The log directory that ``log`` is in."""
         return os.path.dirname(log.directory)
 
     def logs_in(self, log_directory: str) -> Iterator[UnifiedLog]:
@@ -233,9 +237,8 @@ class LogManager:
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"no log directory can take {topic_partition}")
 
     def delete(self, topic_partition: TopicPartition) -> DirectoryRemoval | None:
-        """Close the log and rename its directory to ``…-delete``; ``take_removals`` hands it out later.
-
-        Returns None when there was no log.
+        """Close the log, if there is one, and rename its directory to ``…-delete``; ``take_removals`` hands
+        it out later.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: there is no log here, but it may be in an offline directory.
@@ -260,12 +263,12 @@ class LogManager:
 
     # Chores
 
-    def take_disk_work(self, *, new_logs_max: int | None = None) -> list[DiskWork]:
-        """What creating and deleting left to do: syncs of new directories, checkpoints without old logs.
+    def note_truncation(self, log: UnifiedLog) -> None:
+        """``log`` lost records that the checkpoints may count on."""
+        self._stale_checkpoints.add(self.directory_of(log))
 
-        Args:
-            new_logs_max: syncs to hand out at most; the others are for the next call, or for ``shutdown``.
-        """
+    def take_disk_work(self, *, new_logs_max: int | None = None) -> list[DiskWork]:
+        """Syncs of new directories (at most ``new_logs_max`` now), and checkpoints to be corrected."""
         waiting = [log for log in self._new_logs if log.is_open]  # the others are deleted again
         count = len(waiting) if new_logs_max is None else new_logs_max
         self._new_logs = waiting[count:]
@@ -332,11 +335,8 @@ class LogManager:
     # Failing and stopping
 
     def take_offline(self, log_directory: str, reason: str = "disk failure") -> list[TopicPartition]:
-        """Stop using a directory: its logs are closed and dropped, its lock is let go. Idempotent.
-
-        Returns the partitions that were in it. When ``live_directories`` is empty then, the broker cannot go
-        on.
-        """
+        """Stop using a directory: its logs are closed and dropped, its lock is let go. Idempotent. Returns
+        the partitions that were in it. When no ``live_directories`` are left, the broker cannot go on."""
         lost = [log.topic_partition for log in self.logs_in(log_directory)]
         for topic_partition in lost:
             close_failed(self._logs.pop(topic_partition), reason)

@@ -290,15 +290,20 @@ class UnifiedLog(ReadableLog):
         Returns whether the log start moved.
 
         Raises:
-            KafkaError: OFFSET_OUT_OF_RANGE above the high watermark.
+            KafkaError: OFFSET_OUT_OF_RANGE above the high watermark, KAFKA_STORAGE_ERROR.
         """
+        if self._closed_reason is not None:
+            self._refuse()
         if offset > self.high_watermark:
             raise KafkaError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
                 f"{self.topic_partition}: records up to {offset} cannot be deleted, the high watermark is "
                 f"{self.high_watermark}",
             )
-        return self._move_log_start(offset)
+        try:
+            return self._move_log_start(offset)
+        except OSError as error:
+            self._fence(f"the log start could not be moved: {error}", error)
 
     def _move_log_start(self, offset: int) -> bool:
         if offset <= self.log_start_offset:

@@ -96,6 +96,7 @@ class PendingResponse:
     def _resolve(self, state: PendingState) -> bool:
         if self.state is PendingState.WAITING:
             self.state = state
+            self.on_closed = None  # nothing is parked any more, and it refers back to this
             return True
         if self.state is PendingState.GONE:
             return False

@@ -83,7 +83,8 @@ class SocketServer:
         )
         self.budget: MemoryBudget
         """What all connections hold together; there from ``start`` on."""
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}
+        """The open ones, the oldest first."""
 
     def __repr__(self) -> str:
         return f"SocketServer({self._ports}, {len(self.connections)} connections)"
@@ -156,13 +157,13 @@ class SocketServer:
         if refusal is not None:
             logger.info("refusing a connection from %s on %s: %s", connection.peer, local, refusal)
             return False
-        self.connections.add(connection)
+        self.connections[connection] = None
         logger.debug("connection %s opened on %s", connection.id, connection.listener_name)
         return True
 
     def connection_closed(self, connection: Connection) -> None:
         if connection in self.connections:
-            self.connections.remove(connection)
+            del self.connections[connection]
             self.limits.release(connection.peer_host)
             logger.debug("connection %s closed", connection.id)
         if not self.connections and self._all_closed is not None:

@@ -23,6 +23,7 @@ from minikafka.protocol.writing import unsigned_varint
 
 _I32 = Struct(">i")
 _CORRELATION_ID_AT: Final = 4
+"""In the request behind api key and version, in the answer behind its size."""
 _FIXED_FROM: Final = 8
 _NO_TAGS: Final = bytes(3)
 """Behind the records: no tagged fields of the partition, the topic and the request."""
@@ -31,14 +32,19 @@ _NO_TAGS: Final = bytes(3)
 class ProducePattern:
     """What a Produce request has in common with the next one like it. Made by ``of``."""
 
-    __slots__ = ("_answer", "_fixed", "_head", "_records_at", "acks", "index", "topic", "topic_id")
+    __slots__ = (
+        "_answer", "_fixed", "_head", "_header", "_records_at", "acks", "index", "timeout_ms", "topic",
+        "topic_id",
+    )  # fmt: skip
 
     def __init__(self, header: RequestHeader, request: ProduceRequest, head: bytes, fixed: bytes) -> None:
         topic = request.topic_data[0]
         self.acks = request.acks
+        self.timeout_ms = request.timeout
         self.topic = topic.name
         self.topic_id: UUID | None = topic.topic_id
         self.index = topic.partition_data[0].index
+        self._header = header
         self._head = head
         self._fixed = fixed
         self._records_at = _FIXED_FROM + len(fixed)
@@ -99,3 +105,8 @@ class ProducePattern:
         """The whole frame that answers the request in ``frame``, which was appended."""
         (correlation_id,) = _I32.unpack_from(frame, _CORRELATION_ID_AT)
         return self._answer(correlation_id, base_offset, log_append_time_ms, log_start_offset)
+
+    def header(self, answer: bytes) -> RequestHeader:
+        """The header of the request that ``answer`` was made for, when another one is needed."""
+        (correlation_id,) = _I32.unpack_from(answer, _CORRELATION_ID_AT)
+        return self._header._replace(correlation_id=correlation_id)

@@ -71,12 +71,14 @@ class CachedPartition(Generic[Request]):
     def __init__(self, request: Request) -> None:
         self.request = request
         self.told_offsets: tuple[int, int, int] | None = None
-        """High watermark, last stable and log start offset; None after an error: they are news again."""
+        """High watermark, last stable and log start offset; None after an error or a diverging epoch, of
+        which the reader takes nothing else: they are news again."""
 
     def told(self, answer: PartitionAnswer) -> None:
         """``answer`` goes to the reader."""
         offsets = (answer.high_watermark, answer.last_stable_offset, answer.log_start_offset)
-        self.told_offsets = None if answer.error else offsets
+        is_whole = not answer.error and answer.diverging_epoch is None
+        self.told_offsets = offsets if is_whole else None
 
     def is_news(self, answer: PartitionAnswer) -> bool:
         """Whether the reader must be told ``answer``."""

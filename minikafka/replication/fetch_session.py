@@ -20,8 +20,8 @@ goes on sessionless.
 Invariants:
 - What a reader has put together from a session's responses equals what full responses would have told it.
 - An incremental response has the partitions with records, an error, a diverging epoch, a preferred read
-  replica, or a changed high watermark, last stable offset or log start offset. What had an error is news once
-  more afterwards.
+  replica, or a changed high watermark, last stable offset or log start offset. What had an error or a
+  diverging epoch is news once more afterwards.
 - A partition that had records goes to the end of the session's order, so that under a byte limit each has
   its turn.
 - A session's epoch counts its requests: 1 is due after the full one, after 2³¹−1 again 1. When two requests
@@ -31,8 +31,9 @@ Invariants:
   then by partitions. Young sessions (created within ``min_eviction_ms``) are safe, but consumers' not from
   followers.
 
-Differences from Kafka: a last stable offset that moves alone is news too, or a read_committed consumer's idea
-of it would lag behind; one cache instead of eight shards, because there is one thread.
+Differences from Kafka: after a diverging epoch the offsets are told again, because the reader takes none from
+that answer (KAFKA-14704); a last stable offset that moves alone is news too, or a read_committed consumer's
+idea of it would lag behind; one cache instead of eight shards, because there is one thread.
 """
 
 from __future__ import annotations

@@ -3,13 +3,13 @@
 This is the state of directories that Apache Kafka wrote (its topics are in the metadata log of KRaft, or in
 ZooKeeper), and of a broker whose coordination file was lost. Kafka has nothing like it: its brokers set such
 directories aside as strays, which is right when the store knows better and wrong when it knows nothing. A
-store that knows any topic is believed, see ``TopicService.is_stray``.
+store that knows any topic is believed, see ``StoredTopics.is_stray``.
 
 What is done: a topic gets the id that its ``partition.metadata`` files say, or a new one, and partitions from
 0 to the highest that is there; those without a directory are created empty. Its configuration is not in the
 directories. So that no default deletes somebody's data, adopted topics keep their records for ever
 (``retention.ms`` and ``retention.bytes`` are -1), and Kafka's internal ones stay compacted. Leadership goes
-on above the leader epochs in the logs (``TopicService.load``). All topics enter the store in one write:
+on above the leader epochs in the logs (``StoredTopics.adopt``). All topics enter the store in one write:
 either the next start finds all adopted, or it adopts all again.
 
 What is not a partition of a plausible topic fails the start and changes nothing. So does a log directory that
@@ -128,7 +128,6 @@ def _topic(name: str, partitions: dict[int, UUID | None], node_id: BrokerId, rng
         name=name,
         topic_id=topic_id,
         assignment={partition: ReplicaAssignment((node_id,)) for partition in range(max(partitions) + 1)},
-        states={},
     )
 
 

@@ -3,56 +3,67 @@
 Kafka's ``KafkaServer``.
 
 Start: open the store, agree on the cluster id, lock and check the log directories, load the logs (on the
-disk thread: recovery may read a lot), take over the stored topics, bind the listeners, register, begin the
-chores. A start that fails undoes what it did.
+disk thread: recovery may read a lot), begin the chores, bind the listeners, join the cluster: register, be a
+candidate for controller, hear from the controller what to lead and follow. A start that fails undoes what it
+did.
 
-Stop: no new connections; answers that are ready leave; parked fetches go with their connections; the chores
-end; everything is flushed and the clean-shutdown marker is written, last.
+Stop: the controller moves what is led here; no new connections; answers that are ready leave; parked fetches
+go with their connections; fetchers and chores end; everything is flushed and the clean-shutdown marker is
+written; the session ends, last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import socket
+from collections.abc import Awaitable, Callable
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
-from minikafka.coordination.sqlite import SqliteStore
-from minikafka.coordination.store import StoreError
+from minikafka.coordination.store import CoordinationStore, StoreError
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.log_directories import stored_cluster_id
 from minikafka.log.log_manager import LogManager
-from minikafka.log.log_segments import OpenSegments
+from minikafka.network.broker_client import BrokerClient
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.protocol import record_codec
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.server.adoption import find_topics, log_adoption
 from minikafka.server.apis import HANDLERS
-from minikafka.server.cluster_registration import RegistrationKeeper, agree_on_cluster_id, register_broker
+from minikafka.server.assembly import (
+    join_membership,
+    load_logs,
+    make_services,
+    open_log_manager,
+    registration,
+)
+from minikafka.server.cluster_membership import ClusterMembership
+from minikafka.server.cluster_registration import agree_on_cluster_id
+from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
-from minikafka.server.descriptors import open_segments_max
+from minikafka.server.controller_channel import Connect
+from minikafka.server.coordination_engine import create_top_level_paths, store_name
+from minikafka.server.coordination_engine import open_store as open_configured_store
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.dispatcher import Dispatcher
 from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
 from minikafka.server.maintenance import Maintenance
-from minikafka.server.metadata_cache import BrokerEndpoints, Endpoint, MetadataCache
-from minikafka.server.producer_ids import ProducerIdManager
-from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.services import Services
-from minikafka.server.supervisor import Restart, Supervisor
+from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.supervisor import Supervisor
 from minikafka.server.system_clock import SystemClock
-from minikafka.server.topic_service import TopicService
-from minikafka.server.topic_store import StoredTopic
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
+
+OpenStore = Callable[..., Awaitable[CoordinationStore]]
+"""Called with the configuration and ``clock``; returns a store that has a session."""
 
 RECORD_CODEC_DELAY_MS = 200
 """After the start; a produce that comes earlier loads the codec itself."""
@@ -64,7 +75,8 @@ DRAIN_TIMEOUT_MS = 1000
 class Broker:
     """One broker on the running event loop. ``start`` once, ``stop`` once.
 
-    The clock, the file system and the random numbers are arguments so that a simulation can supply its own.
+    The clock, the file system, the random numbers and the coordination store are arguments so that a
+    simulation can supply its own.
     """
 
     def __init__(
@@ -74,18 +86,24 @@ class Broker:
         clock: Clock | None = None,
         files: Files | None = None,
         rng: random.Random | None = None,
+        open_store: OpenStore | None = None,
+        connect: Connect = BrokerClient.connect,
     ) -> None:
+        """``connect`` is how this broker reaches the others."""
         self._config = config
+        self._connect = connect
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self._rng = rng or random.SystemRandom()
         self._log_io: LogIo | None = None
         self._supervisor: Supervisor | None = None
-        self._store: SqliteStore | None = None
+        self._open_store = open_store or open_configured_store
+        self._store: CoordinationStore | None = None
         self._log_manager: LogManager | None = None
         self._timer: LoopTimer | None = None
         self._socket_server: SocketServer | None = None
         self._services: Services | None = None
+        self._membership: ClusterMembership | None = None
         self._advertised: dict[str, Endpoint] = {}
 
     def __repr__(self) -> str:
@@ -140,7 +158,7 @@ class Broker:
             await self._start()
         except StoreError as error:
             await self._release()
-            raise StartError(f"the coordination store {self._config.coordination_path()}: {error}") from error
+            raise StartError(f"the coordination store {store_name(self._config)}: {error}") from error
         except BaseException:
             await self._release()
             raise
@@ -157,106 +175,79 @@ class Broker:
         config = self._config
         self._supervisor = supervisor = Supervisor()
         self._log_io = log_io = LogIo()
-        self._timer = LoopTimer(self._clock)
-        self._make_first_directory()
-        self._store = store = await SqliteStore.open(config.coordination_path(), clock=self._clock)
+        self._timer = timer = LoopTimer(self._clock)
+        await log_io.run(self._make_first_directory)
+        self._store = store = await self._open_store(config, clock=self._clock)
+        await create_top_level_paths(store)
         cluster_id = await agree_on_cluster_id(
             store,
             configured=config.cluster_id,
             stored=stored_cluster_id(self._files, config.log_dirs),
             rng=self._rng,
         )
-        metadata = MetadataCache(controller_id=self.node_id)
+        metadata = MetadataCache()
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
+        config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)
+        await config_changes.begin()
         await configs.load()
         self._log_manager = log_manager = await log_io.run(
-            lambda: self._open_log_manager(cluster_id, configs)
+            lambda: open_log_manager(
+                configs,
+                cluster_id=cluster_id,
+                node_id=self.node_id,
+                files=self._files,
+                clock=self._clock,
+                rng=self._rng,
+            )
         )
         chores = DiskChores()
-        replica_manager = ReplicaManager(
-            node_id=self.node_id,
-            log_manager=log_manager,
-            fetch_purgatory=DelayedOperationPurgatory(
-                "Fetch", self._timer, purge_interval=config.fetch_purgatory_purge_interval_requests
-            ),
-            chores=chores,
+        await load_logs(
+            log_manager, log_io, store, configs, node_id=self.node_id, files=self._files, rng=self._rng
         )
-        topics = TopicService(
-            node_id=self.node_id,
-            store=store,
-            metadata=metadata,
+        sessions = SessionKeeper(store)
+        self._services = services = make_services(
             configs=configs,
-            replica_manager=replica_manager,
-            rng=self._rng,
-        )
-        await self._load_logs(log_io, log_manager, topics)
-        self._services = services = Services(
-            config=configs.broker_config,
-            clock=self._clock,
-            node_id=self.node_id,
-            cluster_id=cluster_id,
+            metadata=metadata,
             store=store,
             log_manager=log_manager,
             log_io=log_io,
-            files=self._files,
-            replica_manager=replica_manager,
-            metadata=metadata,
-            topics=topics,
-            configs=configs,
-            producer_ids=ProducerIdManager(node_id=self.node_id, store=store),
-            fetch_sessions=FetchSessionCache(
-                max_slots=config.max_incremental_fetch_session_cache_slots, rng=self._rng, clock=self._clock
-            ),
+            chores=chores,
+            timer=timer,
             supervisor=supervisor,
+            sessions=sessions,
+            cluster_id=cluster_id,
+            node_id=self.node_id,
+            files=self._files,
+            clock=self._clock,
+            rng=self._rng,
+            connect=self._connect,
         )
-        configs.subscribe_topics(replica_manager.update_topic_config)
         configs.subscribe_broker(self._broker_config_changed)
-        await topics.load()
+        membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         Maintenance(services, chores).start()
         await self._listen(services)
+        self._membership = membership
+        await membership.join(
+            registration(services, self._advertised, directory_ids=log_manager.directories.directory_ids)
+        )
         supervisor.start("record-codec", self._load_record_codec)
 
     def _make_first_directory(self) -> None:
         """The store's file lies in the first log directory, which is not checked yet.
+
+        On the disk thread: what is made is made durable, or a power cut would take the directory and all that
+        was flushed in it.
 
         Raises:
             StartError: it cannot be made.
         """
         directory = self._config.log_dirs[0]
         try:
-            self._files.make_directory(directory)
+            if not self._files.is_directory(directory):
+                self._files.make_directory(directory)
+                self._files.sync_directory(os.path.dirname(directory) or ".")
         except OSError as error:
             raise StartError(f"cannot make the log directory {directory}: {error.strerror}") from error
-
-    def _open_log_manager(self, cluster_id: str, configs: ConfigService) -> LogManager:
-        return LogManager(
-            self._config.log_dirs,
-            default_config=topic_config(configs.broker_config),
-            topic_config=configs.topic_config,
-            files=self._files,
-            clock=self._clock,
-            rng=self._rng,
-            cluster_id=cluster_id,
-            broker_id=self.node_id,
-            open_segments=OpenSegments(open_segments_max()),
-            producer_id_expiration_ms=configs.broker_config.producer_id_expiration_ms,
-        )
-
-    async def _load_logs(self, log_io: LogIo, log_manager: LogManager, topics: TopicService) -> None:
-        """Load the logs of the stored topics; of those that are there, when none is stored."""
-        await topics.read()
-        found: list[StoredTopic] = []
-        if topics.knows_none:
-            found = await log_io.run(
-                lambda: find_topics(
-                    log_manager.directories, files=self._files, node_id=self.node_id, rng=self._rng
-                )
-            )
-            topics.expect(found)
-        await log_io.run(lambda: log_manager.load(is_stray=topics.is_stray))
-        if found:
-            await topics.adopt()
-            log_adoption(found, log_manager)
 
     async def _listen(self, services: Services) -> None:
         config = services.config  # with what was set dynamically before this start
@@ -279,19 +270,6 @@ class Broker:
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
         }
-        entry = BrokerEndpoints(
-            node_id=self.node_id, endpoints=dict(self._advertised), rack=config.broker_rack
-        )
-        services.metadata.put_broker(entry)
-
-        async def register() -> None:
-            await register_broker(
-                services.store, entry, listeners=config.advertised_endpoints(), now_ms=self._clock.now_ms()
-            )
-
-        await register()
-        keeper = RegistrationKeeper(services.store, register)
-        services.supervisor.start("registration", keeper.run, restart=Restart.ALWAYS)
 
     async def _load_record_codec(self) -> None:
         """Before the first produce needs it, but after the first client was answered.
@@ -322,6 +300,9 @@ class Broker:
 
     async def stop(self) -> None:
         """Go down cleanly. Idempotent; also after a start that failed."""
+        membership, self._membership = self._membership, None
+        if membership is not None:
+            await membership.leave()
         if self._socket_server is not None:
             await self._socket_server.close(drain_timeout_ms=DRAIN_TIMEOUT_MS)
         await self._release()
@@ -332,6 +313,8 @@ class Broker:
         if server is not None:
             await server.close()
         self._advertised = {}
+        if self._services is not None:
+            await self._services.replica_manager.close()
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()

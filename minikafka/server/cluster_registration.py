@@ -10,19 +10,20 @@ import asyncio
 import base64
 import logging
 import random
-from collections.abc import Awaitable, Callable
 
-from minikafka.config.listeners import Listener
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
+    BadVersionError,
     CoordinationStore,
+    CreateOp,
+    DeleteOp,
     NodeExistsError,
     NoNodeError,
-    SessionEvent,
-    SessionState,
+    Op,
+    SetOp,
 )
 from minikafka.errors import StartError
-from minikafka.server.metadata_cache import BrokerEndpoints
+from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
 
@@ -56,60 +57,79 @@ def _random_cluster_id(rng: random.Random) -> str:
     return base64.urlsafe_b64encode(rng.getrandbits(128).to_bytes(16, "big")).rstrip(b"=").decode("ascii")
 
 
-class RegistrationKeeper:
-    """Registers the broker again when its session has expired: a process that was stopped for longer than the
-    session, or a machine that slept. Kafka: ``KafkaServer``'s and ``KafkaController``'s session handlers.
-    """
-
-    def __init__(self, store: CoordinationStore, register: Callable[[], Awaitable[None]]) -> None:
-        self._store = store
-        self._register = register
-        self._expired = asyncio.Event()
-        store.add_session_listener(self._session_changed)
-
-    def _session_changed(self, event: SessionEvent) -> None:
-        if event.state is SessionState.EXPIRED:
-            self._expired.set()
-
-    async def run(self) -> None:
-        """Until cancelled. A store that cannot be reached raises; the supervisor starts this again."""
-        while True:
-            await self._expired.wait()
-            await self._store.start_session()
-            await self._register()
-            self._expired.clear()
-            logger.warning("the coordination session had expired; the broker is registered again")
+REGISTRATION_RETRY_MS = 500
+"""How often a broker looks whether the entry in its place has gone."""
 
 
 async def register_broker(
-    store: CoordinationStore, broker: BrokerEndpoints, *, listeners: tuple[Listener, ...], now_ms: int
-) -> None:
-    """Write the broker's ephemeral entry. An earlier session's entry of the same broker is replaced: the
-    lock on the log directories says that its process is gone.
+    store: CoordinationStore, node_id: BrokerId, registration: paths.BrokerRegistration, *, patience_ms: int
+) -> int:
+    """Write the broker's ephemeral entry. Returns the broker epoch.
+
+    What an earlier process of this broker left is replaced at once, the controllership too: it named the log
+    directories that are locked by this process now, so it is gone, although its session may last for a while.
+    An entry of anybody else is given ``patience_ms`` to go.
+
+    ``/brokers/ids`` is written too, so that its version rises with each registration: see ``isr_manager``.
 
     Raises:
-        StartError: the entry belongs to a broker that is alive.
+        StartError: the entry belongs to a broker that is alive. StoreError: the store's.
     """
-    protocols = {listener.name: listener.protocol for listener in listeners}
-    path = paths.broker_path(broker.node_id)
-    registration = paths.BrokerRegistration(
-        endpoints=tuple(
-            paths.Endpoint(name, host, port, protocols[name])
-            for name, (host, port) in broker.endpoints.items()
-        ),
-        timestamp_ms=now_ms,
-        rack=broker.rack,
-    )
-    data = paths.encode_broker(registration)
-    await store.ensure_path(paths.BROKER_IDS)
-    for _ in range(2):
+    path, data = paths.broker_path(node_id), paths.encode_broker(registration)
+    waited_ms = 0
+    while True:
         try:
-            await store.create(path, data, ephemeral=True)
+            await store.multi(_registration(path, data))
         except NodeExistsError:
-            try:
-                await store.delete(path)
-            except NoNodeError:
-                continue
+            is_registered = await _replace(store, node_id, data, registration.directory_ids)
         else:
-            return
-    raise StartError(f"broker {broker.node_id} is registered by another live broker ({path})")
+            is_registered = True
+        if is_registered:
+            stat = await store.exists(path)
+            if stat is not None and stat.ephemeral_owner == store.session_id:
+                return stat.czxid
+        if waited_ms >= patience_ms:
+            raise StartError(
+                f"broker id {node_id} is taken: {await _holder(store, path)} is registered with it ({path}); "
+                f"give this broker another node.id, or stop that one"
+            )
+        if waited_ms == 0:
+            logger.warning("%s is registered by another session; waiting for that to end", path)
+        await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
+        waited_ms += REGISTRATION_RETRY_MS
+
+
+def _registration(path: str, data: bytes) -> list[Op]:
+    return [CreateOp(path, data, ephemeral=True), SetOp(paths.BROKER_IDS, b"")]
+
+
+async def _replace(
+    store: CoordinationStore, node_id: BrokerId, data: bytes, directory_ids: tuple[str, ...]
+) -> bool:
+    """Put ``data`` in the place of an entry of our own, in one write. False: it is not ours, or gone."""
+    path = paths.broker_path(node_id)
+    try:
+        node = await store.get(path)
+        earlier = paths.decode_broker(node_id, node.data)
+    except (NoNodeError, paths.DamagedNodeError):
+        return False
+    owner = node.stat.ephemeral_owner
+    if owner != store.session_id and not set(earlier.directory_ids) & set(directory_ids):
+        return False
+    ops: list[Op] = [DeleteOp(path, node.stat.version), *_registration(path, data)]
+    controller = await store.exists(paths.CONTROLLER)
+    if controller is not None and controller.ephemeral_owner == owner != store.session_id:
+        ops.append(DeleteOp(paths.CONTROLLER, controller.version))
+    try:
+        await store.multi(ops)
+    except (NoNodeError, BadVersionError, NodeExistsError):
+        return False
+    return True
+
+
+async def _holder(store: CoordinationStore, path: str) -> str:
+    try:
+        registration = paths.decode_broker(0, (await store.get(path)).data)
+    except (NoNodeError, paths.DamagedNodeError):
+        return "another broker"
+    return "a broker at " + ", ".join(str(endpoint) for endpoint in registration.endpoints)

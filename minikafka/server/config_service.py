@@ -8,22 +8,23 @@ Kafka: ``ConfigAdminManager`` (what a client may change), ``ConfigHelper`` (what
 A change is read, computed and written back on condition that nobody wrote in between (else it starts again),
 and for a topic also that the topic still exists: the store is the arbiter, never this broker's memory. Then
 it is applied at once: subscribers get the new ``TopicConfig`` of a topic or the new ``BrokerConfig``; topics
-whose defaults come from the broker are told as well.
+whose defaults come from the broker are told as well. The other brokers learn of it by a notification under
+``/config/changes`` (``config_changes.py``), which is a part of the write.
 
 Invariants: what ``describe`` answers is what is in the store and what the logs run with; a refused change
 changes nothing; changes of topics and configurations happen one after another (``changes``), like those in
 the event queue of Kafka's controller.
 
 Where it differs from Kafka: a stored property that this broker does not know, or that contradicts another
-one, is logged and left out when it is loaded; Kafka's broker stops there. There are no change notifications
-under ``/config/changes`` yet, for there is nobody to notify.
+one, is logged and left out when it is loaded; Kafka's broker stops there.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
 
 from minikafka.config.alteration import Alteration, alter
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
@@ -39,7 +40,7 @@ from minikafka.config.resolution import (
     topic_config,
 )
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
-from minikafka.coordination import paths
+from minikafka.coordination import notifications, paths
 from minikafka.coordination.store import (
     ANY_VERSION,
     BadVersionError,
@@ -61,6 +62,7 @@ from minikafka.server.config_resource import (
 )
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.store_failures import mapped_store_failures
+from minikafka.server.stored_configs import usable_broker_properties, usable_topic_properties
 from minikafka.server.topic_validation import validate_topic_name
 from minikafka.server.turns import Turns
 from minikafka.types import BrokerId
@@ -93,9 +95,9 @@ class ConfigService:
         self._properties = BrokerProperties.of(static_config)
         self._broker_config = static_config
         self._topics: dict[str, dict[str, str]] = {}
-        self._topic_configs: dict[
-            str, TopicConfig
-        ] = {}  # what they come to; an entry goes when it may change
+        # What they come to; an entry goes when it may change.
+        self._topic_configs: dict[str, TopicConfig] = {}
+        self._read_for: dict[str, UUID] = {}
         self._topic_subscribers: list[Callable[[str, TopicConfig], None]] = []
         self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []
 
@@ -120,16 +122,46 @@ class ConfigService:
 
     async def load(self) -> None:
         """Read everything from the store. Call it once, before logs are opened."""
+        await self._load_broker()
+        for topic in await self._store.children(paths.TOPIC_CONFIGS):
+            await self.load_topic(topic)
+
+    async def _load_broker(self) -> None:
         dynamic_default = await self._read(paths.broker_config_path(None))
         dynamic = await self._read(paths.broker_config_path(self._node_id))
-        self._properties = self._usable_broker_properties(dynamic_default, dynamic)
+        self._properties = usable_broker_properties(
+            self._properties, dynamic_default=dynamic_default, dynamic=dynamic
+        )
         self._broker_config = self._properties.effective()
-        for topic in await self._configured_topics():
-            await self.load_topic(topic)
 
     async def load_topic(self, topic: str) -> None:
         """Read what is set for one topic."""
         self._set_topic(topic, await self._read(paths.topic_config_path(topic)))
+
+    async def load_missing_topics(self, topics: Iterable[str]) -> None:
+        """Read what is set for those of ``topics`` that are new here. Raises StoreError."""
+        for topic in topics:
+            if topic not in self._topics:
+                await self.load_topic(topic)
+
+    async def load_topics(self, topics: Mapping[str, UUID]) -> None:
+        """Read what is set for those that are new here: of a name, or another topic of the same name. What
+        was read at the start may have been left by an earlier one. Raises StoreError."""
+        for topic, topic_id in topics.items():
+            if self._read_for.get(topic) != topic_id:
+                await self.load_topic(topic)
+                self._read_for[topic] = topic_id
+
+    async def reload(self, entity_path: str) -> None:
+        """Another broker has changed what lies at ``/config/<entity_path>``: read it and apply it."""
+        kind, _, name = entity_path.partition("/")
+        async with self.changes:
+            if kind == "topics" and name in self._topics:
+                await self.load_topic(name)
+                self._apply_topic(name)
+            elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._node_id)):
+                await self._load_broker()
+                await self._apply_broker()
 
     # Topics
 
@@ -144,7 +176,9 @@ class ConfigService:
                 config = topic_config(self._broker_config, overrides)
             except ConfigError as error:
                 logger.error("topic %s: %s; the property is ignored", topic, error)
-                config = topic_config(self._broker_config, _usable(self._broker_config, overrides))
+                config = topic_config(
+                    self._broker_config, usable_topic_properties(self._broker_config, overrides)
+                )
             self._topic_configs[topic] = config
         return config
 
@@ -161,14 +195,16 @@ class ConfigService:
         """The properties of a topic with these ``overrides``."""
         return describe_topic(self._properties, self._broker_config, overrides)
 
-    def topic_created(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """``TopicService`` has created a topic and its configuration node."""
-        self._set_topic(topic, dict(overrides))
+    def expect_topics(self, overrides: Mapping[str, dict[str, str]]) -> None:
+        """Topics that are about to be stored, so that their logs are opened with their configurations."""
+        for topic, texts in overrides.items():
+            self._set_topic(topic, texts)
 
-    def topic_deleted(self, topic: str) -> None:
-        """``TopicService`` has deleted a topic and its configuration node."""
+    def topic_gone(self, topic: str) -> None:
+        """The topic was deleted: forget what was set for it."""
         self._topics.pop(topic, None)
         self._topic_configs.pop(topic, None)
+        self._read_for.pop(topic, None)
 
     def _set_topic(self, topic: str, overrides: dict[str, str]) -> None:
         self._topics[topic] = overrides
@@ -186,7 +222,7 @@ class ConfigService:
             case ConfigResourceType.TOPIC:
                 self._check_topic_exists(resource.name)
                 overrides = self._topics.get(resource.name, {})
-                return self.describe_topic(_usable(self._broker_config, overrides))
+                return self.describe_topic(usable_topic_properties(self._broker_config, overrides))
             case ConfigResourceType.BROKER:
                 check_broker_name(resource.name, node_id=self._node_id, may_be_empty=True)
                 if not resource.name:
@@ -276,13 +312,16 @@ class ConfigService:
                 return
             self._properties = check_broker_overrides(self._properties, changed, per_broker=per_broker)
             self._broker_config = self._properties.effective()
-            self._topic_configs.clear()
-            for apply in self._broker_subscribers:
-                apply(self._broker_config)
-            turns = Turns()
-            for topic in self._metadata.topics():  # none comes or goes meanwhile: we hold ``changes``
-                self._apply_topic(topic.name)
-                await turns.give_way()
+            await self._apply_broker()
+
+    async def _apply_broker(self) -> None:
+        self._topic_configs.clear()
+        for apply in self._broker_subscribers:
+            apply(self._broker_config)
+        turns = Turns()
+        for topic in self._metadata.topics():
+            self._apply_topic(topic.name)
+            await turns.give_way()
 
     async def _write(
         self, path: str, change: Alter, *, guard: CheckOp | None, validate_only: bool
@@ -305,14 +344,14 @@ class ConfigService:
                 data = paths.encode_config(changed)
                 write: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.stat.version)
                 try:
-                    await self._store.multi([write] if guard is None else [guard, write])
+                    await self._store.multi([*([] if guard is None else [guard]), write, _announcement(path)])
                 except (BadVersionError, NodeExistsError):
                     continue
                 except NoNodeError as error:
                     if guard is not None and error.operation_index == 0:
                         raise _unknown_topic(guard.path.rpartition("/")[2]) from None
-                    if node is None:  # the directory of configurations itself is missing
-                        await self._store.ensure_path(path.rpartition("/")[0])
+                    for parent in (path.rpartition("/")[0], paths.CONFIG_CHANGES):
+                        await self._store.ensure_path(parent)
                     continue
                 return changed
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Others changed the same configuration all the time.")
@@ -335,41 +374,13 @@ class ConfigService:
         except NoNodeError:
             return {}
 
-    async def _configured_topics(self) -> list[str]:
-        try:
-            return await self._store.children(paths.TOPIC_CONFIGS)
-        except NoNodeError:
-            return []
 
-    def _usable_broker_properties(
-        self, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]
-    ) -> BrokerProperties:
-        """The stored properties without those that this broker cannot use; each of these gets a log line."""
-        properties = self._properties
-        for per_broker, overrides in ((False, dynamic_default), (True, dynamic)):
-            usable: dict[str, str] = {}
-            for name, text in sorted(overrides.items()):
-                try:
-                    properties = check_broker_overrides(
-                        properties, {**usable, name: text}, per_broker=per_broker
-                    )
-                except KafkaError as error:
-                    logger.error("stored broker configuration ignored: %s", error.message)
-                else:
-                    usable[name] = text
-        return properties
-
-
-def _usable(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]:
-    """``overrides`` without those that are unknown, not allowed or contradict an earlier one."""
-    usable: dict[str, str] = {}
-    for name, text in sorted(overrides.items()):
-        try:
-            topic_config(broker, {**usable, name: text})
-        except ConfigError:
-            continue
-        usable[name] = text
-    return usable
+def _announcement(path: str) -> CreateOp:
+    """Tells the other brokers (``DynamicConfigManager``)."""
+    entity_path = path.removeprefix(f"{paths.CONFIGS}/")
+    return CreateOp(
+        paths.CONFIG_CHANGE_PREFIX, notifications.encode_config_change(entity_path), sequential=True
+    )
 
 
 def _logger_entry(name: str, level: str) -> ConfigEntry:

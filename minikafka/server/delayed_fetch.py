@@ -1,14 +1,17 @@
 """One fetch from its arrival to its answer: read, and when there is too little, wait for more.
 
 Kafka's ``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0,
-when it names no partition, when there are enough bytes, on an error and on a diverging epoch. Otherwise it
-is parked under its partitions and completes when
+when it names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a
+consumer is sent to another replica. Otherwise it is parked under its partitions and completes when
 
     A  this broker no longer leads one of them         F  the fetch offset lies in a segment before the end's
     B  it no longer knows one of them                  G  enough bytes have come
     C  a log directory went offline                    H  the reader's epoch parted from the log's
     D  the leader epoch in the request is fenced       I  max wait is over
     E  the fetch offset lies beyond the end (truncation)
+
+A, unless any replica may answer (``FetchParams.leader_only``). A follower's fetch tells how far it is: that
+is noted once, at the first pass, after all of its partitions were read.
 
 States of a ``Fetch``:
 
@@ -26,9 +29,16 @@ from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.server.log_io import LogIo
-from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedPartition, read_partitions
+from minikafka.server.partition import Partition
+from minikafka.server.partition_reads import (
+    FetchParams,
+    PartitionRead,
+    WantedPartition,
+    check_access,
+    read_partitions,
+)
+from minikafka.server.read_replica import NO_REPLICA
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.types import Buffer
 
@@ -41,8 +51,8 @@ class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
-        "_answer_whatever", "_clock", "_deadline_ms", "_log_io", "_params", "_pending", "_purgatory",
-        "_replicas", "_respond", "_rounds", "_wanted",
+        "_answer_whatever", "_clock", "_deadline_ms", "_log_io", "_params", "_pending", "_replicas",
+        "_respond", "_rounds", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -50,7 +60,6 @@ class Fetch:
         *,
         replicas: ReplicaManager,
         log_io: LogIo,
-        purgatory: DelayedOperationPurgatory[DelayedOperation],
         clock: Clock,
         params: FetchParams,
         wanted: Sequence[WantedPartition],
@@ -58,7 +67,6 @@ class Fetch:
     ) -> None:
         self._replicas = replicas
         self._log_io = log_io
-        self._purgatory = purgatory
         self._clock = clock
         self._params = params
         self._wanted = wanted
@@ -77,9 +85,11 @@ class Fetch:
 
     def _read(self) -> list[PartitionRead] | None:
         """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
-        reads, size_bytes, cold = read_partitions(
+        reads, size_bytes, cold, followed = read_partitions(
             self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
         )
+        if followed and self._pending is None:
+            self._record(followed)
         if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
             return reads
         if self._pending is None:
@@ -101,9 +111,24 @@ class Fetch:
             self._park(reads)
         return None
 
+    def _record(self, followed: list[tuple[Partition, WantedPartition]]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for partition, want in followed:
+            self._replicas.record_follower_fetch(
+                partition,
+                self._params.replica_id,
+                fetch_offset=want.fetch_offset,
+                log_start_offset=want.log_start_offset,
+                now_ms=now_ms,
+                broker_epoch=self._params.replica_epoch,
+            )
+
     def _is_satisfied(self, reads: list[PartitionRead], size_bytes: int) -> bool:
         return size_bytes >= self._params.min_bytes or any(
-            read.error is not ErrorCode.NONE or read.diverging_epoch is not None for read in reads
+            read.error is not ErrorCode.NONE
+            or read.diverging_epoch is not None
+            or read.preferred_read_replica != NO_REPLICA
+            for read in reads
         )
 
     def _park(self, reads: list[PartitionRead]) -> None:
@@ -112,7 +137,7 @@ class Fetch:
         operation = DelayedFetch(self, self._replicas, self._params, reads, delay_ms=delay_ms)
         self._pending.on_closed = operation.abandon
         keys = [read.wanted.topic_partition for read in reads]
-        self._purgatory.try_complete_else_watch(operation, keys)
+        self._replicas.parked.fetch.try_complete_else_watch(operation, keys)
 
     def resume(self, *, answer_whatever: bool = False) -> None:
         """Read again after a wait; with ``answer_whatever`` the wait was the last."""
@@ -161,8 +186,8 @@ class DelayedFetch(DelayedOperation):
     def _bytes_available(self, read: PartitionRead) -> int | None:
         """Bytes that came for one partition since it was read; None when it must answer whatever there is."""
         wanted, start = read.wanted, read.start
-        partition = self._replicas.partition(wanted.topic_partition)
-        partition.check_leader_epoch(wanted.current_leader_epoch)
+        partition = self._replicas.hosted(wanted.topic_partition)
+        check_access(partition, wanted, self._params)
         end_offset = partition.end_offset(self._params.isolation)
         if start is None or end_offset == start.message_offset:
             return 0

@@ -85,7 +85,7 @@ class Dispatcher:
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
     ) -> None:
         if connection.memory is None:
-            connection.memory = RepeatedProduce(self._services)
+            connection.memory = RepeatedProduce(self._services, connection.listener_name)
         connection.memory.remember(header, request, memoryview(frame))
 
     def _answer_later(self, header: RequestHeader, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:

@@ -1,8 +1,9 @@
-"""The chores of the logs: retention, flushing, checkpoints, expired producers, removal of deleted files.
+"""The chores of the logs: retention, flushing, checkpoints, expired producers, removal of deleted files; and
+followers that lag behind.
 
-Kafka's ``LogManager`` schedules; each is a supervised task of its own. The part that decides runs on the
-loop, where the logs live; the part that waits for the disk runs on the disk thread; and only after that has
-succeeded is the outcome noted on the loop (the recovery point rises).
+Kafka's ``LogManager`` and ``ReplicaManager`` schedule; each is a supervised task of its own. The part that
+decides runs on the loop, where the logs live; the part that waits for the disk runs on the disk thread; and
+only after that has succeeded is the outcome noted on the loop (the recovery point rises).
 
 A failed fsync or checkpoint is never tried again, because nothing is known of the disk's state from then
 on: its log directory goes offline, and the broker stops when no directory is left.
@@ -66,6 +67,8 @@ class Maintenance:
             config.replica_high_watermark_checkpoint_interval_ms,
             self._checkpoint_high_watermarks,
         )
+        shrink_isrs = self._services.replica_manager.shrink_isrs
+        every("isr-expiration", max(config.replica_lag_time_max_ms // 2, 1), shrink_isrs)
         every("producer-expiration", config.producer_id_expiration_check_interval_ms, self._expire_producers)
         every("file-removal", REMOVAL_INTERVAL_MS, self._remove_files)
         self._services.supervisor.start("disk-chores", self._do_chores, restart=Restart.STOP_BROKER)
@@ -137,8 +140,8 @@ class Maintenance:
 
     def _directory_failed(self, directory: str, reason: str) -> None:
         services = self._services
-        lost = services.replica_manager.take_directory_offline(directory, reason=reason)
-        services.topics.mark_offline(lost)
+        services.replica_manager.take_directory_offline(directory, reason=reason)
+        services.log_directory_failed()
         if not services.log_manager.live_directories:
             services.supervisor.fail(StartError(f"no log directory is left: {directory} failed: {reason}"))
 

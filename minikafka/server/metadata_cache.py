@@ -1,12 +1,13 @@
 """What this broker knows of the cluster: the brokers and where they listen, the topics and who leads them.
 
-Kafka's ``MetadataCache`` (``KRaftMetadataCache``). Handlers read it synchronously on every request, so it
-holds nothing but what was already decided: whoever decides (``TopicService`` today, the controller later)
-writes the store first and puts the outcome here afterwards.
+Kafka's ``MetadataCache`` (``ZkMetadataCache``). Handlers read it synchronously on every request, so it holds
+nothing but what was already decided: the controller writes the store first and then tells every broker with
+UpdateMetadata, which ends here (``update``).
 
 Invariants:
 - names and topic ids are two views of the same set of topics: each topic has exactly one entry in both;
-- ``topic.partitions[i].partition == i``: partitions are dense, as Kafka's are;
+- ``topic.partitions[i].partition == i``: where the controller has not told of a partition yet, because none
+  of its replicas lives, a partition without replicas stands in its place;
 - values are frozen: a reader that holds a ``TopicMetadata`` across an await sees one consistent moment of it.
 
 Where it differs from Kafka: one mutable cache on one event loop instead of an immutable image that is
@@ -15,14 +16,23 @@ swapped; no reader can see a change half made, because no change awaits.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from minikafka.errors import InvariantError
-from minikafka.types import NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
+from minikafka.protocol.control.messages import (
+    LEADER_DURING_DELETE,
+    LeaderAndIsrPartition,
+    LiveBroker,
+    UpdateMetadataRequest,
+)
+from minikafka.server.topic_validation import is_internal
+from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
 
 
 class Endpoint(NamedTuple):
@@ -61,6 +71,8 @@ class BrokerEndpoints(msgspec.Struct, frozen=True, kw_only=True):
     node_id: BrokerId
     endpoints: Mapping[str, Endpoint | tuple[str, int]]
     rack: str | None = None
+    epoch: int = -1
+    """The czxid of its registration (KIP-380); -1 when that is not known."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """Host and port on that listener; None when the broker does not have the listener."""
@@ -71,9 +83,11 @@ class BrokerEndpoints(msgspec.Struct, frozen=True, kw_only=True):
 class MetadataCache:
     """The current state of brokers and topics. See the module header."""
 
-    def __init__(self, *, controller_id: BrokerId = NO_LEADER) -> None:
-        self.controller_id = controller_id
+    def __init__(self) -> None:
+        self.controller_id = NO_LEADER
+        self._waiting: list[tuple[Callable[[], object], asyncio.Future[None]]] = []
         self._brokers: dict[BrokerId, BrokerEndpoints] = {}
+        self._live_brokers: dict[BrokerId, LiveBroker] = {}
         self._topics: dict[str, TopicMetadata] = {}
         self._topics_by_id: dict[UUID, TopicMetadata] = {}
         self._sorted: tuple[TopicMetadata, ...] | None = None
@@ -115,16 +129,70 @@ class MetadataCache:
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
 
-    def remove_topic(self, name: str) -> TopicMetadata | None:
-        """Forget a topic. Returns what was known of it; None when it was not known."""
-        return self._forget(name)
-
-    def _forget(self, name: str) -> TopicMetadata | None:
+    def _forget(self, name: str) -> None:
         self._sorted = None
         topic = self._topics.pop(name, None)
         if topic is not None:
             del self._topics_by_id[topic.topic_id]
-        return topic
+
+    # What the controller tells
+
+    def update(self, request: UpdateMetadataRequest) -> tuple[str, ...]:
+        """Take in what the controller says. Returns the topics that are gone, or are others of the name."""
+        self.controller_id = request.controller_id
+        self._brokers = {
+            each.node_id: BrokerEndpoints(
+                node_id=each.node_id,
+                endpoints={
+                    listener.listener_name: Endpoint(listener.host, listener.port)
+                    for listener in each.endpoints
+                },
+                rack=each.rack,
+                epoch=each.epoch,
+            )
+            for each in request.live_brokers
+        }
+        self._live_brokers = {each.node_id: each for each in request.live_brokers}
+        gone: set[str] = set()
+        by_topic: dict[str, list[LeaderAndIsrPartition]] = defaultdict(list)
+        for partition in request.partitions:
+            by_topic[partition.topic].append(partition)
+        if request.is_full:
+            gone.update(name for name in self._topics if name not in by_topic)
+        for name, partitions in by_topic.items():
+            known = self._topics.get(name)
+            if any(each.leader == LEADER_DURING_DELETE for each in partitions):
+                gone.add(name)
+            else:
+                if known is not None and known.topic_id != partitions[0].topic_id:
+                    gone.add(name)
+                    known = None
+                self.put_topic(_updated(known, partitions))
+        for name in sorted(gone):
+            if name not in by_topic or by_topic[name][0].leader == LEADER_DURING_DELETE:
+                self._forget(name)
+        self._wake()
+        return tuple(sorted(gone))
+
+    async def wait_for(self, condition: Callable[[], object], *, timeout_ms: int) -> bool:
+        """Until ``condition`` holds, which is looked at after each update. Returns whether it does."""
+        if condition():
+            return True
+        waiting = (condition, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiting[1]
+        except TimeoutError:
+            return bool(condition())
+        finally:
+            self._waiting.remove(waiting)
+        return True
+
+    def _wake(self) -> None:
+        for condition, future in self._waiting:
+            if not future.done() and condition():
+                future.set_result(None)
 
     # Brokers
 
@@ -138,11 +206,14 @@ class MetadataCache:
     def is_alive(self, node_id: BrokerId) -> bool:
         return node_id in self._brokers
 
-    def put_broker(self, broker: BrokerEndpoints) -> None:
-        self._brokers[broker.node_id] = broker
+    def live_broker(self, node_id: BrokerId) -> LiveBroker | None:
+        """A broker as the controller told of it; None: it is not alive."""
+        return self._live_brokers.get(node_id)
 
-    def remove_broker(self, node_id: BrokerId) -> None:
-        self._brokers.pop(node_id, None)
+    def live_broker_epoch(self, node_id: BrokerId) -> int | None:
+        """The epoch of a live broker's registration, -1 when that is not known; None: it is not alive."""
+        broker = self._brokers.get(node_id)
+        return None if broker is None else broker.epoch
 
     def offline_replicas(
         self, partition: PartitionMetadata, *, listener_name: str | None = None
@@ -161,3 +232,31 @@ class MetadataCache:
     def _reachable(self, node_id: BrokerId, listener_name: str | None) -> bool:
         broker = self._brokers.get(node_id)
         return broker is not None and (listener_name is None or listener_name in broker.endpoints)
+
+
+def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> TopicMetadata:
+    """A topic with what is new of some of its partitions."""
+    partitions = {} if known is None else {each.partition: each for each in known.partitions}
+    for each in news:
+        partitions[each.partition] = PartitionMetadata(
+            partition=each.partition,
+            leader=each.leader,
+            leader_epoch=each.leader_epoch,
+            replicas=each.replicas,
+            isr=each.isr,
+            offline_replicas=each.offline_replicas,
+        )
+    count = max(partitions) + 1
+    return TopicMetadata(
+        name=news[0].topic,
+        topic_id=news[0].topic_id,
+        partitions=tuple(partitions.get(number) or _untold(number) for number in range(count)),
+        is_internal=is_internal(news[0].topic),
+    )
+
+
+def _untold(partition: int) -> PartitionMetadata:
+    """A partition of which the controller has said nothing, because none of its replicas ever lived."""
+    return PartitionMetadata(
+        partition=partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=(), isr=()
+    )

@@ -4,6 +4,10 @@ Kafka's ``ReplicaManager.readFromLog``. The request's byte limit is spent in the
 the first record batch found is returned even when it is larger than every limit, so that a consumer never
 stalls (KIP-74).
 
+Followers read up to the log end, from the leader alone; consumers up to the high watermark or the last stable
+offset, from any replica when they say that they can (KIP-392); the bounds are those of the moment when the
+read of a partition begins (KAFKA-9807).
+
 A range that is not in the page cache is not read here. All such ranges of a fetch are collected, the disk
 thread warms them, and then the whole fetch is read again.
 """
@@ -22,9 +26,12 @@ from minikafka.log.fetch_data import (
     LogOffsetMetadata,
 )
 from minikafka.protocol.fast_paths import EpochEndOffset
+from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.partition import Partition
+from minikafka.server.partition_offsets import CONSUMER_REPLICA_ID
+from minikafka.server.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
 from minikafka.server.replica_manager import ReplicaManager
-from minikafka.types import NO_OFFSET, Buffer, Offset, TopicPartition
+from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
 
 
 class FetchParams(NamedTuple):
@@ -34,6 +41,19 @@ class FetchParams(NamedTuple):
     min_bytes: int
     max_bytes: int
     isolation: FetchIsolation
+    replica_id: BrokerId = BrokerId(CONSUMER_REPLICA_ID)
+    replica_epoch: int = NO_BROKER_EPOCH
+    client: ClientMetadata | None = None
+    """Since version 11."""
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    @property
+    def leader_only(self) -> bool:
+        """Whether only the leader may answer: followers have to follow it, and old consumers expect it."""
+        return self.is_from_follower or (self.replica_id == CONSUMER_REPLICA_ID and self.client is None)
 
 
 class WantedPartition(NamedTuple):
@@ -49,6 +69,8 @@ class WantedPartition(NamedTuple):
     max_bytes: int
     current_leader_epoch: int
     last_fetched_epoch: int
+    log_start_offset: Offset = NO_OFFSET
+    """The follower's; -1 from a consumer."""
 
 
 class PartitionRead(NamedTuple):
@@ -62,7 +84,7 @@ class PartitionRead(NamedTuple):
     log_start_offset: int = NO_OFFSET
     aborted_transactions: list[FetchedAbortedTransaction] | None = None
     diverging_epoch: EpochEndOffset | None = None
-    preferred_read_replica: int = -1
+    preferred_read_replica: int = NO_REPLICA
     start: LogOffsetMetadata | None = None
     """Where the read began in the log's files, for counting what has come since."""
 
@@ -73,6 +95,9 @@ class Reads(NamedTuple):
     partitions: list[PartitionRead]
     size_bytes: int
     cold: list[ColdRead]
+    followed: list[tuple[Partition, WantedPartition]]
+    """What a follower fetched without an error and a diverging epoch: there it holds all below its fetch
+    offset."""
 
 
 def read_partitions(
@@ -82,6 +107,8 @@ def read_partitions(
     bytes_left = params.max_bytes
     reads: list[PartitionRead] = []
     cold: list[ColdRead] = []
+    followed: list[tuple[Partition, WantedPartition]] = []
+    is_from_follower = params.is_from_follower
     found = False
     for want in wanted:
         if not want.topic_partition.topic:
@@ -89,11 +116,12 @@ def read_partitions(
             continue
         partition = None
         try:
-            partition = replicas.partition(want.topic_partition)
+            partition = replicas.hosted(want.topic_partition)
             read = _read(
+                replicas,
                 partition,
                 want,
-                isolation=params.isolation,
+                params,
                 max_bytes=min(want.max_bytes, max(bytes_left, 0)),
                 min_one_message=not found,
                 cached_only=cached_only,
@@ -106,19 +134,24 @@ def read_partitions(
         except ColdRead as range_:
             cold.append(range_)
             size_bytes = range_.size
+            has_parted = False
         else:
             reads.append(read)
             size_bytes = len(read.records)
+            has_parted = read.diverging_epoch is not None
+        if is_from_follower and partition is not None and not has_parted:
+            followed.append((partition, want))
         found = found or size_bytes > 0
         bytes_left -= size_bytes
-    return Reads(reads, params.max_bytes - bytes_left, cold)
+    return Reads(reads, params.max_bytes - bytes_left, cold, followed)
 
 
 def _read(
+    replicas: ReplicaManager,
     partition: Partition,
     want: WantedPartition,
+    params: FetchParams,
     *,
-    isolation: FetchIsolation,
     max_bytes: int,
     min_one_message: bool,
     cached_only: bool,
@@ -128,23 +161,29 @@ def _read(
             ErrorCode.INCONSISTENT_TOPIC_ID, f"{want.topic_partition} is not the topic {want.topic_id}"
         )
     log = partition.log
-    partition.check_leader_epoch(want.current_leader_epoch)
-    diverging_epoch = partition.diverging_epoch(
-        last_fetched_epoch=want.last_fetched_epoch, fetch_offset=want.fetch_offset
-    )
-    if diverging_epoch is not None:
+    check_access(partition, want, params)
+    preferred = NO_REPLICA
+    if params.client is not None and not params.is_from_follower:
+        preferred = preferred_read_replica(replicas, partition, want.fetch_offset, params.client)
+    diverging_epoch = None
+    if preferred == NO_REPLICA:
+        diverging_epoch = partition.diverging_epoch(
+            last_fetched_epoch=want.last_fetched_epoch, fetch_offset=want.fetch_offset
+        )
+    if preferred != NO_REPLICA or diverging_epoch is not None:
         return PartitionRead(
             want,
             high_watermark=log.high_watermark,
             last_stable_offset=log.last_stable_offset,
             log_start_offset=log.log_start_offset,
             diverging_epoch=diverging_epoch,
+            preferred_read_replica=preferred,
         )
     data = log.read(
         want.fetch_offset,
         max_bytes=max_bytes,
         min_one_message=min_one_message,
-        isolation=isolation,
+        isolation=params.isolation,
         cached_only=cached_only,
     )
     return PartitionRead(
@@ -156,3 +195,21 @@ def _read(
         aborted_transactions=data.aborted_transactions,
         start=data.fetch_offset_metadata,
     )
+
+
+def check_access(partition: Partition, want: WantedPartition, params: FetchParams) -> None:
+    """Whether this replica may answer this reader.
+
+    Raises:
+        KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+    """
+    if params.leader_only:
+        partition.check_leader(want.current_leader_epoch)
+    else:
+        partition.check_leader_epoch(want.current_leader_epoch)
+    if params.is_from_follower:
+        partition.check_follower(
+            params.replica_id,
+            current_leader_epoch=want.current_leader_epoch,
+            broker_epoch=params.replica_epoch,
+        )

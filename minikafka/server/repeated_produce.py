@@ -2,27 +2,33 @@
 
 The short road of ``apis/produce`` for what nearly every request is (``protocol.produce_pattern``): the same
 answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
-then says what is wrong: a refused append has changed nothing, so it may be tried twice.
+then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
+as the long road does (``DelayedProduce``).
 """
 
 from __future__ import annotations
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.errors import KafkaError
+from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.codec import RequestHeader
+from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.produce_pattern import ProducePattern
 from minikafka.protocol.produce_request import ProduceRequest
+from minikafka.server.current_leader import answer_produce
+from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.services import Services
-from minikafka.types import Buffer, TopicPartition
+from minikafka.types import Buffer, Offset, TopicPartition
 
 
 class RepeatedProduce:
     """What a connection's handler remembers of its last usual Produce request."""
 
-    __slots__ = ("_misses", "_pattern", "_services", "_topic_partition")
+    __slots__ = ("_listener_name", "_misses", "_pattern", "_services", "_topic_partition")
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: Services, listener_name: str) -> None:
         self._services = services
+        self._listener_name = listener_name
         self._pattern: ProducePattern | None = None
         self._topic_partition = TopicPartition("", 0)
         self._misses = 0
@@ -30,7 +36,7 @@ class RepeatedProduce:
     def __repr__(self) -> str:
         return f"RepeatedProduce({self._pattern}, misses={self._misses})"
 
-    def serve(self, frame: Buffer) -> tuple[Buffer] | None:
+    def serve(self, frame: Buffer) -> Result:
         """The answer, if ``frame`` is such a request and was appended; None: serve it the usual way."""
         pattern = self._pattern
         if pattern is None:
@@ -50,14 +56,45 @@ class RepeatedProduce:
             )
         except KafkaError:
             return None
-        return (
-            pattern.answer(
-                view,
-                base_offset=info.first_offset,
-                log_append_time_ms=info.log_append_time,
-                log_start_offset=info.log_start_offset,
-            ),
+        answer = pattern.answer(
+            view,
+            base_offset=info.first_offset,
+            log_append_time_ms=info.log_append_time,
+            log_start_offset=info.log_start_offset,
         )
+        if pattern.acks != -1 or partition.log.high_watermark > info.last_offset:
+            return (answer,)
+        return self._park(pattern, answer, Offset(info.last_offset + 1))
+
+    def _park(self, pattern: ProducePattern, answer: bytes, required_offset: Offset) -> PendingResponse:
+        """``answer`` leaves when the replicas have what was appended; else one that says why not."""
+        pending = PendingResponse()
+        append = UncommittedAppend(self._topic_partition, required_offset)
+
+        def replicated() -> None:
+            response, error = answer, append.error
+            if error is not None:
+                response = answer_produce(
+                    self._services,
+                    pattern.header(answer),
+                    [
+                        ProducePartitionResponse(
+                            append.topic_partition.topic,
+                            pattern.topic_id,
+                            pattern.index,
+                            error.code,
+                            error_message=error.message,
+                        )
+                    ],
+                    listener_name=self._listener_name,
+                )
+            pending.complete((response,))
+
+        operation = DelayedProduce(
+            self._services.replica_manager, (append,), replicated, timeout_ms=pattern.timeout_ms
+        )
+        operation.park(pending)
+        return pending
 
     def remember(self, header: RequestHeader, request: ProduceRequest, frame: memoryview) -> None:
         """``request`` was served the usual way: expect the next one to be like it.

@@ -1,11 +1,11 @@
-"""The partitions that this broker hosts: a registry that finds the right one and routes to it.
+"""The partitions that this broker hosts, and the roads that lead to them: produce, fetch, follower, ISR.
 
-Kafka's ``ReplicaManager``, without what the partition, the fetch and the log manager do for themselves. An
-operation on several partitions answers each on its own: the failure of one is a value beside the successes
-of the others.
+Kafka's ``ReplicaManager``, without what the partition, the fetch and the log manager do for themselves; how
+partitions come and go is in ``leadership_changes``. An operation on several partitions answers each on its
+own: the failure of one is a value beside the successes of the others.
 
-After an append the produce road comes back here, and only here are the parked fetches of that partition
-woken.
+What happens to a partition comes back here as a value (an append, a follower's progress, the outcome of an
+ISR change), and only here are those woken who wait for it (``parked_operations``).
 
 With ``flush.messages`` an answer waits for its flush (``flushed``), as in Kafka; the loop does not wait, and
 goes on with other requests.
@@ -14,93 +14,98 @@ goes on with other requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from uuid import UUID
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
 
+from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import InvariantError, KafkaError
 from minikafka.log.log_manager import LogManager
-from minikafka.log.unified_log import AppendInfo
-from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+from minikafka.log.unified_log import AppendInfo, UnifiedLog
+from minikafka.replication.isr import IsrChange, IsrOutcome
+from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.disk_chores import DiskChores
-from minikafka.server.partition import Partition
-from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
+from minikafka.server.leadership_changes import LeadershipChanges
+from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.parked_operations import ParkedOperations
+from minikafka.server.partition import HostBroker, Partition
+from minikafka.server.turns import Turns
+from minikafka.types import BrokerId, Buffer, Offset, TopicPartition
 
 
-class ReplicaManager:
-    """Registry of hosted partitions, keyed by name."""
+class IsrWriter(Protocol):
+    """Writes ISR changes to the store: Kafka's ``AlterPartitionManager``, ours is ``IsrManager``."""
+
+    def submit(self, change: IsrChange, done: Callable[[IsrOutcome], None]) -> None:
+        """Write ``change``, and call ``done`` with what became of it, later, on the loop."""
+        ...
+
+
+class ReplicaManager(LeadershipChanges):
+    """The hosted partitions, led and followed."""
 
     def __init__(
         self,
         *,
         node_id: BrokerId,
         log_manager: LogManager,
-        fetch_purgatory: DelayedOperationPurgatory[DelayedOperation],
+        metadata: MetadataCache,
+        parked: ParkedOperations,
         chores: DiskChores,
+        clock: Clock,
+        replica_lag_time_max_ms: int,
+        inter_broker_listener_name: str,
+        replica_selector: ReplicaSelector | None = None,
     ) -> None:
-        self.node_id = node_id
-        self.log_manager = log_manager
-        self.fetch_purgatory = fetch_purgatory
-        self._chores = chores
-        self.partitions: dict[TopicPartition, Partition] = {}
-        self._by_topic: dict[str, dict[int, Partition]] = {}
+        super().__init__(
+            host=HostBroker(
+                node_id=node_id,
+                clock=clock,
+                replica_lag_time_max_ms=replica_lag_time_max_ms,
+                live_broker_epoch=metadata.live_broker_epoch,
+                log_truncated=self._log_truncated,
+            ),
+            log_manager=log_manager,
+            is_known=lambda topic_partition: metadata.partition(topic_partition) is not None,
+            parked=parked,
+            chores=chores,
+            inter_broker_listener_name=inter_broker_listener_name,
+        )
+        self.metadata = metadata
+        self.clock = clock
+        self.replica_selector = replica_selector
+        """Where consumers are sent (KIP-392); None: they stay."""
+        self.isr_manager: IsrWriter | None = None
+        """Set before a partition with more than one replica is led here."""
 
-    def __repr__(self) -> str:
-        return f"ReplicaManager(node {self.node_id}, {len(self.partitions)} partitions)"
+    async def close(self) -> None:
+        """Fetch no more."""
+        if self.fetchers is not None:
+            await self.fetchers.close()
 
-    def partition(self, topic_partition: TopicPartition) -> Partition:
-        """The partition, if this broker leads it.
-
-        Raises:
-            KafkaError: UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER_OR_FOLLOWER, or KAFKA_STORAGE_ERROR when the
-                log directory is offline.
-        """
-        partition = self.partitions.get(topic_partition)
-        if partition is None:
-            if self.log_manager.is_offline(topic_partition):
-                raise KafkaError(
-                    ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic_partition} is offline"
-                )
-            raise KafkaError(
-                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this broker does not host {topic_partition}"
-            )
-        if partition.leader_id != self.node_id:
-            raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {topic_partition}")
-        return partition
-
-    def partitions_of(self, topic: str) -> Iterator[Partition]:
-        return iter(self._by_topic.get(topic, {}).values())
-
-    def _host(self, partition: Partition) -> None:
-        topic, number = partition.topic_partition
-        self.partitions[partition.topic_partition] = partition
-        self._by_topic.setdefault(topic, {})[number] = partition
-
-    def _forget(self, topic_partition: TopicPartition) -> None:
-        if self.partitions.pop(topic_partition, None) is not None:
-            siblings = self._by_topic[topic_partition.topic]
-            del siblings[topic_partition.partition]
-            if not siblings:
-                del self._by_topic[topic_partition.topic]
+    # Producers
 
     def append(self, topic_partition: TopicPartition, records: Buffer, *, required_acks: int) -> AppendInfo:
-        """Append a producer's batch and wake the fetches that wait for it.
+        """Append a producer's batch and wake those who wait for it.
 
         Raises:
             KafkaError: see ``partition`` and ``Partition.append_as_leader``.
         """
         partition = self.partition(topic_partition)
+        log = partition.log
+        high_watermark = log.high_watermark
         try:
             info = partition.append_as_leader(records, required_acks=required_acks)
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
-        log = partition.log
         if info.rolled or log.log_end_offset - log.recovery_point >= log.config.flush_messages:
             self._chores.flush(log)
-        if self.fetch_purgatory.watched:
-            self.fetch_purgatory.check_and_complete(topic_partition)
+        if log.high_watermark != high_watermark:
+            self.parked.high_watermark_moved(topic_partition)
+        else:
+            self.parked.appended(topic_partition)
         return info
 
     def flushed(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
@@ -113,85 +118,85 @@ class ReplicaManager:
             return None
         return self._chores.flushed(log)
 
-    def note_failure(self, partition: Partition, error: KafkaError) -> None:
-        """When ``error`` is the disk's, the log directory of ``partition`` goes offline, soon."""
-        if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._chores.directory_failed(self.log_manager.directory_of(partition.log), str(error))
-
-    def become_leader(
-        self,
-        topic_partition: TopicPartition,
-        *,
-        topic_id: UUID,
-        leader_epoch: LeaderEpoch,
-        replicas: Sequence[BrokerId],
-        isr: Sequence[BrokerId],
-        is_new: bool,
-    ) -> Partition:
-        """Lead a partition: create its log where there is none. Waits for no disk: the disk thread makes the
-        log and its leader epoch durable soon after.
-
-        Args:
-            is_new: the topic was just created, so a directory of its name on a failed disk cannot be its log.
+    def delete_records(self, topic_partition: TopicPartition, offset: Offset) -> Offset:
+        """Forget what lies below ``offset`` (-1: the high watermark) on this replica; the others follow with
+        their next fetches. Returns the offset that was meant: they have followed when the low watermark has
+        reached it.
 
         Raises:
-            KafkaError: INCONSISTENT_TOPIC_ID, or KAFKA_STORAGE_ERROR when no log directory can take the log.
+            KafkaError: see ``partition`` and ``Partition.delete_records``.
         """
-        partition = self.partitions.get(topic_partition)
-        if partition is None:
-            log = self.log_manager.get_or_create(topic_partition, topic_id=topic_id, is_new=is_new)
-            partition = Partition(topic_partition, topic_id=topic_id, node_id=self.node_id, log=log)
-            self._host(partition)
-            self._chores.logs_changed()
-        elif partition.topic_id != topic_id:
-            raise KafkaError(
-                ErrorCode.INCONSISTENT_TOPIC_ID,
-                f"{topic_partition} has topic id {partition.topic_id} here, not {topic_id}",
-            )
-        if partition.make_leader(leader_epoch=leader_epoch, replicas=tuple(replicas), isr=tuple(isr)):
-            self._chores.flush(partition.log)
-        return partition
-
-    def delete_partition(self, topic_partition: TopicPartition) -> None:
-        """Stop hosting a partition; its directory is renamed now and removed in the background."""
-        self._forget(topic_partition)
-        self.log_manager.delete(topic_partition)
-        self._chores.logs_changed()
-        self.fetch_purgatory.check_and_complete(topic_partition)
+        target = self.partition(topic_partition).delete_records(offset)
+        self.parked.log_start_moved(topic_partition)
+        return target
 
     def update_topic_config(self, topic: str, config: TopicConfig) -> None:
         """Apply a topic's new configuration to its logs."""
         for partition in self.partitions_of(topic):
             partition.log.update_config(config)
 
-    def delete_records(self, topic_partition: TopicPartition, offset: Offset) -> Offset:
-        """Forget what lies below ``offset`` (-1: the high watermark); returns the new log start offset.
+    # Followers of partitions that are led here
 
-        Raises:
-            KafkaError: POLICY_VIOLATION for a compacted-only topic, OFFSET_OUT_OF_RANGE above the high
-                watermark.
-        """
-        log = self.partition(topic_partition).log
-        if "delete" not in log.config.cleanup_policy:
-            raise KafkaError(
-                ErrorCode.POLICY_VIOLATION,
-                f"records of {topic_partition} are not deleted: its cleanup.policy is "
-                f"{','.join(log.config.cleanup_policy)}",
-            )
-        target = log.high_watermark if offset == -1 else offset
-        if target < 0 or target > log.high_watermark:
-            raise KafkaError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"cannot delete records of {topic_partition} below {target}: "
-                f"its high watermark is {log.high_watermark}",
-            )
-        log.increment_log_start_offset(target)
-        return log.log_start_offset
+    def record_follower_fetch(
+        self,
+        partition: Partition,
+        replica_id: BrokerId,
+        *,
+        fetch_offset: Offset,
+        log_start_offset: Offset,
+        now_ms: int,
+        broker_epoch: int,
+    ) -> None:
+        """A follower fetched: it may move the watermarks and join the ISR. See
+        ``Partition.record_follower_fetch``."""
+        progress = partition.record_follower_fetch(
+            replica_id,
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            now_ms=now_ms,
+            broker_epoch=broker_epoch,
+        )
+        if progress.isr_change is not None:
+            self._submit(partition, progress.isr_change)
+        if progress.high_watermark_advanced:
+            self.parked.high_watermark_moved(partition.topic_partition)
+        self.parked.log_start_moved(partition.topic_partition)
 
-    def take_directory_offline(self, directory: str, *, reason: str) -> list[TopicPartition]:
-        """A log directory failed: stop hosting what lay in it, and answer what waits for it."""
-        lost = self.log_manager.take_offline(directory, reason)
-        for topic_partition in lost:
-            self._forget(topic_partition)
-            self.fetch_purgatory.check_and_complete(topic_partition)
-        return lost
+    async def shrink_isrs(self) -> None:
+        """Let those leave the ISRs who lag behind. To be called every half of ``replica.lag.time.max.ms``."""
+        now_ms = self.clock.monotonic_ms()
+        turns = Turns()
+        for topic_partition in list(self.partitions):
+            partition = self.partitions.get(topic_partition)
+            change = None if partition is None else partition.maybe_shrink_isr(now_ms)
+            if partition is not None and change is not None:
+                self._submit(partition, change)
+            await turns.give_way()
+
+    def _submit(self, partition: Partition, change: IsrChange) -> None:
+        if self.isr_manager is None:
+            raise InvariantError(f"nobody can write {change}")
+        self.isr_manager.submit(change, partial(self._isr_change_done, partition, change))
+
+    def _isr_change_done(self, partition: Partition, change: IsrChange, outcome: IsrOutcome) -> None:
+        topic_partition = partition.topic_partition
+        if self.partitions.get(topic_partition) is not partition:  # deleted, or offline
+            return
+        if partition.isr_change_done(change, outcome):
+            self.parked.high_watermark_moved(topic_partition)
+
+    # Partitions that are followed here
+
+    def follower_appended(self, partition: Partition, info: AppendInfo | None) -> None:
+        """A fetcher has appended, or only moved the high watermark (``info`` None)."""
+        log = partition.log
+        if info is not None and (
+            info.rolled or log.log_end_offset - log.recovery_point >= log.config.flush_messages
+        ):
+            self._chores.flush(log)
+        self.parked.appended(partition.topic_partition)
+
+    def _log_truncated(self, log: UnifiedLog) -> None:
+        """The recovery point fell, and the checkpoint that says more must not be believed after a crash."""
+        self.log_manager.note_truncation(log)
+        self._chores.logs_changed()

@@ -5,15 +5,20 @@ Filled once by ``broker.py``; a handler takes what it needs from here and keeps 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.log_manager import LogManager
+from minikafka.network.broker_client import BrokerClient
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.config_service import ConfigService
+from minikafka.server.controller_channel import Connect
+from minikafka.server.controller_loop import ControllerLoop
 from minikafka.server.log_io import LogIo
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.partition_reads import WantedPartition
@@ -43,3 +48,15 @@ class Services:
     producer_ids: ProducerIdManager
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
+    controller: ControllerLoop
+    leadership_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held while a controller's request is carried out: one after the other (``replicaStateChangeLock``)."""
+    instructed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when a controller has told this broker everything once: the cluster's metadata, then what to lead
+    and follow."""
+    broker_epoch: int = -1
+    """The czxid of this broker's registration (KIP-380); changes with its session."""
+    connect: Connect = BrokerClient.connect
+    """How other brokers are reached."""
+    log_directory_failed: Callable[[], None] = lambda: None
+    """Told when a log directory went offline."""

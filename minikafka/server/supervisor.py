@@ -37,7 +37,7 @@ class Supervisor:
     """Starts, names, restarts and finally cancels tasks."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # in the order of their starts
         self._stopping = False
         self.failure: asyncio.Future[BaseException] = asyncio.get_running_loop().create_future()
         """Resolved with the exception of the first ``STOP_BROKER`` task that fails."""
@@ -48,13 +48,14 @@ class Supervisor:
 
     def start(
         self, name: str, work: Callable[[], Coroutine[Any, Any, None]], *, restart: Restart = Restart.NEVER
-    ) -> None:
-        """Run ``work()`` as a task of this supervisor. After ``stop`` began nothing new starts."""
-        if self._stopping:
-            return
+    ) -> asyncio.Task[None]:
+        """Run ``work()`` as a task of this supervisor. What is started after ``stop`` began ends at once."""
         task = asyncio.get_running_loop().create_task(self._run(name, work, restart), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if self._stopping:
+            task.cancel()
+        return task
 
     async def _run(self, name: str, work: Callable[[], Coroutine[Any, Any, None]], restart: Restart) -> None:
         while True:

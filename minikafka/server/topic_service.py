@@ -1,25 +1,14 @@
-"""Creating, changing and deleting topics, and taking their partitions up when the broker starts.
+"""Creating, growing and deleting topics: checked here, written to the store, done by the controller.
 
-Kafka: ``ReplicationControlManager`` and ``ZkAdminManager`` (what may be done), ``TopicDeletionManager``,
-``PartitionStateMachine`` (first leaders), ``AutoTopicCreationManager``. Today's cluster is this one broker,
-so the service also acts as its controller: it writes the store, then makes its own broker follow.
+Kafka: ``ZkAdminManager`` and ``ReplicationControlManager`` (what may be done), ``AutoTopicCreationManager``,
+``DelayedCreatePartitions``, ``DelayedDeleteTopics``. Any broker serves these requests. It writes what is
+wanted (``/brokers/topics/T`` and ``/config/topics/T`` in one ``multi``, or ``/admin/delete_topics/T``), the
+store decides between two who want the same, and the controller, which watches those nodes, chooses leaders
+and tells the brokers. The answer waits until this broker has heard of it, so a client that is told of a topic
+finds it.
 
-**Store first.** A change is one ``multi`` over Kafka's nodes (``/config/topics/T``, ``/brokers/topics/T``
-with all of its partition and state nodes), so a topic is in the store as a whole or not at all, and the
-store decides between two who create the same one. Only then the logs are made, and last the metadata cache
-shows the topic. A crash in between is repaired by ``load``: the store names what must exist. Deletion goes
-the same way: store, cache, logs; what a crash leaves on the disk is a stray, which ``is_stray`` tells the
-log manager, and which is set aside, never removed.
-
-Invariants:
-- changes happen one after another (``ConfigService.changes``), like those in the event queue of Kafka's
-  controller;
-- a topic in the metadata cache is in the store, with the same id, partitions and leader epochs;
-- every start takes each partition to a new leader epoch before it is served, as an election in Kafka would:
-  records that a crash lost and those written in their place never share an epoch.
-
-Where it differs from Kafka: a topic is complete when the answer leaves, so nothing waits for ``timeout``; a
-log directory that fails does not move a partition's leader, for there is nobody to move it to.
+Where it differs from Kafka: there every such request goes to the controller, and other brokers answer
+NOT_CONTROLLER or forward it.
 """
 
 from __future__ import annotations
@@ -33,16 +22,12 @@ import msgspec
 
 from minikafka.config.resolution import ConfigEntry
 from minikafka.coordination.store import CoordinationStore
-from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.log_directories import random_uuid
-from minikafka.server.adoption import adopted_config
-from minikafka.server.assignment import assign_replicas
+from minikafka.server.assignment import BrokerMetadata, assign_replicas
 from minikafka.server.config_service import ConfigService
-from minikafka.server.first_leaders import first_state, next_state
 from minikafka.server.metadata_cache import MetadataCache, TopicMetadata
-from minikafka.server.replica_manager import ReplicaManager
-from minikafka.server.topic_hosting import TopicHosting
-from minikafka.server.topic_store import NO_TOPIC_ID, StoredTopic, TopicStore
+from minikafka.server.topic_store import StoredTopic, TopicStore
 from minikafka.server.topic_validation import (
     CLUSTER_METADATA_TOPIC,
     is_internal,
@@ -54,10 +39,12 @@ from minikafka.server.topic_validation import (
     validate_request_total,
     validate_topic_name,
 )
-from minikafka.server.turns import Turns
-from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
+from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment
 
 logger = logging.getLogger(__name__)
+
+AUTO_CREATE_TIMEOUT_MS = 5_000
+"""How long a Metadata request waits for a topic that it has had created."""
 
 
 class CreatedTopic(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,106 +58,23 @@ class CreatedTopic(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicService:
-    """The topics of the cluster, as this broker's own controller. See the module header."""
+    """What clients ask to be done with topics. See the module header."""
 
     def __init__(
         self,
         *,
-        node_id: BrokerId,
         store: CoordinationStore,
         metadata: MetadataCache,
         configs: ConfigService,
-        replica_manager: ReplicaManager,
         rng: random.Random,
     ) -> None:
-        self._node_id = node_id
         self._store = TopicStore(store)
         self._metadata = metadata
         self._configs = configs
-        self._log_manager = replica_manager.log_manager
-        self._hosting = TopicHosting(node_id=node_id, metadata=metadata, replica_manager=replica_manager)
         self._rng = rng
-        self._stored: dict[str, StoredTopic] | None = None
 
     def __repr__(self) -> str:
-        return f"TopicService(node {self._node_id}, {len(self._metadata.topics())} topics)"
-
-    # Starting
-
-    async def read(self) -> None:
-        """Read all topics from the store, so that ``is_stray`` can tell. Call it before logs are loaded."""
-        self._stored = await self._store.read_all()
-
-    @property
-    def knows_none(self) -> bool:
-        """Whether ``read`` found no topic: what lies in the log directories is adopted then."""
-        return not self._stored
-
-    def expect(self, topics: Iterable[StoredTopic]) -> None:
-        """``topics`` are being adopted: their logs are no strays. ``adopt`` them when they are loaded."""
-        self._stored = {topic.name: topic for topic in topics}
-        for topic in self._stored:
-            self._configs.topic_created(topic, adopted_config(topic))
-
-    async def adopt(self) -> None:
-        """Put what was expected into the store. Raises StoreError."""
-        topics = (self._stored or {}).values()
-        await self._store.create_all((topic, adopted_config(topic.name)) for topic in topics)
-        await self.read()
-
-    def is_stray(self, topic_partition: TopicPartition, topic_id: UUID | None) -> bool:
-        """Whether a log that was found on the disk belongs to no partition of this broker (any more).
-
-        ``topic_id`` is None for a log without ``partition.metadata``: its name has to do then.
-        """
-        if self._stored is None:
-            raise InvariantError("is_stray before read: every log would be taken for a stray")
-        topic = self._stored.get(topic_partition.topic)
-        if topic is None or topic_partition.partition not in topic.assignment:
-            return True
-        if topic_id is not None and topic.topic_id not in (topic_id, NO_TOPIC_ID):
-            return True
-        return self._node_id not in topic.replicas(topic_partition.partition)
-
-    async def load(self) -> None:
-        """Lead every partition that this broker can lead, at a new leader epoch, and show all topics.
-
-        Makes the logs and the state nodes that a crash left out. Call it once, after the logs were loaded.
-
-        Raises:
-            StoreError: the store failed, or somebody else changed a topic since it was read.
-        """
-        async with self._configs.changes:
-            if self._stored is None:
-                await self.read()
-            stored, self._stored = self._stored or {}, None
-            elections = []
-            for topic in stored.values():
-                if topic.topic_id == NO_TOPIC_ID:
-                    topic = await self._store.assign_id(topic, random_uuid(self._rng))
-                elected = {partition: self._elect(topic, partition) for partition in topic.assignment}
-                elections.append((topic, elected))
-            await self._store.write_states(elections)
-            turns = Turns()
-            for topic, elected in elections:
-                await self._hosting.take_up(topic, elected, new=topic.assignment.keys() - topic.states.keys())
-                await turns.give_way()
-
-    def _elect(self, topic: StoredTopic, partition: int) -> PartitionState:
-        """The state in which a stored partition starts: at an epoch above all that its log has seen."""
-        replicas, state = topic.replicas(partition), topic.states.get(partition)
-        if state is None:  # adopted, or Kafka's controller died while it created the topic
-            elected = first_state(replicas, self._is_alive)
-        else:
-            unclean = self._configs.topic_config(topic.name).unclean_leader_election_enable
-            elected = next_state(state, replicas, self._is_alive, unclean=unclean)
-        log = self._log_manager.get(TopicPartition(topic.name, partition))
-        if log is not None and log.leader_epoch >= elected.leader_epoch:
-            elected = msgspec.structs.replace(elected, leader_epoch=LeaderEpoch(log.leader_epoch + 1))
-        return elected
-
-    def _is_alive(self, node_id: BrokerId) -> bool:
-        return node_id == self._node_id or self._metadata.is_alive(node_id)
+        return f"TopicService({len(self._metadata.topics())} topics)"
 
     # Creating
 
@@ -184,7 +88,9 @@ class TopicService:
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> CreatedTopic:
-        """Create a topic; None stands for the broker's default, ``assignments`` replaces both numbers.
+        """Write a new topic; None stands for the broker's default, ``assignments`` replaces both numbers.
+
+        ``wait_for_leaders`` afterwards.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
@@ -194,21 +100,50 @@ class TopicService:
         validate_topic_name(name)
         if name == CLUSTER_METADATA_TOPIC:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Creation of internal topic {name} is prohibited.")
-        async with self._configs.changes:
-            if self._metadata.topic(name) is not None:
+        async with self._configs.changes:  # two names that collide must see each other
+            existing = await self._store.names()
+            if name in existing:
                 raise already_exists(name)
-            validate_no_collision(name, (topic.name for topic in self._metadata.topics()))
+            validate_no_collision(name, existing)
             replicas = self._new_assignment(partitions, replication_factor, assignments)
             overrides = self._configs.check_topic(configs or {})
             topic_id = None
             if not validate_only:
-                topic_id = await self._create(name, replicas, overrides)
-            return CreatedTopic(
-                name=name,
-                topic_id=topic_id,
-                partitions=len(replicas),
-                replication_factor=len(replicas[0]),
-                configs=self._configs.describe_topic(overrides),
+                topic_id = random_uuid(self._rng)
+                topic = StoredTopic(
+                    name=name,
+                    topic_id=topic_id,
+                    assignment={number: ReplicaAssignment(each) for number, each in enumerate(replicas)},
+                )
+                await self._store.create(topic, overrides)
+                logger.info("created topic %s (%s) with %d partitions", name, topic_id, len(replicas))
+        return CreatedTopic(
+            name=name,
+            topic_id=topic_id,
+            partitions=len(replicas),
+            replication_factor=len(replicas[0]),
+            configs=self._configs.describe_topic(overrides),
+        )
+
+    async def wait_for_leaders(self, name: str, *, partitions: int, timeout_ms: int) -> None:
+        """Until this broker knows leaders for the topic's first ``partitions`` partitions.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT; the topic is there all the same, and may get its leaders later.
+        """
+
+        def led() -> bool:
+            topic = self._metadata.topic(name)
+            return (
+                topic is not None
+                and len(topic.partitions) >= partitions
+                and all(each.leader != NO_LEADER for each in topic.partitions[:partitions])
+            )
+
+        if not await self._metadata.wait_for(led, timeout_ms=max(timeout_ms, 0)):
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"Partitions of the topic '{name}' have no leader within {timeout_ms} ms.",
             )
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, KafkaError]:
@@ -218,6 +153,7 @@ class TopicService:
         coordinators make them, with configurations of their own.
         """
         errors: dict[str, KafkaError] = {}
+        created: dict[str, int] = {}
         total = 0
         for name in names:
             try:
@@ -225,10 +161,17 @@ class TopicService:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is an internal topic.")
                 total += self._configs.broker_config.num_partitions
                 validate_request_total(total)
-                await self.create_topic(name)
+                created[name] = (await self.create_topic(name)).partitions
             except KafkaError as error:
-                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                    created[name] = 1
+                else:
                     errors[name] = error
+        for name, partitions in created.items():
+            try:
+                await self.wait_for_leaders(name, partitions=partitions, timeout_ms=AUTO_CREATE_TIMEOUT_MS)
+            except KafkaError:
+                continue  # the answer says LEADER_NOT_AVAILABLE, and the client asks again
         return errors
 
     async def create_partitions(
@@ -245,23 +188,16 @@ class TopicService:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
                 INVALID_REPLICATION_FACTOR, POLICY_VIOLATION.
         """
-        async with self._configs.changes:
-            topic = self._metadata.topic(name)
-            if topic is None:
-                raise unknown_topic(name)
-            first = len(topic.partitions)
-            added = self._added_assignment(topic, total=total, assignments=assignments)
-            if validate_only:
-                return
-            stored = await self._store.read(name)
-            if stored is None or stored.topic_id != topic.topic_id or len(stored.assignment) != first:
-                raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{name}' is being changed.")
-            states = {
-                partition: first_state(replicas, self._is_alive)
-                for partition, replicas in enumerate(added, start=first)
-            }
-            grown = await self._store.add_partitions(stored, dict(enumerate(added, start=first)), states)
-            await self._hosting.take_up(grown, states, new=states.keys())
+        stored = await self._store.read(name)
+        if stored is None or self._metadata.topic(name) is None:
+            raise unknown_topic(name)
+        added = self._added_assignment(stored, total=total, assignments=assignments)
+        if not validate_only:
+            first = len(stored.assignment)
+            await self._store.add_partitions(
+                stored, {first + number: ReplicaAssignment(each) for number, each in enumerate(added)}
+            )
+            logger.info("topic %s has %d partitions now", name, total)
 
     def _new_assignment(
         self,
@@ -271,7 +207,7 @@ class TopicService:
     ) -> list[tuple[BrokerId, ...]]:
         brokers = self._brokers()
         if assignments:
-            return validate_new_assignment(assignments, brokers=brokers)
+            return validate_new_assignment(assignments, brokers=[each.node_id for each in brokers])
         config = self._configs.broker_config
         if replication_factor is None:
             replication_factor = config.default_replication_factor
@@ -284,9 +220,9 @@ class TopicService:
         )
 
     def _added_assignment(
-        self, topic: TopicMetadata, *, total: int, assignments: Sequence[Sequence[int]] | None
+        self, topic: StoredTopic, *, total: int, assignments: Sequence[Sequence[int]] | None
     ) -> list[tuple[BrokerId, ...]]:
-        first = len(topic.partitions)
+        first = len(topic.assignment)
         if total == first:
             raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {first} partition(s).")
         if total < first:
@@ -297,11 +233,14 @@ class TopicService:
             )
         additional = total - first
         validate_request_total(additional)
-        replication_factor = len(topic.partitions[0].replicas)
+        replication_factor = len(topic.replicas(0))
         brokers = self._brokers()
         if assignments is not None:
             return validate_added_assignment(
-                assignments, additional=additional, replication_factor=replication_factor, brokers=brokers
+                assignments,
+                additional=additional,
+                replication_factor=replication_factor,
+                brokers=[each.node_id for each in brokers],
             )
         validate_replication_factor(replication_factor, brokers=len(brokers))
         return assign_replicas(
@@ -312,61 +251,46 @@ class TopicService:
             rng=self._rng,
         )
 
-    def _brokers(self) -> list[BrokerId]:
-        return sorted({self._node_id, *(broker.node_id for broker in self._metadata.brokers())})
-
-    async def _create(
-        self, name: str, replicas: Sequence[tuple[BrokerId, ...]], overrides: Mapping[str, str]
-    ) -> UUID:
-        states = {partition: first_state(each, self._is_alive) for partition, each in enumerate(replicas)}
-        topic_id = random_uuid(self._rng)
-        topic = StoredTopic(
-            name=name,
-            topic_id=topic_id,
-            assignment={partition: ReplicaAssignment(each) for partition, each in enumerate(replicas)},
-            states=states,
-        )
-        try:
-            await self._store.create(topic, overrides)
-        except KafkaError as error:
-            if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
-                await self._adopt(name)
-            raise
-        self._configs.topic_created(name, overrides)
-        await self._hosting.take_up(topic, states, new=states.keys())
-        logger.info("created topic %s (%s) with %d partitions", name, topic_id, len(replicas))
-        return topic_id
-
-    async def _adopt(self, name: str) -> None:
-        """Take up a topic that only the store knows: the outcome of its creation got lost."""
-        stored = await self._store.read(name)
-        if stored is not None and stored.topic_id != NO_TOPIC_ID:
-            await self._configs.load_topic(name)
-            await self._hosting.take_up(stored, stored.states, new=stored.states.keys())
+    def _brokers(self) -> list[BrokerMetadata]:
+        return [BrokerMetadata(broker.node_id, broker.rack) for broker in self._metadata.brokers()]
 
     # Deleting
 
-    async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> None:
-        """Delete a topic; with ``topic_id`` only the one with that id.
+    async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> TopicMetadata:
+        """Ask the controller to delete a topic; with ``topic_id`` only the one with that id. Returns which.
+
+        ``wait_until_deleted`` afterwards.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; REQUEST_TIMED_OUT while the store cannot
                 be reached.
         """
-        async with self._configs.changes:
-            topic = self._metadata.topic(name)
-            if topic_id is not None and (topic is None or topic.topic_id != topic_id):
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-            if topic is None:
-                raise unknown_topic(name)
-            await self._store.delete(name)
-            self._configs.topic_deleted(name)
-            await self._hosting.let_go(topic)
-            logger.info("deleted topic %s (%s)", name, topic.topic_id)
+        topic = self._metadata.topic(name)
+        if topic_id is not None and (topic is None or topic.topic_id != topic_id):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        if topic is None:
+            raise unknown_topic(name)
+        await self._store.request_deletion(name)
+        logger.info("topic %s (%s) is to be deleted", name, topic.topic_id)
+        return topic
 
-    def mark_offline(self, topic_partitions: Iterable[TopicPartition]) -> None:
-        """A log directory failed: tell clients that nobody leads what lay in it."""
-        self._hosting.mark_offline(topic_partitions)
+    async def wait_until_deleted(self, topic: TopicMetadata, *, timeout_ms: int) -> None:
+        """Until nothing is left of the topic in the store, and this broker shows it no more.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT; it goes when the brokers that hold it are there.
+        """
+
+        def hidden() -> bool:
+            known = self._metadata.topic(topic.name)
+            return known is None or known.topic_id != topic.topic_id
+
+        gone = await self._store.wait_until_gone(topic.name, timeout_ms=max(timeout_ms, 0))
+        if not gone or not await self._metadata.wait_for(hidden, timeout_ms=max(timeout_ms, 0)):
+            raise KafkaError(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"The topic '{topic.name}' is marked for deletion, and not gone after {timeout_ms} ms.",
+            )
 
 
 def already_exists(name: str) -> KafkaError:

@@ -19,15 +19,25 @@ In a synchronous test, where the broker gets a thread and a loop of its own::
             ...
 
 With pytest no import is needed: installing minikafka brings the fixtures ``minikafka_broker`` (a fresh broker
-for each test) and ``minikafka_session_broker`` (one for all tests); see ``minikafka.testing.pytest_plugin``.
+for each test), ``minikafka_session_broker`` (one for all tests) and ``minikafka_cluster`` (three);
+see ``minikafka.testing.pytest_plugin``.
 
-Both brokers take the same arguments: ``config`` with Kafka's property names, ``data_dir`` to keep the records
-in a directory of yours (a temporary one, removed at the end, is the default) and ``host``.
+Several brokers, a controller and failover are a ``Cluster`` (``ThreadedCluster`` without a loop)::
+
+    async with Cluster(brokers=3) as cluster:
+        await cluster.kill(cluster.leader_of("orders", 0))
+
+All take ``config`` with Kafka's property names, and ``data_dir`` to keep the records in a directory of yours
+(a temporary one, removed at the end, is the default); single brokers also take ``host``.
+
+For tests of what happens when machines fail, ``minikafka.testing.simulation`` runs brokers in a simulated
+world: virtual time, kills, power cuts and broken networks, the same in each run of a seed.
 """
 
 from __future__ import annotations
 
 from minikafka.testing.broker import Broker
-from minikafka.testing.thread import ThreadedBroker
+from minikafka.testing.cluster import Cluster
+from minikafka.testing.thread import ThreadedBroker, ThreadedCluster
 
-__all__ = ["Broker", "ThreadedBroker"]
+__all__ = ["Broker", "Cluster", "ThreadedBroker", "ThreadedCluster"]

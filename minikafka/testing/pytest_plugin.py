@@ -7,14 +7,17 @@
     One broker for the whole session (per xdist worker), started when first asked for. For suites where even
     that cost matters; tests must then keep to topics of their own.
 
-Both are ``ThreadedBroker`` objects, and serve synchronous and asynchronous tests alike, whichever plugin runs
-the latter. Broker properties come from the ini file, for both fixtures::
+``minikafka_cluster``
+    A fresh cluster of three brokers for each test; a start costs a quarter of a second.
+
+These are ``ThreadedBroker`` and ``ThreadedCluster`` objects, and serve synchronous and asynchronous tests
+alike, whichever plugin runs the latter. Broker properties come from the ini file, for all fixtures::
 
     [tool.pytest.ini_options]
     minikafka_config = ["num.partitions=3", "log.segment.bytes=1048576"]
 
-and from a marker, for ``minikafka_broker`` alone; a property named by both has the marker's value, and the
-nearest marker wins over those further out::
+and from a marker, for ``minikafka_broker`` and ``minikafka_cluster``; a property named by both has the
+marker's value, and the nearest marker wins over those further out::
 
     @pytest.mark.minikafka_config({"auto.create.topics.enable": False})
     def test_orders(minikafka_broker):
@@ -30,7 +33,7 @@ import pytest
 
 if TYPE_CHECKING:  # imported when a fixture is asked for: a test run without brokers pays nothing
     from minikafka.testing.broker import Property
-    from minikafka.testing.thread import ThreadedBroker
+    from minikafka.testing.thread import ThreadedBroker, ThreadedCluster
 
 _INI = "minikafka_config"
 
@@ -41,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", f"{_INI}(properties): broker properties for this test's minikafka_broker"
+        "markers", f"{_INI}(properties): broker properties for this test's minikafka_broker or cluster"
     )
 
 
@@ -81,3 +84,13 @@ def minikafka_session_broker(request: pytest.FixtureRequest) -> Iterator[Threade
 
     with ThreadedBroker(config=_ini_properties(request.config)) as broker:
         yield broker
+
+
+@pytest.fixture
+def minikafka_cluster(request: pytest.FixtureRequest) -> Iterator[ThreadedCluster]:
+    """Three brokers for this test; ``kill``, ``pause``, ``isolate`` and so on say what befalls them."""
+    from minikafka.testing.thread import ThreadedCluster
+
+    config = _ini_properties(request.config) | _marker_properties(request.node)
+    with ThreadedCluster(config=config) as cluster:
+        yield cluster

@@ -10,14 +10,21 @@ import itertools
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.integration.support import confluent, java
 from tests.integration.support.clients import Aiokafka, Client, Confluent, Java, KafkaPython, Kcat
+from tests.integration.support.cluster import Engine, ProcessCluster, SqliteEngine, ZooKeeperEngine
 from tests.integration.support.process import BrokerProcess, KafkaProcess, java_is_there
+from tests.support.zookeeper import ZooKeeperServer
 
 StartBroker = Callable[..., BrokerProcess]
+
+StartCluster = Callable[..., ProcessCluster]
+
+_clusters = itertools.count()
 
 CLIENTS = (
     "confluent-kafka",
@@ -97,6 +104,36 @@ def start_broker(
     for broker in started:
         broker.close()
     for broker in started:
+        assert_no_traceback(broker)
+
+
+@pytest.fixture(params=["sqlite", "zookeeper"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Engine:
+    """A store of the test's own: both kinds in turn."""
+    if request.param == "sqlite":
+        return SqliteEngine(tmp_path)
+    server: ZooKeeperServer = request.getfixturevalue("zookeeper_server")
+    return ZooKeeperEngine(server, f"cluster-{next(_clusters)}")
+
+
+@pytest.fixture
+def start_cluster(
+    request: pytest.FixtureRequest, tmp_path: Path, engine: Engine
+) -> Iterator[Callable[..., ProcessCluster]]:
+    """Start a cluster of the test's own: `start_cluster(properties={...})`; ended with the test."""
+    started: list[ProcessCluster] = []
+    request.node.brokers = []
+
+    def start(**arguments: Any) -> ProcessCluster:
+        cluster = ProcessCluster(tmp_path, engine, **arguments)
+        started.append(cluster)
+        request.node.brokers += cluster.brokers.values()
+        return cluster.start()
+
+    yield start
+    for cluster in started:
+        cluster.close()
+    for broker in request.node.brokers:
         assert_no_traceback(broker)
 
 

@@ -70,7 +70,7 @@ def test_without_a_usable_python_it_says_so_in_one_line(
 def test_a_newer_python_beside_an_old_one_is_found(checkout: Path) -> None:
     status, output = run(checkout, pythons={"python3": OLD, "python3.12": RECORDING})
     root = checkout.resolve()
-    assert output == f"{root}/bin/.environment.py {root} {root}/.venv \n"
+    assert output == f"{root}/bin/.environment.py {root} {root}/.venv zookeeper\n"
     assert status == 1
 
 

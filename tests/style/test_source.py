@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "minikafka").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 CORE = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.CORE_PACKAGES]
+SHELL = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.SHELL_PACKAGES]
 SCRIPTS = [ROOT / "bin" / name for name in ("bench", "check", "minikafka", "minikafka-broker", "test")]
 
 
@@ -41,6 +42,11 @@ def test_nothing_is_left_to_do() -> None:
 def test_the_core_is_the_same_in_every_run() -> None:
     assert len(CORE) > 10
     assert findings(rules.deterministic, CORE) == []
+
+
+def test_what_a_simulation_runs_has_one_order() -> None:
+    assert len(SHELL) > 10
+    assert findings(rules.ordered, SHELL) == []
 
 
 def test_every_package_is_one() -> None:

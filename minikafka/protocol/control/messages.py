@@ -44,6 +44,8 @@ class LiveBroker(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     endpoints: tuple[ListenerEndpoint, ...]
     rack: str | None = None
+    clean_start: bool = True
+    """False: its last stop was not clean, so its logs may have lost their ends (KIP-966)."""
 
     def endpoint(self, listener_name: str) -> ListenerEndpoint | None:
         """None when the broker does not have the listener."""

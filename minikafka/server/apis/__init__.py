@@ -3,10 +3,13 @@ them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.server.apis import (
     alter_configs,
     api_versions,
+    controlled_shutdown,
     create_partitions,
     create_topics,
     delete_records,
@@ -20,18 +23,25 @@ from minikafka.server.apis import (
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
+    leader_and_isr,
     list_config_resources,
     list_offsets,
     metadata,
     offset_for_leader_epoch,
     produce,
+    stop_replica,
+    update_metadata,
 )
 
-HANDLERS = {
+HANDLERS: dict[ApiKey, Any] = {
     ApiKey.PRODUCE: produce.handle,
     ApiKey.FETCH: fetch.handle,
     ApiKey.LIST_OFFSETS: list_offsets.handle,
     ApiKey.METADATA: metadata.handle,
+    ApiKey.LEADER_AND_ISR: leader_and_isr.handle,
+    ApiKey.STOP_REPLICA: stop_replica.handle,
+    ApiKey.UPDATE_METADATA: update_metadata.handle,
+    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
     ApiKey.FIND_COORDINATOR: find_coordinator.handle,
     ApiKey.API_VERSIONS: api_versions.handle,
     ApiKey.CREATE_TOPICS: create_topics.handle,

@@ -2,7 +2,8 @@
 
 Behaviour (``ReplicationControlManager.createPartitions``): ``count`` is the new total and must be more than
 there are (INVALID_PARTITIONS); a manual assignment names the replicas of the added partitions only. A topic
-that appears twice is INVALID_REQUEST. With ``validate_only`` nothing is written.
+that appears twice is INVALID_REQUEST. With ``validate_only`` nothing is written. The answer waits for leaders
+as that of CreateTopics does.
 
 Versions: 2 flexible; 3 throttling errors (there are no quotas yet).
 """
@@ -33,6 +34,10 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
                 assignments=_assignments(topic),
                 validate_only=request.validate_only,
             )
+            if not request.validate_only:
+                await services.topics.wait_for_leaders(
+                    name, partitions=topic.count, timeout_ms=request.timeout
+                )
         except KafkaError as error:
             outcome = error_fields(error)
         results.append({"name": name} | outcome)

@@ -4,8 +4,8 @@ Behaviour (``ControllerApis.createTopics``, ``ReplicationControlManager.createTo
 twice is INVALID_REQUEST; a manual assignment excludes a partition count and a replication factor; -1 stands
 for the broker's ``num.partitions`` and ``default.replication.factor``; more than 10,000 partitions in one
 request is POLICY_VIOLATION for all of it. With ``validate_only`` everything is checked and nothing written.
-A topic that is reported as created can be produced to at once: there is nothing that ``timeout`` would have
-to wait for.
+The answer waits until this broker knows leaders for all partitions, so a topic that is reported as created
+can be produced to at once; after ``timeout`` it is REQUEST_TIMED_OUT, and the topic gets its leaders later.
 
 Where it differs from Kafka: the topic id of a ``validate_only`` answer is zero; Kafka answers one that
 nothing has.
@@ -34,7 +34,8 @@ DEFAULT = -1
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     counts = Counter(topic.name for topic in request.topics)
     total = sum(_partitions(services, topic) for topic in request.topics)
-    results = []
+    results: list[dict[str, Any]] = []
+    written: list[CreatedTopic] = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():
         try:
             if counts[name] > 1:
@@ -45,7 +46,28 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
             results.append(_failure(name, error))
         else:
             results.append(_success(created))
+            written.append(created)
+    if not request.validate_only:
+        late = await _wait(services, written, timeout_ms=request.timeout)
+        results = [late.get(result["name"], result) for result in results]
     return {"throttle_time": 0, "topics": results}
+
+
+async def _wait(
+    services: Services, written: list[CreatedTopic], *, timeout_ms: int
+) -> dict[str, dict[str, Any]]:
+    """Until all have leaders. Returns the answers for those that have none in time."""
+    late = {}
+    deadline_ms = services.clock.monotonic_ms() + timeout_ms
+    for topic in written:
+        left_ms = deadline_ms - services.clock.monotonic_ms()
+        try:
+            await services.topics.wait_for_leaders(
+                topic.name, partitions=topic.partitions, timeout_ms=left_ms
+            )
+        except KafkaError as error:
+            late[topic.name] = _failure(topic.name, error)
+    return late
 
 
 def _partitions(services: Services, topic: Any) -> int:

@@ -1,42 +1,63 @@
 """DeleteRecords (key 21): raise the log start offset of partitions (KIP-107).
 
 Behaviour (``ReplicaManager.deleteRecords``): -1 stands for the high watermark; OFFSET_OUT_OF_RANGE above
-it; POLICY_VIOLATION where the topic is only compacted. Answers the new low watermark. The answer does not
-wait for the disk: as in Kafka, the checkpoint of log start offsets follows, and until then a crash may
-bring records back.
+it; POLICY_VIOLATION where the topic is only compacted. Answers the new low watermark when all live replicas
+have deleted, or REQUEST_TIMED_OUT (``DelayedDeleteRecords``). The answer does not wait for the disk: as in
+Kafka, the checkpoint of log start offsets follows, and until then a crash may bring records back.
 
 Versions: 0 to 2; 2 is flexible.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
+from minikafka.server.delayed_delete_records import DelayedDeleteRecords, PartitionDeletion
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
-from minikafka.types import NO_OFFSET, Offset, TopicPartition
+from minikafka.types import Offset, TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:
+    replicas = services.replica_manager
+    topics = []
+    for topic in request.topics:
+        deletions = []
+        for wanted in topic.partitions:
+            deletion = PartitionDeletion(TopicPartition(topic.name, wanted.partition_index))
+            deletion.begin(replicas, Offset(wanted.offset))
+            deletions.append(deletion)
+        topics.append((topic.name, deletions))
+    waiting = [deletion for _, group in topics for deletion in group if not deletion.try_settle(replicas)]
+    if not waiting:
+        return _body(topics)
+    operation = DelayedDeleteRecords(replicas, waiting, timeout_ms=request.timeout)
+    operation.park()
+
+    async def answer() -> Body:
+        await operation.done
+        return _body(topics)
+
+    return answer()
+
+
+def _body(topics: Iterable[tuple[str, list[PartitionDeletion]]]) -> Body:
     return {
         "throttle_time": 0,
         "topics": [
             {
-                "name": topic.name,
-                "partitions": [_answer(services, topic.name, wanted) for wanted in topic.partitions],
+                "name": name,
+                "partitions": [
+                    {
+                        "partition_index": deletion.topic_partition.partition,
+                        "low_watermark": deletion.low_watermark,
+                        "error_code": deletion.error,
+                    }
+                    for deletion in deletions
+                ],
             }
-            for topic in request.topics
+            for name, deletions in topics
         ],
     }
-
-
-def _answer(services: Services, topic: str, wanted: Any) -> dict[str, Any]:
-    topic_partition = TopicPartition(topic, wanted.partition_index)
-    code, low_watermark = ErrorCode.NONE, NO_OFFSET
-    try:
-        low_watermark = services.replica_manager.delete_records(topic_partition, Offset(wanted.offset))
-    except KafkaError as error:
-        code = error.code
-    return {"partition_index": wanted.partition_index, "low_watermark": low_watermark, "error_code": code}

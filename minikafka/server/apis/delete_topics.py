@@ -3,8 +3,8 @@
 Behaviour (``ControllerApis.deleteTopics``): a topic that is named twice, or by name and by id, is
 INVALID_REQUEST each time; unknown ones are UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with
 ``delete.topic.enable=false`` everything is TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which
-does not know that code). A topic is gone when the answer leaves: there is nothing that ``timeout`` would
-have to wait for.
+does not know that code). A topic is gone when the answer leaves; after ``timeout`` it is REQUEST_TIMED_OUT,
+and the topic goes when the brokers that hold it are there.
 
 Versions: 4 flexible; 5 error messages and throttling errors (there are no quotas yet); 6 topics by id
 (KIP-516).
@@ -19,7 +19,7 @@ from uuid import UUID
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
@@ -43,17 +43,25 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     # twice is refused both times instead of deleted once.
     found = [_resolve(services.metadata, topic) for topic in wanted]
     counts = Counter((topic.name, topic.topic_id) for topic in found)
-    results = []
+    outcomes: list[dict[str, Any]] = []
+    doomed: dict[int, TopicMetadata] = {}
     for topic, resolved in zip(wanted, found, strict=True):
         try:
             _check(services, context, topic, times=counts[resolved])
-            await _delete(services, topic, resolved)
+            doomed[len(outcomes)] = await _delete(services, topic, resolved)
         except KafkaError as error:
-            outcome = error_fields(error)
+            outcomes.append(error_fields(error))
         else:
-            outcome = NO_ERROR
-        results.append({"name": resolved.name, "topic_id": resolved.topic_id} | outcome)
-    return {"throttle_time": 0, "responses": results}
+            outcomes.append(NO_ERROR)
+    for index, late in (await _wait(services, doomed, timeout_ms=request.timeout)).items():
+        outcomes[index] = error_fields(late)
+    return {
+        "throttle_time": 0,
+        "responses": [
+            {"name": resolved.name, "topic_id": resolved.topic_id} | outcome
+            for resolved, outcome in zip(found, outcomes, strict=True)
+        ],
+    }
 
 
 def _resolve(metadata: MetadataCache, topic: _Wanted) -> _Wanted:
@@ -83,7 +91,22 @@ def _check(services: Services, context: RequestContext, topic: _Wanted, *, times
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
 
 
-async def _delete(services: Services, topic: _Wanted, resolved: _Wanted) -> None:
+async def _delete(services: Services, topic: _Wanted, resolved: _Wanted) -> TopicMetadata:
     if resolved.name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    await services.topics.delete_topic(resolved.name, topic_id=topic.topic_id)
+    return await services.topics.delete_topic(resolved.name, topic_id=topic.topic_id)
+
+
+async def _wait(
+    services: Services, doomed: dict[int, TopicMetadata], *, timeout_ms: int
+) -> dict[int, KafkaError]:
+    """Until all are gone. Returns an error for those that are not in time."""
+    late = {}
+    deadline_ms = services.clock.monotonic_ms() + timeout_ms
+    for index, topic in doomed.items():
+        left_ms = deadline_ms - services.clock.monotonic_ms()
+        try:
+            await services.topics.wait_until_deleted(topic, timeout_ms=left_ms)
+        except KafkaError as error:
+            late[index] = error
+    return late

@@ -2,13 +2,15 @@
 
 Behaviour (``KafkaApis.handleFetchRequest``; KIP-74 byte limits, KIP-227 sessions, KIP-320 epochs, KIP-516
 topic ids): the session cache turns the request into the partitions to read, ``Fetch`` reads or waits, the
-session picks the answers that are news. Followers do not fetch from a broker that is alone, so every
-request is a consumer's: it sees up to the high watermark, or to the last stable offset with read_committed.
-max bytes is capped by ``fetch.max.bytes``.
+session picks the answers that are news. A consumer sees up to the high watermark, or to the last stable
+offset with read_committed, and may be sent to a replica in its rack (KIP-392); a follower (it gives its
+replica id) sees up to the log end, and its fetch offset says how far it is. max bytes is capped by
+``fetch.max.bytes``.
 
 Versions: 4 isolation level; 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack id; 12
 flexible, last fetched epoch and diverging epoch; 13 topic ids; 15 replica state as a tagged field; 16 node
-endpoints; 17 directory ids; 18 the follower's high watermark.
+endpoints, with the current leader on NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951); 17 directory
+ids; 18 the follower's high watermark.
 """
 
 from __future__ import annotations
@@ -17,30 +19,34 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
+from minikafka.errors import ErrorCode
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import field
-from minikafka.protocol.fast_paths import FetchPartitionResponse, fetch_response
+from minikafka.protocol.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response
 from minikafka.replication.fetch_context import FINAL_EPOCH, INVALID_SESSION_ID, FetchContext, PartitionKey
+from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.server.current_leader import current_leader, leader_endpoints
 from minikafka.server.delayed_fetch import Fetch
+from minikafka.server.partition_offsets import CONSUMER_REPLICA_ID
 from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedPartition
+from minikafka.server.read_replica import ClientMetadata
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
-from minikafka.types import NO_EPOCH, Buffer, Offset, TopicPartition
+from minikafka.types import NO_EPOCH, NO_OFFSET, Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_SESSIONS = 7
+FIRST_VERSION_WITH_RACK = 11
 FIRST_VERSION_WITH_TOPIC_IDS = 13
+FIRST_VERSION_WITH_REPLICA_STATE = 15
+FIRST_VERSION_WITH_ENDPOINTS = 16
 READ_COMMITTED = 1
+LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    session = _session(services, context, request)
-    params = FetchParams(
-        max_wait_ms=request.max_wait,
-        min_bytes=request.min_bytes,
-        max_bytes=min(field(request, "max_bytes", 2**31 - 1), services.config.fetch_max_bytes),
-        isolation=_isolation(request.isolation_level),
-    )
+    params = _params(services, context, request)
+    session = _session(services, context, request, is_follower=params.is_from_follower)
     keys, wanted = [], []
     for key, want in session.partitions():
         if not want.topic_partition.topic:  # its id was unknown when the session began; it may be known now
@@ -51,12 +57,11 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
         wanted.append(want)
 
     def respond(reads: list[PartitionRead]) -> Sequence[Buffer]:
-        return _response(context, session, zip(keys, reads, strict=True))
+        return _response(services, context, session, zip(keys, reads, strict=True))
 
     return Fetch(
         replicas=services.replica_manager,
         log_io=services.log_io,
-        purgatory=services.replica_manager.fetch_purgatory,
         clock=services.clock,
         params=params,
         wanted=wanted,
@@ -64,7 +69,33 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
     ).start()
 
 
-def _session(services: Services, context: RequestContext, request: Any) -> FetchContext[WantedPartition]:
+def _params(services: Services, context: RequestContext, request: Any) -> FetchParams:
+    version = context.api_version
+    if version >= FIRST_VERSION_WITH_REPLICA_STATE:
+        replica_id, replica_epoch = request.replica_state
+    else:
+        replica_id, replica_epoch = request.replica_id, NO_BROKER_EPOCH
+    isolation = FetchIsolation.LOG_END
+    if replica_id == CONSUMER_REPLICA_ID:
+        committed = request.isolation_level == READ_COMMITTED
+        isolation = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
+    client = None
+    if version >= FIRST_VERSION_WITH_RACK:
+        client = ClientMetadata(request.rack_id, context.connection.listener_name)
+    return FetchParams(
+        max_wait_ms=request.max_wait,
+        min_bytes=request.min_bytes,
+        max_bytes=min(field(request, "max_bytes", 2**31 - 1), services.config.fetch_max_bytes),
+        isolation=isolation,
+        replica_id=replica_id,
+        replica_epoch=replica_epoch,
+        client=client,
+    )
+
+
+def _session(
+    services: Services, context: RequestContext, request: Any, *, is_follower: bool
+) -> FetchContext[WantedPartition]:
     """What the request asks for, in or without a session."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     partitions: dict[PartitionKey, WantedPartition] = {}
@@ -79,13 +110,14 @@ def _session(services: Services, context: RequestContext, request: Any) -> Fetch
                 partition.partition_max_bytes,
                 field(partition, "current_leader_epoch", NO_EPOCH),
                 field(partition, "last_fetched_epoch", NO_EPOCH),
+                field(partition, "log_start_offset", NO_OFFSET),
             )
     with_sessions = context.api_version >= FIRST_VERSION_WITH_SESSIONS
     return services.fetch_sessions.new_context(
         session_id=request.session_id if with_sessions else INVALID_SESSION_ID,
         session_epoch=request.session_epoch if with_sessions else FINAL_EPOCH,
         uses_topic_ids=by_id,
-        is_follower=False,
+        is_follower=is_follower,
         partitions=partitions,
         forgotten=[
             (topic.topic_id if by_id else topic.topic, partition)
@@ -95,14 +127,12 @@ def _session(services: Services, context: RequestContext, request: Any) -> Fetch
     )
 
 
-def _isolation(level: int) -> FetchIsolation:
-    return FetchIsolation.TXN_COMMITTED if level == READ_COMMITTED else FetchIsolation.HIGH_WATERMARK
-
-
 def _name_of(services: Services, topic_id: UUID | None) -> str:
     """The name of a topic, empty when the id is not known."""
-    topic = services.metadata.topic_by_id(topic_id) if topic_id is not None else None
-    return "" if topic is None else topic.name
+    if topic_id is None:
+        return ""
+    topic = services.metadata.topic_by_id(topic_id)
+    return services.replica_manager.topic_name(topic_id) if topic is None else topic.name
 
 
 def _with_name(services: Services, want: WantedPartition) -> WantedPartition:
@@ -111,16 +141,36 @@ def _with_name(services: Services, want: WantedPartition) -> WantedPartition:
 
 
 def _response(
+    services: Services,
     context: RequestContext,
     session: FetchContext[WantedPartition],
     answers: Iterable[tuple[PartitionKey, PartitionRead]],
 ) -> Sequence[Buffer]:
     told = session.respond(answers)
+    partitions = [_partition(read) for _, read in told.answers]
+    endpoints: Sequence[NodeEndpoint] = ()
+    if context.api_version >= FIRST_VERSION_WITH_ENDPOINTS and any(
+        partition.error_code in LED_ELSEWHERE for partition in partitions
+    ):
+        partitions = [
+            partition._replace(
+                current_leader=current_leader(services, TopicPartition(partition.topic, partition.partition))
+            )
+            if partition.error_code in LED_ELSEWHERE
+            else partition
+            for partition in partitions
+        ]
+        endpoints = leader_endpoints(
+            services,
+            (partition.current_leader for partition in partitions),
+            listener_name=context.connection.listener_name,
+        )
     return fetch_response(
         context.header,
-        [_partition(read) for _, read in told.answers],
+        partitions,
         error_code=told.error,
         session_id=told.session_id,
+        node_endpoints=endpoints,
     )
 
 

@@ -5,6 +5,10 @@ end that the isolation level shows, -3 the record with the largest timestamp (v7
 start (v8, KIP-405), -5 the last tiered offset (v9: nothing is tiered, so -1), otherwise the first record at
 or after the time.
 
+A consumer sees what is committed, and only on the leader. While the high watermark of a new leader is behind
+the start of its epoch, the end is OFFSET_NOT_AVAILABLE (KIP-207), before version 5 LEADER_NOT_AVAILABLE. A
+broker (it gives its replica id) sees the log end; a debugging tool (-2) too, on any replica.
+
 Versions: 1 one offset; 2 isolation level and throttle time; 4 leader epochs (KIP-320); 6 flexible; 10 a
 timeout for remote storage, which is not used here. A place that the version does not know is
 UNSUPPORTED_VERSION.
@@ -18,12 +22,13 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.codec import Body, field
-from minikafka.server import partition as places
+from minikafka.server import partition_offsets as places
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 READ_COMMITTED = 1
+FIRST_VERSION_OF_NOT_AVAILABLE = 5
 FIRST_VERSION_OF_PLACE = {
     places.MAX_TIMESTAMP: 7,
     places.EARLIEST_LOCAL_TIMESTAMP: 8,
@@ -53,8 +58,6 @@ async def _body_when_warm(services: Services, context: RequestContext, request: 
 
 
 def _body(services: Services, context: RequestContext, request: Any, *, cached_only: bool) -> Body:
-    committed = field(request, "isolation_level", 0) == READ_COMMITTED
-    isolation = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
     asked = [
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     ]
@@ -66,7 +69,7 @@ def _body(services: Services, context: RequestContext, request: Any, *, cached_o
             if (topic.name, partition.partition_index) in duplicates:
                 answers.append(_refusal(partition.partition_index, ErrorCode.INVALID_REQUEST))
             else:
-                answers.append(_answer(services, context, topic.name, partition, isolation, cached_only))
+                answers.append(_answer(services, context, request, topic.name, partition, cached_only))
         topics.append({"name": topic.name, "partitions": answers})
     return {"throttle_time": 0, "topics": topics}
 
@@ -74,9 +77,9 @@ def _body(services: Services, context: RequestContext, request: Any, *, cached_o
 def _answer(
     services: Services,
     context: RequestContext,
+    request: Any,
     topic: str,
     wanted: Any,
-    isolation: FetchIsolation,
     cached_only: bool,
 ) -> dict[str, Any]:
     index, timestamp_ms = wanted.partition_index, wanted.timestamp
@@ -86,11 +89,20 @@ def _answer(
     ):
         return _refusal(index, ErrorCode.UNSUPPORTED_VERSION)
     try:
-        partition = services.replica_manager.partition(TopicPartition(topic, index))
-        partition.check_leader_epoch(field(wanted, "current_leader_epoch", NO_EPOCH))
-        found = partition.offset_for_timestamp(timestamp_ms, isolation=isolation, cached_only=cached_only)
+        partition = services.replica_manager.hosted(TopicPartition(topic, index))
+        current_leader_epoch = field(wanted, "current_leader_epoch", NO_EPOCH)
+        if request.replica_id == places.DEBUGGING_REPLICA_ID:
+            partition.check_leader_epoch(current_leader_epoch)
+        else:
+            partition.check_leader(current_leader_epoch)
+        found = partition.offset_for_timestamp(
+            timestamp_ms, isolation=_isolation(request), cached_only=cached_only
+        )
     except KafkaError as error:
-        return _refusal(index, error.code)
+        code = error.code
+        if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < FIRST_VERSION_OF_NOT_AVAILABLE:
+            code = ErrorCode.LEADER_NOT_AVAILABLE
+        return _refusal(index, code)
     if found is None:
         return _refusal(index, ErrorCode.NONE)
     return {
@@ -100,6 +112,13 @@ def _answer(
         "offset": found.offset,
         "leader_epoch": found.leader_epoch,
     }
+
+
+def _isolation(request: Any) -> FetchIsolation:
+    if request.replica_id != places.CONSUMER_REPLICA_ID:
+        return FetchIsolation.LOG_END
+    committed = field(request, "isolation_level", 0) == READ_COMMITTED
+    return FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
 
 
 def _refusal(index: int, code: ErrorCode) -> dict[str, Any]:

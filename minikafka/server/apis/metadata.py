@@ -7,7 +7,9 @@ Behaviour (``KafkaApis.handleTopicMetadataRequest``, ``KRaftMetadataCache``):
   allow it, and is UNKNOWN_TOPIC_OR_PARTITION otherwise; one asked for by id is UNKNOWN_TOPIC_ID;
 - each topic has its own error; none spoils the others.
 
-Where it differs from Kafka: Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates and lets the client
+Where it differs from Kafka: a broker that has just started answers when the controller has told it of the
+cluster; Kafka's says that there are no brokers and no controller, and some clients take minutes to ask again.
+Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates and lets the client
 ask again; here the answer comes after the creation, so that a first produce works at once. Kafka refuses a
 whole request when one topic in it is malformed, and ignores names beside ids; here each topic is answered
 for itself.
@@ -35,9 +37,13 @@ from minikafka.types import NO_LEADER
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
 FIRST_VERSION_WITH_LISTENER_NOT_FOUND = 6
 
+STARTING_TIMEOUT_MS = 5_000
+"""How long a question waits in a broker that has just started and has not heard from the controller."""
+
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     metadata, listener_name = services.metadata, context.connection.listener_name
+    await metadata.wait_for(lambda: metadata.controller_id != NO_LEADER, timeout_ms=STARTING_TIMEOUT_MS)
     errors = await _create_missing(services, request)
     topic_bits = topic_operations(asked=field(request, "include_topic_authorized_operations", False))
     controller = metadata.broker(metadata.controller_id)

@@ -3,9 +3,10 @@ parts.
 
 Behaviour (KIP-101, KIP-279, KIP-320; ``ReplicaManager.lastOffsetForLeaderEpoch``): the end offset of the
 largest epoch at most the one asked for; the log end for the current epoch; -1 and -1 where nothing is
-known.
+known. Only the leader answers, and everybody the same.
 
-Versions: 2 the current leader epoch in the request, throttle time; 3 a replica id; 4 flexible.
+Versions: 2 the current leader epoch in the request, throttle time; 3 a replica id, which is for authorization
+only; 4 flexible.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
 def _answer(services: Services, topic: str, wanted: Any) -> dict[str, Any]:
     answer = {"partition": wanted.partition, "error_code": ErrorCode.NONE}
     try:
-        partition = services.replica_manager.partition(TopicPartition(topic, wanted.partition))
-        partition.check_leader_epoch(field(wanted, "current_leader_epoch", NO_EPOCH))
+        partition = services.replica_manager.hosted(TopicPartition(topic, wanted.partition))
+        partition.check_leader(field(wanted, "current_leader_epoch", NO_EPOCH))
         end = partition.epoch_end_offset(LeaderEpoch(wanted.leader_epoch))
     except KafkaError as error:
         return answer | {"error_code": error.code, "leader_epoch": NO_EPOCH, "end_offset": NO_OFFSET}

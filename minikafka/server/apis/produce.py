@@ -4,8 +4,10 @@ Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``)
 else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
 response, and an error closes the connection, because that is the only way to tell the producer. A
 transactional batch needs a transaction that a coordinator has begun; there is none, so INVALID_TXN_STATE.
-Where ``flush.messages`` makes a flush due, the answer waits for it; the connection goes on with its next
-requests meanwhile.
+
+With acks=-1 the answer waits until the in-sync replicas have the records (``DelayedProduce``); where the
+leader is alone they have them at once. Where ``flush.messages`` makes a flush due, the answer waits for it.
+In both cases the connection goes on with its next requests meanwhile, and the answers keep their order.
 
 Versions: 3 to 8 legacy encoding, 8 record errors (KIP-467), 9 flexible, 10 the current leader on
 NOT_LEADER_OR_FOLLOWER (KIP-951), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised
@@ -21,33 +23,66 @@ from uuid import UUID
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.batch import is_transactional
-from minikafka.protocol.fast_paths import ProducePartitionResponse, produce_response
+from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.record_parser import InvalidRecords
+from minikafka.server.current_leader import answer_produce
+from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
-from minikafka.types import Buffer, TopicPartition
+from minikafka.types import Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 VALID_ACKS = (-1, 0, 1)
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    header = context.header
-    by_id = header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    by_id = context.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     acks = request.acks
-    answers = []
+    answers: list[ProducePartitionResponse] = []
+    uncommitted: list[tuple[int, UncommittedAppend]] = []
     for topic in request.topic_data:
         topic_id = topic.topic_id if by_id else None
         name = _name_of(services, topic_id) if by_id else topic.name
         for data in topic.partition_data:
-            answers.append(_append(services, name, topic_id, data.index, data.records, acks))
+            answer, append = _append(services, name, topic_id, data.index, data.records, acks)
+            if append is not None:
+                uncommitted.append((len(answers), append))
+            answers.append(answer)
     flushes = _flushes(services, answers)
     if acks == 0:
         _close_on_error(answers)
         return None
-    if flushes:
-        return _answer_when_flushed(services, context, answers, flushes)
-    return (produce_response(header, answers),)
+    if not uncommitted and not flushes:
+        return (_response(services, context, answers),)
+    pending = PendingResponse()
+
+    def replicated() -> None:
+        for index, append in uncommitted:
+            if append.error is not None:
+                answers[index] = _refused(answers[index], append.error)
+        if flushes:
+            _answer_when_flushed(services, context, answers, flushes, pending)
+        else:
+            pending.complete((_response(services, context, answers),))
+
+    if uncommitted:
+        appends = [append for _, append in uncommitted]
+        DelayedProduce(services.replica_manager, appends, replicated, timeout_ms=request.timeout).park(
+            pending
+        )
+    else:
+        replicated()
+    return pending
+
+
+def _response(services: Services, context: RequestContext, answers: list[ProducePartitionResponse]) -> bytes:
+    return answer_produce(services, context.header, answers, listener_name=context.connection.listener_name)
+
+
+def _refused(answer: ProducePartitionResponse, error: KafkaError) -> ProducePartitionResponse:
+    return ProducePartitionResponse(
+        answer.topic, answer.topic_id, answer.index, error.code, error_message=error.message
+    )
 
 
 def _flushes(
@@ -67,37 +102,30 @@ def _answer_when_flushed(
     context: RequestContext,
     answers: list[ProducePartitionResponse],
     flushes: list[tuple[int, asyncio.Future[None]]],
-) -> PendingResponse:
-    pending = PendingResponse()
-
+    pending: PendingResponse,
+) -> None:
     async def answer() -> None:
         try:
             for index, done in flushes:
                 await done
                 appended = answers[index]
                 try:
-                    services.replica_manager.partition(TopicPartition(appended.topic, appended.index))
+                    services.replica_manager.hosted(TopicPartition(appended.topic, appended.index))
                 except KafkaError as error:  # the flush failed, and took the log directory offline
-                    answers[index] = ProducePartitionResponse(
-                        appended.topic,
-                        appended.topic_id,
-                        appended.index,
-                        error.code,
-                        error_message=error.message,
-                    )
-            response = produce_response(context.header, answers)
+                    answers[index] = _refused(appended, error)
+            response = _response(services, context, answers)
         except BaseException:
             pending.abandon()
             raise
         pending.complete((response,))
 
     services.supervisor.start("PRODUCE", answer)
-    return pending
 
 
 def _append(
     services: Services, topic: str, topic_id: UUID | None, index: int, records: Buffer | None, acks: int
-) -> ProducePartitionResponse:
+) -> tuple[ProducePartitionResponse, UncommittedAppend | None]:
+    """The answer for one partition, and what it has to wait for."""
     try:
         if not topic:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
@@ -107,7 +135,9 @@ def _append(
             records = b""  # an empty batch list has its own error
         elif is_transactional(records):
             raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no transaction was begun: this broker has none")
-        info = services.replica_manager.append(TopicPartition(topic, index), records, required_acks=acks)
+        topic_partition = TopicPartition(topic, index)
+        replicas = services.replica_manager
+        info = replicas.append(topic_partition, records, required_acks=acks)
     except KafkaError as error:
         return ProducePartitionResponse(
             topic,
@@ -116,10 +146,13 @@ def _append(
             error.code,
             error_message=error.message,
             record_errors=error.record_errors if isinstance(error, InvalidRecords) else (),
-        )
-    return ProducePartitionResponse(
+        ), None
+    answer = ProducePartitionResponse(
         topic, topic_id, index, 0, info.first_offset, info.log_append_time, info.log_start_offset
     )
+    if acks != -1 or replicas.partitions[topic_partition].log.high_watermark > info.last_offset:
+        return answer, None
+    return answer, UncommittedAppend(topic_partition, Offset(info.last_offset + 1))
 
 
 def _name_of(services: Services, topic_id: UUID | None) -> str:

@@ -37,11 +37,16 @@ def admin(bootstrap: str) -> AdminClient:
 
 
 def make_topic(
-    bootstrap: str, topic: str, *, partitions: int = 1, config: Mapping[str, object] | None = None
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 1,
+    config: Mapping[str, object] | None = None,
 ) -> None:
     settings = {name: str(value) for name, value in (config or {}).items()}
     client = admin(bootstrap)  # its futures need it alive
-    client.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result(DEADLINE_S)
+    client.create_topics([NewTopic(topic, partitions, replicas, config=settings)])[topic].result(DEADLINE_S)
     for partition in range(partitions if is_patient else 0):
         latest(bootstrap, topic, partition=partition)
 

@@ -24,6 +24,9 @@ DEFAULTS = {
 }
 
 
+BANNER = "\nlistening on"
+
+
 class StartFailed(AssertionError):
     """The process ended, or did not answer in time; carries its log."""
 
@@ -57,6 +60,7 @@ class BrokerProcess:
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.command = command or [sys.executable, "-m", "minikafka.cli.broker"]
         self.process: subprocess.Popen[bytes] | None = None
+        self._log_before = 0
         self._port_is_fixed = port is not None
         self.port = port or free_port()
 
@@ -104,6 +108,7 @@ class BrokerProcess:
 
     def _start_once(self, deadline_s: float) -> None:
         assert not self.is_running(), "already running"
+        self._log_before = len(self.log_text())
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 self.arguments(),
@@ -114,7 +119,7 @@ class BrokerProcess:
                 start_new_session=True,
             )
         deadline = time.monotonic() + deadline_s
-        while not self._answers():
+        while not self._is_up():
             # Waiting for the process to end is what paces the attempts: it must not end.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 code = self.process.wait(timeout=0.02)
@@ -122,6 +127,10 @@ class BrokerProcess:
             if time.monotonic() > deadline:
                 self.kill()
                 raise StartFailed(f"no answer to ApiVersions within {deadline_s} s\n{self.log_text()}")
+
+    def _is_up(self) -> bool:
+        """It listens a moment before it knows its topics; the banner comes when it does."""
+        return BANNER in self.log_text()[self._log_before :] and self._answers()
 
     def _answers(self) -> bool:
         try:
@@ -199,6 +208,9 @@ class KafkaProcess(BrokerProcess):
             tool = [*self._java, "kafka.tools.StorageTool", "format", "-t", self.CLUSTER_ID, "-c", str(path)]
             subprocess.run(tool, check=True, capture_output=True)
         return [*self._java, "-Xmx512m", "kafka.Kafka", str(path)]
+
+    def _is_up(self) -> bool:
+        return self._answers()
 
 
 def java_is_there() -> bool:

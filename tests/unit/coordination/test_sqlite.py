@@ -17,6 +17,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import (
     ConnectionLossError,
     EventType,
+    SessionEvent,
     SessionExpiredError,
     SessionState,
     StoreUnusableError,
@@ -136,6 +137,50 @@ class TestLosingTheFile:
         await store.create("/a")
         assert states == [SessionState.DISCONNECTED, SessionState.CONNECTED]
         await store.close()
+
+    async def test_a_lock_that_outlasts_the_lease_costs_the_session(self, path: str) -> None:
+        clock = ManualClock()
+        store = await open_store(path, clock)
+        states: list[SessionState] = []
+        store.add_session_listener(lambda event: states.append(event.state))
+        await store.create("/broker", ephemeral=True)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
+            blocker.execute("BEGIN EXCLUSIVE")
+            for _ in range(4):
+                with pytest.raises(ConnectionLossError):
+                    await store.renew()
+                clock.advance(store.session_timeout_ms // 3)
+            blocker.execute("ROLLBACK")
+        for call in (store.renew(), store.create("/ghost")):
+            with pytest.raises(SessionExpiredError):
+                await call
+        assert states == [SessionState.DISCONNECTED, SessionState.EXPIRED]
+        await store.start_session()
+        assert await store.children("/") == []
+        await store.close()
+
+    async def test_its_own_tasks_wait_out_a_lock(self, path: str) -> None:
+        """In real time: nobody calls the store, and it comes back by itself."""
+        store = await SqliteStore.open(
+            path, clock=SystemClock(), session_timeout_ms=3_000, busy_timeout_ms=20, durable=False
+        )
+        states: asyncio.Queue[SessionEvent] = asyncio.Queue()
+        store.add_session_listener(states.put_nowait)
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
+            blocker.execute("BEGIN EXCLUSIVE")
+            async with asyncio.timeout(20):
+                assert (await states.get()).state is SessionState.DISCONNECTED
+            blocker.execute("ROLLBACK")
+        async with asyncio.timeout(20):
+            assert (await states.get()).state in (SessionState.CONNECTED, SessionState.EXPIRED)
+        await store.close()
+
+    async def test_a_file_that_is_locked_at_the_start_is_named(self, path: str) -> None:
+        await (await open_store(path)).close()
+        with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as blocker:
+            blocker.execute("BEGIN EXCLUSIVE")
+            with pytest.raises(ConnectionLossError, match=r"coordination\.db: locked by another process"):
+                await open_store(path)
 
     async def test_a_file_replaced_under_us_is_noticed(self, path: str) -> None:
         store = await open_store(path)
@@ -258,3 +303,17 @@ class TestProcesses:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(states.get(), 0.45)
         await store.close()
+
+
+async def test_a_new_file_that_another_broker_is_writing_is_waited_for(tmp_path: Path) -> None:
+    """SQLite itself would not wait: it fails at once when the file is not in its final mode yet."""
+    path = tmp_path / "new.sqlite"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")
+    opening = asyncio.ensure_future(SqliteStore.open(str(path), clock=SystemClock()))
+    done, _ = await asyncio.wait([opening], timeout=0.2)
+    assert not done, "it neither failed nor went ahead"
+    other.execute("ROLLBACK")
+    other.close()
+    store = await opening
+    await store.close()

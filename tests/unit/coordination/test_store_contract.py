@@ -76,7 +76,7 @@ class TestTree:
         stat = await store.set("/epoch", b"1", 0)
         assert stat.version == 1 and stat.mzxid > stat.czxid
         assert stat == (await store.get("/epoch")).stat
-        with pytest.raises(BadVersionError, match="version 1, not 0"):
+        with pytest.raises(BadVersionError, match=r"/epoch .*version"):
             await store.set("/epoch", b"2", 0)
         with pytest.raises(BadVersionError):
             await store.delete("/epoch", 0)
@@ -110,7 +110,7 @@ class TestTree:
 
     async def test_a_parent_is_not_deleted(self, store: CoordinationStore) -> None:
         await store.ensure_path("/a/b")
-        with pytest.raises(NotEmptyError, match="/a has 1"):
+        with pytest.raises(NotEmptyError, match="/a has"):
             await store.delete("/a")
         await store.delete("/a/b")
         await store.delete("/a")
@@ -158,7 +158,7 @@ class TestTree:
 
     async def test_data_has_a_limit(self, store: CoordinationStore) -> None:
         await store.create("/a", b"x" * DATA_BYTES_MAX)
-        with pytest.raises(InvalidNodeError, match="1048576 bytes for /a"):
+        with pytest.raises(InvalidNodeError, match="1000001 bytes for /a"):
             await store.set("/a", b"x" * (DATA_BYTES_MAX + 1))
         assert len((await store.get("/a")).data) == DATA_BYTES_MAX
 
@@ -356,6 +356,12 @@ class TestWatches:
         assert [str(context["exception"]) for context in reported] == ["bad watch"]
 
 
+def note_state(event: SessionEvent, states: list[SessionEvent]) -> None:
+    """But for DISCONNECTED: some engines learn at once that they have expired, some are cut off first."""
+    if event.state is not SessionState.DISCONNECTED:
+        states.append(event)
+
+
 class TestSessions:
     async def test_an_ephemeral_node_goes_with_its_session(
         self, world: World, store: CoordinationStore, other: CoordinationStore
@@ -384,7 +390,7 @@ class TestSessions:
         self, world: World, store: CoordinationStore, other: CoordinationStore
     ) -> None:
         states: list[SessionEvent] = []
-        other.add_session_listener(states.append)
+        other.add_session_listener(lambda event: note_state(event, states))
         await other.create("/controller", b"other", ephemeral=True)
         await other.create("/epoch", b"1")
         void: list[WatchEvent] = []
@@ -419,23 +425,23 @@ class TestSessions:
         assert await store.children("/") == []
 
     async def test_a_new_session_is_a_new_one(self, world: World, store: CoordinationStore) -> None:
-        states: list[SessionState] = []
-        stop = store.add_session_listener(lambda event: states.append(event.state))
+        states: list[SessionEvent] = []
+        stop = store.add_session_listener(lambda event: note_state(event, states))
         first = store.session_id
         assert await store.start_session() == first, "it lives: nothing to do"
         for _ in range(2):
             await world.pass_time(TIMEOUT_MS, asleep=store)
             with pytest.raises(SessionExpiredError):
                 await store.get("/")
-        assert states == [SessionState.EXPIRED]
+        assert states == [SessionEvent(SessionState.EXPIRED, first)]
         second = await store.start_session()
-        assert second > first and store.session_id == second
+        assert second != first and store.session_id == second
         await store.create("/e", ephemeral=True)
         events: list[WatchEvent] = []
         await store.get("/e", watch=events.append)
         await store.delete("/e")
         assert events == [WatchEvent(DELETED, "/e")]
-        assert states == [SessionState.EXPIRED, SessionState.CONNECTED]
+        assert states[1:] == [SessionEvent(SessionState.CONNECTED, second)]
         stop()
         await world.pass_time(TIMEOUT_MS, asleep=store)
         with pytest.raises(SessionExpiredError):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from minikafka.coordination.store import (
@@ -25,7 +27,8 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
-from tests.unit.coordination.engines import SqliteWorld
+from tests.support.zookeeper import ZooKeeperServer
+from tests.unit.coordination.engines import SimulatedWorld, SqliteWorld, World, ZooKeeperWorld
 
 PATHS = st.sampled_from(["/a", "/b", "/a/x", "/a/y", "/a/x/deep"])
 VERSIONS = st.sampled_from([-1, -1, 0, 1])
@@ -49,13 +52,17 @@ class WatchIt(NamedTuple):
     path: str
 
 
-STEPS = st.lists(
-    st.one_of(
-        st.builds(Write, st.integers(0, 1), st.lists(OPS, min_size=1, max_size=3)),
-        st.builds(WatchIt, st.integers(0, 1), st.sampled_from(["get", "exists", "children"]), PATHS),
-    ),
-    max_size=25,
-)
+class Cut(NamedTuple):
+    """The client loses its connection and makes another, which changes nothing."""
+
+    client: int
+
+
+Step = Write | WatchIt | Cut
+
+WRITES = st.builds(Write, st.integers(0, 1), st.lists(OPS, min_size=1, max_size=3))
+WATCHES = st.builds(WatchIt, st.integers(0, 1), st.sampled_from(["get", "exists", "children"]), PATHS)
+CUTS = st.builds(Cut, st.integers(0, 1))
 
 
 class Entry(NamedTuple):
@@ -182,17 +189,20 @@ async def write(store: CoordinationStore, ops: list[Op]) -> type[StoreError] | N
     return None
 
 
-async def run(steps: list[Write | WatchIt], directory: str) -> None:
-    world = SqliteWorld(Path(directory))
+async def run(steps: list[Step], world: World) -> None:
     clients = [await world.client(), await world.client()]
     model, told = Model(), Told()
     try:
         for step in steps:
-            if isinstance(step, Write):
-                assert await write(clients[step.client], step.ops) == model.apply(step.ops), step
-            else:
-                model.watch(step)
-                await set_watch(clients[step.client], step, told)
+            match step:
+                case Write(client, ops):
+                    assert await write(clients[client], ops) == model.apply(ops), step
+                case WatchIt():
+                    model.watch(step)
+                    await set_watch(clients[step.client], step, told)
+                case Cut(client):
+                    assert isinstance(world, ZooKeeperWorld)
+                    await world.cut(clients[client])
             await world.settle()
             assert sorted(told.events, key=repr) == sorted(model.told, key=repr), step
         for path, entry in model.nodes.items():
@@ -205,8 +215,19 @@ async def run(steps: list[Write | WatchIt], directory: str) -> None:
         await world.close()
 
 
+@pytest.mark.parametrize("engine", [SqliteWorld, SimulatedWorld])
 @settings(max_examples=50, deadline=None)
-@given(STEPS)
-def test_the_store_does_what_a_dict_would(steps: list[Write | WatchIt]) -> None:
+@given(steps=st.lists(st.one_of(WRITES, WATCHES), max_size=25))
+def test_the_store_does_what_a_dict_would(engine: Callable[[Path], World], steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(run(steps, directory))
+        asyncio.run(_run(engine, steps, directory))
+
+
+async def _run(engine: Callable[[Path], World], steps: list[Step], directory: str) -> None:
+    await run(steps, engine(Path(directory)))
+
+
+@settings(max_examples=15, deadline=None)
+@given(steps=st.lists(st.one_of(WRITES, WATCHES, WRITES, WATCHES, CUTS), max_size=25))
+def test_zookeeper_does_what_a_dict_would(zookeeper_server: ZooKeeperServer, steps: list[Step]) -> None:
+    asyncio.run(run(steps, ZooKeeperWorld(zookeeper_server)))

@@ -138,6 +138,18 @@ def test_an_error_that_carries_offsets_does_not_hide_its_end() -> None:
     assert sessions.context(session_id, 1).respond([(A, Answer())]).answers == [(A, Answer())]
 
 
+def test_after_a_diverging_epoch_everything_is_news_again() -> None:
+    """The reader cuts its log and takes nothing else of that answer (KAFKA-14704)."""
+    sessions = Sessions()
+    session_id = sessions.open(A)
+    diverging = Answer(high_watermark=12, diverging_epoch=(1, 2))
+    told = [
+        len(sessions.context(session_id, epoch).respond([(A, answer)]).answers)
+        for epoch, answer in enumerate([diverging, Answer(high_watermark=12), Answer(high_watermark=12)], 1)
+    ]
+    assert told == [1, 1, 0]
+
+
 def test_requests_add_change_and_forget_partitions() -> None:
     sessions = Sessions()
     session_id = sessions.open(A, B)

@@ -1,24 +1,25 @@
-"""A broker's services around a store in memory and real logs in a temporary directory, without network."""
+"""A whole broker around a store and logs in a temporary directory, asked without a network.
+
+The broker is the real one: it is elected controller of its own small cluster, and topics come into being by
+way of the store. ``store`` is another client of the same store: what a test reads and writes there is what
+other brokers and Kafka's tools would read and write.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import random
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from minikafka.clock import ManualClock
+from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore
-from minikafka.files import OsFiles
-from minikafka.log.log_manager import LogManager
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import (
     decode_request,
@@ -27,103 +28,78 @@ from minikafka.protocol.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timer import Timer
-from minikafka.server.config_service import ConfigService
-from minikafka.server.disk_chores import DiskChores
-from minikafka.server.log_io import LogIo
-from minikafka.server.metadata_cache import BrokerEndpoints, Endpoint, MetadataCache
-from minikafka.server.producer_ids import ProducerIdManager
-from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.broker import Broker
 from minikafka.server.request_context import RequestContext
-from minikafka.server.services import Services
-from minikafka.server.topic_service import TopicService
+from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId
+from tests.unit.server.running import PATIENCE_MS, topics_of
 
 NODE_ID = BrokerId(1)
-CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+PROPERTIES = {
+    "node.id": str(NODE_ID),
+    "listeners": "PLAINTEXT://127.0.0.1:0,INSIDE://127.0.0.1:0",
+    "advertised.listeners": "PLAINTEXT://localhost:9092,INSIDE://10.0.0.1:9093",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
+    "broker.rack": "rack-a",
+}
+
+
+class MortalStore(SqliteStore):
+    """A client that can go without a word, as that of a process that was killed."""
+
+    async def die(self) -> None:
+        """The session and its ephemeral nodes stay behind."""
+        self._state = None
+        await self.close()
 
 
 class AdminBroker:
-    """The metadata and admin side of one broker; ``restarted`` makes the next one on its store and logs."""
+    """One broker that tests ask by way of its handlers; ``restarted`` makes the next one on its store and
+    logs."""
 
-    def __init__(self, store: CoordinationStore, directory: Path, properties: Mapping[str, str]) -> None:
+    def __init__(self, store: SqliteStore, directory: Path, properties: Mapping[str, str]) -> None:
         self.store = store
         self.directory = directory
-        self.clock = ManualClock()
-        self.config: BrokerConfig = broker_config({"log.dirs": str(directory), **properties})
-        self.metadata = MetadataCache(controller_id=NODE_ID)
-        self.configs = ConfigService(
-            node_id=NODE_ID, static_config=self.config, store=store, metadata=self.metadata
+        self.clock = SystemClock()
+        self.own_store: MortalStore | None = None
+        self.broker = Broker(
+            broker_config({"log.dirs": str(directory), **PROPERTIES, **properties}),
+            clock=self.clock,
+            open_store=self._open_store,
         )
-        self.log_io = LogIo()
-        self.producer_ids = ProducerIdManager(node_id=NODE_ID, store=store)
+
+    async def _open_store(self, config: BrokerConfig, *, clock: Clock) -> CoordinationStore:
+        self.own_store = await MortalStore.open(self.store.path, clock=clock, durable=False)
+        return self.own_store
 
     async def start(self) -> AdminBroker:
-        await self.configs.load()
-        self.log_manager = LogManager(
-            self.config.log_dirs,
-            default_config=self.configs.topic_config(""),
-            topic_config=self.configs.topic_config,
-            files=OsFiles(),
-            clock=self.clock,
-            rng=random.Random(1),
-            cluster_id=CLUSTER_ID,
-            broker_id=NODE_ID,
-        )
-        self.replica_manager = ReplicaManager(
-            node_id=NODE_ID,
-            log_manager=self.log_manager,
-            fetch_purgatory=DelayedOperationPurgatory("Fetch", Timer(self.clock)),
-            chores=DiskChores(),
-        )
-        self.topics = TopicService(
-            node_id=NODE_ID,
-            store=self.store,
-            metadata=self.metadata,
-            configs=self.configs,
-            replica_manager=self.replica_manager,
-            rng=random.Random(2),
-        )
-        await self.topics.read()
-        self.log_manager.load(is_stray=self.topics.is_stray)
-        self.configs.subscribe_topics(self.replica_manager.update_topic_config)
-        self.metadata.put_broker(
-            BrokerEndpoints(
-                node_id=NODE_ID,
-                rack="rack-a",
-                endpoints={"PLAINTEXT": Endpoint("localhost", 9092), "INSIDE": Endpoint("10.0.0.1", 9093)},
-            )
-        )
-        await self.topics.load()
-        parts = {
-            "config": self.configs.broker_config,
-            "clock": self.clock,
-            "node_id": NODE_ID,
-            "cluster_id": CLUSTER_ID,
-            "store": self.store,
-            "log_manager": self.log_manager,
-            "log_io": self.log_io,
-            "replica_manager": self.replica_manager,
-            "metadata": self.metadata,
-            "topics": self.topics,
-            "configs": self.configs,
-            "producer_ids": self.producer_ids,
-        }
-        # The parts of the request road are none of these handlers' business: touching one fails.
-        self.services = Services(**{each.name: parts.get(each.name) for each in fields(Services)})  # type: ignore[arg-type]
-        self.configs.subscribe_broker(lambda config: setattr(self.services, "config", config))
+        await self.broker.start()
+        self.services = self.broker.services
+        self.metadata = self.services.metadata
+        self.configs = self.services.configs
+        self.log_manager = self.services.log_manager
+        self.replica_manager = self.services.replica_manager
+        self.topics = topics_of(self.broker)
         return self
 
-    def stop(self) -> None:
-        """A clean stop of the logs; the store stays open, it belongs to the test."""
-        self.log_manager.shutdown()
-        self.log_io.close()
+    async def stop(self) -> None:
+        """A clean stop. Again: nothing."""
+        await self.broker.stop()
 
-    def kill(self) -> None:
-        """As if the process had died: nothing is flushed, no marker is written."""
-        self.log_manager.directories.release()
-        self.log_io.close()
+    async def kill(self) -> None:
+        """As if the process had died: nothing is flushed, no marker is written, the session lasts."""
+        broker = cast(Any, self.broker)
+        broker._membership = None
+        await broker._supervisor.stop()
+        broker._log_manager.directories.release()
+        broker._log_manager = None
+        assert self.own_store is not None
+        await self.own_store.die()
+        await self.broker.stop()
+
+    async def until(self, condition: Any, what: str) -> None:
+        """``condition`` is looked at whenever the controller has told the broker something."""
+        assert await self.metadata.wait_for(condition, timeout_ms=PATIENCE_MS), f"never happened: {what}"
 
     async def ask(
         self, key: ApiKey, version: int, body: Mapping[str, Any], *, listener: str = "PLAINTEXT"
@@ -149,8 +125,9 @@ class AdminBroker:
 
 
 @pytest.fixture
-async def store() -> AsyncIterator[SqliteStore]:
-    opened = await SqliteStore.open(":memory:", clock=ManualClock(), background=False, durable=False)
+async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
+    path = str(tmp_path / "store.sqlite")
+    opened = await SqliteStore.open(path, clock=SystemClock(), durable=False)
     yield opened
     await opened.close()
 
@@ -160,4 +137,4 @@ async def admin_broker(store: SqliteStore, tmp_path: Path) -> AsyncIterator[Admi
     """A broker with the default configuration and no topics."""
     broker = await AdminBroker(store, tmp_path / "logs", {}).start()
     yield broker
-    broker.stop()
+    await broker.stop()

@@ -1,23 +1,17 @@
-"""A disk for the tests of a broker: it fails where and when it is told to, and notes who waits for it."""
+"""A disk for the tests of a broker: it fails where and when it is told to, and notes who waits for it.
+
+Real files and real threads; ``minikafka.testing.simulation`` has a disk in memory with the same faults."""
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from minikafka.files import File, OsFiles
+from minikafka.testing.simulation.faults import Fault
 from minikafka.types import Buffer
-
-Fault = Callable[[str, str], int | None]
-"""Operation (``write``, ``fsync``, ``create``, …) and path → the errno that it fails with, if it does."""
-
-
-def failing(operation: str, path_part: str, code: int = errno.EIO) -> Fault:
-    """The fault of one operation on every path that contains ``path_part``."""
-    return lambda asked, path: code if asked == operation and path_part in path else None
 
 
 class Disk(OsFiles):

@@ -9,14 +9,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from uuid import UUID
 
 from minikafka.config.broker import broker_config
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
+from minikafka.server.metadata_cache import TopicMetadata
+from minikafka.server.topic_service import CreatedTopic, TopicService
 from minikafka.types import TopicPartition
 from tests.unit.server.disk import Disk
+
+PATIENCE_MS = 20_000
+"""For what the controller does soon; a test that waits so long has failed."""
 
 
 def make_broker(*directories: Path, disk: Disk | None = None, **properties: object) -> Broker:
@@ -36,6 +42,38 @@ async def running(
         yield broker
     finally:
         await broker.stop()
+
+
+class PatientTopics:
+    """The broker's ``TopicService``; who changes a topic waits until the broker knows of the change."""
+
+    def __init__(self, topics: TopicService) -> None:
+        self.service = topics
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.service, name)
+
+    async def create_topic(self, name: str, **arguments: Any) -> CreatedTopic:
+        created = await self.service.create_topic(name, **arguments)
+        if created.topic_id is not None:
+            await self.led(name, created.partitions)
+        return created
+
+    async def led(self, name: str, partitions: int = 1) -> None:
+        await self.service.wait_for_leaders(name, partitions=partitions, timeout_ms=PATIENCE_MS)
+
+    async def create_partitions(self, name: str, *, total: int, **arguments: Any) -> None:
+        await self.service.create_partitions(name, total=total, **arguments)
+        await self.led(name, total)
+
+    async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> TopicMetadata:
+        deleted = await self.service.delete_topic(name, topic_id=topic_id)
+        await self.service.wait_until_deleted(deleted, timeout_ms=PATIENCE_MS)
+        return deleted
+
+
+def topics_of(broker: Broker) -> PatientTopics:
+    return PatientTopics(broker.services.topics)
 
 
 def append(broker: Broker, topic: str, partition: int = 0, *, age_ms: int = 0) -> UnifiedLog:

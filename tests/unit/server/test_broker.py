@@ -12,9 +12,12 @@ from pathlib import Path
 import pytest
 
 from minikafka.errors import InvariantError, StartError
+from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
-from tests.unit.server.disk import Disk, failing
-from tests.unit.server.running import Held, append, held, log_of, make_broker, running, until
+from minikafka.server.controller_store import ControllerStore
+from minikafka.testing.simulation.faults import failing
+from tests.unit.server.disk import Disk
+from tests.unit.server.running import Held, append, held, log_of, make_broker, running, topics_of, until
 
 
 @pytest.fixture
@@ -43,9 +46,19 @@ async def start_error(broker: Broker) -> str:
     return text
 
 
+async def test_a_new_log_directory_is_durable_before_anything_is_flushed_in_it(tmp_path: Path) -> None:
+    disk, here = Disk(), threading.get_ident()
+    async with running(tmp_path / "d", disk=disk):
+        first, thread = disk.fsyncs[0]
+        assert first == str(tmp_path) and thread != here
+        disk.fsyncs.clear()
+    async with running(tmp_path / "d", disk=disk):
+        assert str(tmp_path) not in {path for path, _ in disk.fsyncs}, "it was there already"
+
+
 async def test_records_and_topics_are_there_after_a_restart(tmp_path: Path) -> None:
     async with running(tmp_path / "d") as first:
-        created = await first.services.topics.create_topic("t", partitions=2)
+        created = await topics_of(first).create_topic("t", partitions=2)
         append(first, "t", 1)
     assert (tmp_path / "d" / ".kafka_cleanshutdown").exists()
     async with running(tmp_path / "d") as again:
@@ -54,7 +67,34 @@ async def test_records_and_topics_are_there_after_a_restart(tmp_path: Path) -> N
         topic = again.services.metadata.topic("t")
         assert topic is not None and topic.topic_id == created.topic_id
         assert log_of(again, "t", 1).log_end_offset == 1
-        assert topic.partitions[0].leader_epoch == 1  # a new election
+        assert topic.partitions[0].leader_epoch >= 1  # a new election
+
+
+async def test_a_broker_that_has_started_serves_everything_it_leads(tmp_path: Path) -> None:
+    """Nobody has to ask twice after a start: it ends when the controller has said what to lead."""
+    async with running(tmp_path / "d") as first:
+        await topics_of(first).create_topic("t", partitions=50)
+    for _ in range(3):
+        async with running(tmp_path / "d") as again:
+            for partition in range(50):
+                append(again, "t", partition)
+
+
+async def test_a_broker_without_a_controller_is_up_and_serves_when_there_is_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cluster_membership, "FIRST_INSTRUCTIONS_TIMEOUT_MS", 10)
+
+    async def wait_for_ever(*args: object, **kwargs: object) -> None:
+        await asyncio.Event().wait()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ControllerStore, "topics", wait_for_ever)
+        broker = make_broker(tmp_path)
+        await broker.start()
+    assert "no controller has told" in caplog.text
+    assert broker.services.metadata.brokers() == () and broker.port > 0
+    await broker.stop()
 
 
 async def test_a_stop_leaves_no_task_no_thread_and_no_descriptor(tmp_path: Path) -> None:
@@ -63,7 +103,7 @@ async def test_a_stop_leaves_no_task_no_thread_and_no_descriptor(tmp_path: Path)
     await asyncio.to_thread(lambda: None)
     before = held()
     async with running(tmp_path / "d") as broker:
-        await broker.services.topics.create_topic("t", partitions=3)
+        await topics_of(broker).create_topic("t", partitions=3)
         append(broker, "t")
         _, writer = await asyncio.open_connection("127.0.0.1", broker.port)
         assert held() != before
@@ -91,7 +131,7 @@ def taken_port() -> Iterator[int]:
 
 async def test_what_cannot_start_says_why_in_one_line_and_lets_go(tmp_path: Path, taken_port: int) -> None:
     async with running(tmp_path / "d") as broker:
-        await broker.services.topics.create_topic("t")
+        await topics_of(broker).create_topic("t")
         locked = await start_error(make_broker(tmp_path / "d"))
         assert "locked: another broker" in locked and str(tmp_path / "d") in locked
         append(broker, "t")  # the one that runs is not disturbed
@@ -142,11 +182,11 @@ async def test_the_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
     """Creating, leading, appending, deleting and starting again: every fsync is another thread's."""
     disk, here = Disk(), threading.get_ident()
     async with running(tmp_path / "d", disk=disk) as broker:
-        await broker.services.topics.create_topic("t", partitions=40)
+        await topics_of(broker).create_topic("t", partitions=40)
         append(broker, "t")
         log_of(broker, "t").roll()
-        await broker.services.topics.create_topic("gone", partitions=5)
-        await broker.services.topics.delete_topic("gone")
+        await topics_of(broker).create_topic("gone", partitions=5)
+        await topics_of(broker).delete_topic("gone")
         epochs = {log_of(broker, "t", n).directory + "/leader-epoch-checkpoint" for n in range(40)}
         await until(broker, lambda: epochs <= {path for path, _ in disk.fsyncs}, "the epochs are durable")
     disk.fsyncs.clear()

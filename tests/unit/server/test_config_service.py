@@ -51,11 +51,11 @@ async def test_a_topics_change_reaches_its_log_the_store_and_the_next_start(brok
     assert (log_config(broker).segment_ms, log_config(broker).retention_ms) == (5000, 1000)
     stored = paths.decode_config((await broker.store.get(paths.topic_config_path("a"))).data)
     assert stored == {"retention.ms": "1000", "segment.ms": "5000"}
-    broker.stop()
+    await broker.stop()
     again = await broker.restarted()
     assert log_config(again).segment_ms == 5000
     assert values(again, TOPIC)["segment.ms"] == "5000"
-    again.stop()
+    await again.stop()
 
 
 async def test_alter_replaces_everything_that_was_set(broker: Any) -> None:
@@ -150,10 +150,10 @@ async def test_a_dynamic_default_reaches_the_broker_its_topics_and_the_next_star
     assert (log_config(broker).segment_bytes, log_config(broker).retention_ms) == (2_097_152, 1000)
     assert entry(broker, TOPIC, "segment.bytes").source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     assert values(broker, ALL_BROKERS) == {"log.retention.ms": "9", "log.segment.bytes": "2097152"}
-    broker.stop()
+    await broker.stop()
     again = await broker.restarted()
     assert log_config(again).segment_bytes == 2_097_152
-    again.stop()
+    await again.stop()
 
 
 async def test_this_brokers_own_value_wins_over_the_default_of_all(broker: Any) -> None:
@@ -181,7 +181,7 @@ async def test_changes_of_one_topic_at_the_same_time_are_all_kept(broker: Any) -
 
 async def test_a_change_by_another_broker_is_not_lost(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody else writes between our reading and our writing: ours starts again from theirs."""
-    path, read = paths.topic_config_path("a"), broker.store.get
+    path, read = paths.topic_config_path("a"), broker.own_store.get
     theirs = [paths.encode_config({"flush.ms": "6"})]
 
     async def read_then_lose(asked: str, **arguments: Any) -> Any:
@@ -190,7 +190,7 @@ async def test_a_change_by_another_broker_is_not_lost(broker: Any, monkeypatch: 
             await broker.store.set(path, theirs.pop())
         return node
 
-    monkeypatch.setattr(broker.store, "get", read_then_lose)
+    monkeypatch.setattr(broker.own_store, "get", read_then_lose)
     await broker.configs.alter_incrementally(TOPIC, [Alteration("segment.ms", SET, "5")])
     stored = paths.decode_config((await read(path)).data)
     assert stored == {"flush.ms": "6", "segment.ms": "5"}
@@ -217,12 +217,12 @@ async def test_stored_properties_that_this_broker_cannot_use_are_left_out(broker
     await broker.store.ensure_path(paths.BROKER_CONFIGS)
     stored = {"message.max.bytes": "1500", "node.id": "3", "no.such": "1"}
     await broker.store.create(paths.broker_config_path(1), paths.encode_config(stored))
-    broker.stop()
+    await broker.stop()
     again = await broker.restarted()
     assert (log_config(again).retention_ms, log_config(again).segment_ms) == (8, 604_800_000)
     assert again.configs.broker_config.message_max_bytes == 1500
     assert values(again, TOPIC)["retention.ms"] == "8"
-    again.stop()
+    await again.stop()
 
 
 async def test_loggers_are_described_and_changed_incrementally_only(broker: Any) -> None:

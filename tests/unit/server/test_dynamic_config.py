@@ -20,6 +20,7 @@ from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.config_resource import ConfigResource, ConfigResourceType
 from minikafka.types import TopicPartition
+from tests.unit.server.running import topics_of
 
 TP = TopicPartition("t", 0)
 PROBES = {
@@ -97,8 +98,8 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
 
 async def test_every_default_of_topics_reaches_the_logs_that_are_open(start: Start) -> None:
     broker = await start()
-    await broker.services.topics.create_topic("t")
-    await broker.services.topics.create_topic("own", configs={"retention.ms": "5"})
+    await topics_of(broker).create_topic("t")
+    await topics_of(broker).create_topic("own", configs={"retention.ms": "5"})
     for broker_name, topic_name in TOPIC_DEFAULTS:
         attribute = TOPIC_CONFIG_KEYS[topic_name].attribute
         before = getattr(log_of(broker).config, attribute)
@@ -110,7 +111,7 @@ async def test_every_default_of_topics_reaches_the_logs_that_are_open(start: Sta
 
 async def test_the_next_request_meets_the_new_limits(start: Start) -> None:
     broker = await start()
-    await broker.services.topics.create_topic("t")
+    await topics_of(broker).create_topic("t")
     append(broker, size=500)
     await set_dynamically(broker, message_max_bytes=200)
     with pytest.raises(KafkaError) as caught:
@@ -122,15 +123,15 @@ async def test_the_next_request_meets_the_new_limits(start: Start) -> None:
 
 async def test_a_deleted_log_waits_as_long_as_is_configured_now(start: Start) -> None:
     broker = await start()
-    await broker.services.topics.create_topic("t")
+    await topics_of(broker).create_topic("t")
     await set_dynamically(broker, log_segment_delete_delay_ms=0)
-    await broker.services.topics.delete_topic("t")
+    await topics_of(broker).delete_topic("t")
     assert len(broker.services.log_manager.take_removals()) == 1
 
 
 async def test_flush_messages_makes_the_disk_thread_flush(start: Start) -> None:
     broker = await start()
-    await broker.services.topics.create_topic("t")
+    await topics_of(broker).create_topic("t")
     append(broker)
     await set_dynamically(broker, log_flush_interval_messages=1)
     log = append(broker)
@@ -141,12 +142,12 @@ async def test_flush_messages_makes_the_disk_thread_flush(start: Start) -> None:
 
 async def test_idle_producers_are_forgotten_after_the_new_time(start: Start) -> None:
     broker = await start()
-    await broker.services.topics.create_topic("t")
+    await topics_of(broker).create_topic("t")
     log = append(broker, age_ms=3_600_000, producer_id=7, producer_epoch=0, base_sequence=0)
     assert log.remove_expired_producers() == 0
     await set_dynamically(broker, producer_id_expiration_ms=60_000)
     assert log.remove_expired_producers() == 1
-    await broker.services.topics.create_topic("later")
+    await topics_of(broker).create_topic("later")
     later = broker.services.replica_manager.partition(TopicPartition("later", 0)).log
     assert later.producers.producer_id_expiration_ms == 60_000
 
@@ -178,7 +179,7 @@ async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:
 
 async def test_what_was_set_holds_after_a_restart(start: Start) -> None:
     broker = await start()
-    await broker.services.topics.create_topic("t")
+    await topics_of(broker).create_topic("t")
     await set_dynamically(
         broker,
         producer_id_expiration_ms=4321,

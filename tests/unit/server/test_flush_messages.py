@@ -17,7 +17,7 @@ from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
 from tests.unit.server.disk import Disk
-from tests.unit.server.running import log_of, running
+from tests.unit.server.running import log_of, running, topics_of
 
 DEADLINE_MS = 20_000
 
@@ -38,8 +38,8 @@ async def produce(client: BrokerClient, *topics: str, version: int = 9) -> list[
 
 
 async def connect(broker: Broker) -> BrokerClient:
-    await broker.services.topics.create_topic("synced", configs={"flush.messages": "1"})
-    await broker.services.topics.create_topic("usual")
+    await topics_of(broker).create_topic("synced", configs={"flush.messages": "1"})
+    await topics_of(broker).create_topic("usual")
     return await BrokerClient.connect("127.0.0.1", broker.port, client_id="test", deadline_ms=DEADLINE_MS)
 
 
@@ -98,7 +98,7 @@ async def test_a_flush_that_fails_is_answered_as_a_storage_error(tmp_path: Path)
 @pytest.mark.parametrize("version", [9, 12])
 async def test_a_flush_is_due_only_when_enough_records_wait(tmp_path: Path, version: int) -> None:
     async with running(tmp_path) as broker:
-        await broker.services.topics.create_topic("third", configs={"flush.messages": "3"})
+        await topics_of(broker).create_topic("third", configs={"flush.messages": "3"})
         client = await BrokerClient.connect(
             "127.0.0.1", broker.port, client_id="test", deadline_ms=DEADLINE_MS
         )

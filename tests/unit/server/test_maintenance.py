@@ -11,9 +11,10 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server import maintenance
+from minikafka.testing.simulation.faults import failing
 from minikafka.types import NO_LEADER, TopicPartition
-from tests.unit.server.disk import Disk, failing
-from tests.unit.server.running import append, log_of, running, until
+from tests.unit.server.disk import Disk
+from tests.unit.server.running import append, log_of, running, topics_of, until
 
 FAST = {
     "log_initial_task_delay_ms": 0,
@@ -36,7 +37,7 @@ async def test_old_segments_go_at_once_and_their_files_after_their_delay(
     async with running(tmp_path, **FAST) as broker:
         for topic, delay_ms in (("soon", "0"), ("later", str(DAY_MS))):
             configs = {"retention.ms": "1000", "file.delete.delay.ms": delay_ms}
-            await broker.services.topics.create_topic(topic, configs=configs)
+            await topics_of(broker).create_topic(topic, configs=configs)
             append(broker, topic, age_ms=DAY_MS).roll()
             log = append(broker, topic)
             await until(broker, lambda log=log: log.log_start_offset == 1, f"the old segment of {topic} goes")
@@ -50,8 +51,8 @@ async def test_a_deleted_topics_directory_goes_after_its_delay(
 ) -> None:
     monkeypatch.setattr(maintenance, "REMOVAL_INTERVAL_MS", 5)
     async with running(tmp_path, log_segment_delete_delay_ms=0, **FAST) as broker:
-        await broker.services.topics.create_topic("t", partitions=3)
-        await broker.services.topics.delete_topic("t")
+        await topics_of(broker).create_topic("t", partitions=3)
+        await topics_of(broker).delete_topic("t")
         assert files(tmp_path, "t-?") == []
         await until(broker, lambda: not files(tmp_path, "t-*"), "the directories go")
 
@@ -59,7 +60,7 @@ async def test_a_deleted_topics_directory_goes_after_its_delay(
 async def test_a_roll_is_flushed_and_only_then_counts(tmp_path: Path) -> None:
     disk = Disk()
     async with running(tmp_path, disk=disk, **FAST) as broker:
-        await broker.services.topics.create_topic("t", configs={"segment.ms": "1", "segment.jitter.ms": "0"})
+        await topics_of(broker).create_topic("t", configs={"segment.ms": "1", "segment.jitter.ms": "0"})
         append(broker, "t", age_ms=DAY_MS)
         log = append(broker, "t")  # a day younger: this one rolls
         assert len(log.segments) == 2
@@ -76,7 +77,7 @@ async def test_a_roll_is_flushed_and_only_then_counts(tmp_path: Path) -> None:
 
 async def test_deleted_records_are_remembered(tmp_path: Path) -> None:
     async with running(tmp_path, **FAST) as broker:
-        await broker.services.topics.create_topic("t")
+        await topics_of(broker).create_topic("t")
         for _ in range(3):
             append(broker, "t")
         broker.services.replica_manager.delete_records(TopicPartition("t", 0), 2)
@@ -94,7 +95,7 @@ async def test_many_flushes_are_a_few_hops(tmp_path: Path, monkeypatch: pytest.M
             hops += 1
             return await run(work)  # type: ignore[arg-type]
 
-        await broker.services.topics.create_topic("t", partitions=200)
+        await topics_of(broker).create_topic("t", partitions=200)
         await until(broker, lambda: not broker.services.log_manager._new_logs, "the new logs are durable")
         for number in range(200):
             append(broker, "t", number)
@@ -110,7 +111,7 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
     disk = Disk()
     one, two = tmp_path / "one", tmp_path / "two"
     async with running(one, two, disk=disk) as broker:
-        await broker.services.topics.create_topic("t", partitions=2)
+        await topics_of(broker).create_topic("t", partitions=2)
         in_one = next(n for n in range(2) if log_of(broker, "t", n).directory.startswith(str(one)))
         other = 1 - in_one
         await until(broker, lambda: not broker.services.log_manager._new_logs, "both are durable")
@@ -122,9 +123,13 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
         with pytest.raises(KafkaError) as caught:
             append(broker, "t", in_one)
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        topic = broker.services.metadata.topic("t")
-        assert topic is not None
-        assert topic.partitions[in_one].leader == NO_LEADER and topic.partitions[other].leader == 1
+        metadata = broker.services.metadata
+
+        def leaders() -> list[int]:
+            topic = metadata.topic("t")
+            return [] if topic is None else [topic.partitions[each].leader for each in (in_one, other)]
+
+        assert await metadata.wait_for(lambda: leaders() == [NO_LEADER, 1], timeout_ms=20_000)
         assert append(broker, "t", other).log_end_offset == 1 and not broker.failure.done()
 
         disk.fault = failing("fsync", str(tmp_path))
@@ -137,7 +142,7 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
 async def test_a_full_disk_refuses_appends_and_takes_the_directory_offline(tmp_path: Path) -> None:
     disk = Disk()
     async with running(tmp_path, disk=disk) as broker:
-        await broker.services.topics.create_topic("t")
+        await topics_of(broker).create_topic("t")
         append(broker, "t")
         disk.fault = failing("write", ".log", errno.ENOSPC)
         with pytest.raises(KafkaError) as caught:
@@ -161,7 +166,7 @@ async def test_a_stop_in_the_middle_of_a_flush_that_fails_is_not_called_clean(tm
         return None
 
     async with running(tmp_path, disk=disk) as broker:
-        await broker.services.topics.create_topic("t")
+        await topics_of(broker).create_topic("t")
         log = append(broker, "t")
         disk.fault = fault
         broker.services.replica_manager._chores.flush(log)

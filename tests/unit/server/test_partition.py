@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.config.topic import TopicConfig
+from minikafka.errors import ErrorCode, InvariantError
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.protocol.records import Record, build_batch
-from minikafka.server.partition import (
+from minikafka.server.partition import Partition
+from minikafka.server.partition_offsets import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
-    Partition,
 )
-from minikafka.types import BrokerId, LeaderEpoch, Offset, TopicPartition
+from minikafka.types import Offset
+from tests.unit.server.replicas import Replicas, code, state_of
 
 COMMITTED = FetchIsolation.HIGH_WATERMARK
 
 
 @pytest.fixture
-async def partition(admin_broker: Any) -> Partition:
-    await admin_broker.topics.create_topic("t", configs={"message.timestamp.after.max.ms": str(2**62)})
-    found: Partition = admin_broker.replica_manager.partition(TopicPartition("t", 0))
-    return found
+def replicas(tmp_path: Path) -> Iterator[Replicas]:
+    made = Replicas(tmp_path, TopicConfig(message_timestamp_after_max_ms=2**62))
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def partition(replicas: Replicas) -> Partition:
+    """Led by the only replica."""
+    return replicas.lead(isr=[1], replicas=[1])
 
 
 def write(partition: Partition, *timestamps: int) -> None:
@@ -34,13 +44,7 @@ def write(partition: Partition, *timestamps: int) -> None:
 
 
 def lead(partition: Partition, epoch: int) -> bool:
-    return partition.make_leader(leader_epoch=LeaderEpoch(epoch), replicas=(BrokerId(1),), isr=(BrokerId(1),))
-
-
-def code(call: Any, *args: Any, **kwargs: Any) -> ErrorCode:
-    with pytest.raises(KafkaError) as caught:
-        call(*args, **kwargs)
-    return caught.value.code
+    return partition.make_leader(state_of(epoch=epoch, isr=[1], replicas=[1]), now_ms=0)
 
 
 def test_with_no_other_replica_what_is_appended_is_committed(partition: Partition) -> None:
@@ -52,6 +56,12 @@ def test_with_no_other_replica_what_is_appended_is_committed(partition: Partitio
 def test_an_epoch_is_news_only_once(partition: Partition) -> None:
     assert lead(partition, 3)
     assert not lead(partition, 3)
+
+
+def test_an_epoch_never_goes_back(partition: Partition) -> None:
+    lead(partition, 4)
+    with pytest.raises(InvariantError, match="epoch 3 after 4"):
+        partition.make_leader(state_of(epoch=3, version=99), now_ms=0)
 
 
 def test_a_peer_with_another_epoch_is_told_whether_it_is_behind_or_ahead(partition: Partition) -> None:

@@ -80,6 +80,29 @@ async def test_stop_ends_all_and_nothing_starts_afterwards() -> None:
     assert "waiting" in repr(supervisor)
     await supervisor.stop()
     assert cancelled.is_set()
-    supervisor.start("late", wait_for_ever)
+    started.clear()
+    late = supervisor.start("late", wait_for_ever)
+    await asyncio.wait([late])
+    assert late.cancelled() and not started.is_set()
     assert "late" not in repr(supervisor)
     assert supervisor.failure.cancelled()
+
+
+async def test_an_owner_may_end_its_task_earlier() -> None:
+    supervisor = Supervisor()
+    started = asyncio.Event()
+
+    async def work() -> None:
+        started.set()
+        await asyncio.Event().wait()
+
+    task = supervisor.start("fetcher", work, restart=Restart.ALWAYS)
+    async with asyncio.timeout(5):
+        await started.wait()
+        task.cancel()
+        await asyncio.wait([task])
+    assert task.cancelled() and repr(supervisor) == "Supervisor()"
+    await supervisor.stop()
+    late = supervisor.start("late", work)
+    await asyncio.wait([late])
+    assert late.cancelled() and repr(supervisor) == "Supervisor(, stopping)"

@@ -10,9 +10,13 @@ from uuid import UUID
 import pytest
 
 from minikafka.coordination import paths
-from minikafka.coordination.store import ConnectionLossError, CoordinationStore
+from minikafka.coordination.store import ConnectionLossError, CoordinationStore, CreateOp
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.types import NO_LEADER, PartitionState, ReplicaAssignment, TopicPartition
+from minikafka.server.controller_channel import ControllerChannel
+from minikafka.server.controller_store import ControllerStore
+from minikafka.server.stored_topics import StoredTopics
+from minikafka.server.topic_store import TopicStore
+from minikafka.types import NO_LEADER, BrokerId, PartitionState, ReplicaAssignment, TopicPartition
 
 
 async def failure(work: Any) -> KafkaError:
@@ -36,7 +40,7 @@ async def test_a_created_topic_is_in_the_store_on_the_disk_and_in_the_cache(admi
     assert stored.topic_id == created.topic_id
     assert {partition: each.replicas for partition, each in stored.partitions.items()} == {0: (1,), 1: (1,)}
     state = await admin_broker.store.get(paths.partition_state_path("a", 1))
-    assert paths.decode_partition_state("a", 1, state.data) == PartitionState(1, 0, (1,), 0)
+    assert paths.decode_partition_state("a", 1, state.data) == PartitionState(1, 0, (1,), 1)
     assert paths.decode_config((await admin_broker.store.get(paths.topic_config_path("a"))).data) == {
         "retention.ms": "1000"
     }
@@ -102,24 +106,49 @@ async def test_of_two_who_create_the_same_topic_one_wins(admin_broker: Any) -> N
     ]
 
 
+def assigned(*partitions: tuple[int, ...], topic_id: int | None = 77) -> bytes:
+    """A topic's node as another broker or Kafka's tools write it."""
+    replicas = {
+        number: ReplicaAssignment(tuple(BrokerId(each) for each in brokers))
+        for number, brokers in enumerate(partitions)
+    }
+    return paths.encode_topic(
+        paths.TopicAssignment(None if topic_id is None else UUID(int=topic_id), replicas)
+    )
+
+
 async def test_another_brokers_topic_is_never_overwritten(admin_broker: Any) -> None:
     """The store decides, also when this broker has not heard of the topic; it then takes it up."""
-    theirs = paths.TopicAssignment(UUID(int=77), {0: ReplicaAssignment((1,))})
-    await admin_broker.store.ensure_path(paths.TOPICS)
-    await admin_broker.store.create(paths.topic_path("a"), paths.encode_topic(theirs))
-    for path in (paths.partitions_path("a"), paths.partition_path("a", 0)):
-        await admin_broker.store.create(path)
-    state = paths.encode_partition_state(PartitionState(1, 4, (1,), 0))
-    await admin_broker.store.create(paths.partition_state_path("a", 0), state)
+    await admin_broker.store.create(paths.topic_path("a"), assigned((1,)))
     error = await failure(admin_broker.topics.create_topic("a", configs={"retention.ms": "1"}))
     assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
     assert await admin_broker.store.exists(paths.topic_config_path("a")) is None
+    await admin_broker.topics.led("a")
     assert admin_broker.metadata.topic("a").topic_id == UUID(int=77)
-    assert admin_broker.replica_manager.partition(TopicPartition("a", 0)).leader_epoch == 4
+    assert admin_broker.replica_manager.partition(TopicPartition("a", 0)).topic_id == UUID(int=77)
+
+
+async def test_a_topic_that_somebody_else_writes_appears_with_its_configuration(admin_broker: Any) -> None:
+    config = paths.encode_config({"retention.ms": "5"})
+    ops = [
+        CreateOp(paths.topic_config_path("a"), config),
+        CreateOp(paths.topic_path("a"), assigned((1,), (1,), topic_id=None)),
+    ]
+    await admin_broker.store.multi(ops)
+    await admin_broker.topics.led("a", 2)
+    assert admin_broker.metadata.topic("a").topic_id != UUID(int=0)
+    assert admin_broker.replica_manager.partition(TopicPartition("a", 1)).log.config.retention_ms == 5
+
+
+async def test_partitions_that_somebody_else_adds_appear(admin_broker: Any) -> None:
+    created = await admin_broker.topics.create_topic("a")
+    grown = assigned((1,), (1,), topic_id=created.topic_id.int)
+    await admin_broker.store.set(paths.topic_path("a"), grown)
+    await admin_broker.topics.led("a", 2)
+    assert admin_broker.replica_manager.partition(TopicPartition("a", 1)).is_leader
 
 
 async def test_a_configuration_left_without_its_topic_is_replaced(admin_broker: Any) -> None:
-    await admin_broker.store.ensure_path(paths.TOPIC_CONFIGS)
     leftover = paths.encode_config({"retention.ms": "5"})
     await admin_broker.store.create(paths.topic_config_path("a"), leftover)
     await admin_broker.topics.create_topic("a")
@@ -127,62 +156,79 @@ async def test_a_configuration_left_without_its_topic_is_replaced(admin_broker: 
     assert admin_broker.configs.topic_config("a").retention_ms == 604_800_000
 
 
-async def test_a_crash_between_store_and_disk_is_repaired_at_the_next_start(
-    admin_broker: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def crash(*args: Any, **kwargs: Any) -> None:
-        raise SystemExit
+async def for_ever(*args: Any, **kwargs: Any) -> None:
+    await asyncio.Event().wait()
 
-    monkeypatch.setattr(admin_broker.replica_manager, "become_leader", crash)
-    with pytest.raises(SystemExit):
-        await admin_broker.topics.create_topic("a", partitions=2, configs={"retention.ms": "9"})
-    assert not (admin_broker.directory / "a-0").exists()
-    admin_broker.kill()
+
+@pytest.mark.parametrize(
+    ("owner", "method", "instead"),
+    [
+        (ControllerStore, "topics", for_ever),  # the controller has not even heard of it,
+        (ControllerStore, "create_states", for_ever),  # has not chosen leaders,
+        (ControllerChannel, "enqueue", lambda channel, request: None),  # or has told nobody
+    ],
+)
+async def test_a_creation_that_the_controller_did_not_finish_is_finished_by_the_next_one(
+    admin_broker: Any, monkeypatch: pytest.MonkeyPatch, owner: Any, method: str, instead: Any
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, method, instead)
+        await admin_broker.topics.service.create_topic("a", partitions=2, configs={"retention.ms": "9"})
+        assert not (admin_broker.directory / "a-0").exists()
+        await admin_broker.kill()
     again = await admin_broker.restarted()
+    await again.topics.led("a", 2)
     for partition in (0, 1):
         hosted = again.replica_manager.partition(TopicPartition("a", partition))
         assert (hosted.log.log_end_offset, hosted.log.config.retention_ms) == (0, 9)
-    again.stop()
+    await again.stop()
 
 
-async def test_every_start_is_a_new_leader_epoch(admin_broker: Any) -> None:
+@pytest.mark.parametrize("ending", ["stop", "kill"])
+async def test_every_start_is_a_later_leader_epoch(admin_broker: Any, ending: str) -> None:
     created = await admin_broker.topics.create_topic("a")
-    admin_broker.stop()
-    for epoch in (1, 2):
-        again = await admin_broker.restarted()
-        assert again.metadata.topic("a").topic_id == created.topic_id
-        assert again.metadata.topic("a").partitions[0].leader_epoch == epoch
-        assert again.replica_manager.partition(TopicPartition("a", 0)).leader_epoch == epoch
-        state = await again.store.get(paths.partition_state_path("a", 0))
+    last, running = 0, admin_broker
+    for _ in range(2):
+        await getattr(running, ending)()
+        running = await admin_broker.restarted()
+        await running.topics.led("a")
+        topic = running.metadata.topic("a")
+        assert topic.topic_id == created.topic_id
+        epoch = topic.partitions[0].leader_epoch
+        assert epoch > last
+        assert running.replica_manager.partition(TopicPartition("a", 0)).leader_epoch == epoch
+        state = await running.store.get(paths.partition_state_path("a", 0))
         assert paths.decode_partition_state("a", 0, state.data).leader_epoch == epoch
-        again.stop()
+        last = epoch
+    await running.stop()
 
 
 async def test_topics_of_kafkas_own_making_are_completed(admin_broker: Any) -> None:
     """A topic node alone is what Kafka's tools write; an old one has no id."""
-    old = paths.TopicAssignment(None, {0: ReplicaAssignment((1,)), 1: ReplicaAssignment((1,))})
-    await admin_broker.store.ensure_path(paths.TOPICS)
-    await admin_broker.store.create(paths.topic_path("a"), paths.encode_topic(old))
+    await admin_broker.stop()
+    await admin_broker.store.create(paths.topic_path("a"), assigned((1,), (1,), topic_id=None))
     await admin_broker.store.create(paths.partitions_path("a"))
     await admin_broker.store.create(paths.partition_path("a", 0))
-    admin_broker.stop()
     again = await admin_broker.restarted()
+    await again.topics.led("a", 2)
     topic = again.metadata.topic("a")
-    assert [partition.leader for partition in topic.partitions] == [1, 1]
     stored = paths.decode_topic("a", (await again.store.get(paths.topic_path("a"))).data)
     assert stored.topic_id == topic.topic_id != UUID(int=0)
-    again.stop()
+    await again.stop()
 
 
 async def test_nobody_leads_what_lies_on_other_brokers_only(admin_broker: Any) -> None:
-    other = paths.TopicAssignment(UUID(int=5), {0: ReplicaAssignment((2,))})
-    await admin_broker.store.ensure_path(paths.TOPICS)
-    await admin_broker.store.create(paths.topic_path("a"), paths.encode_topic(other))
-    admin_broker.stop()
+    await admin_broker.stop()
+    await admin_broker.store.create(paths.topic_path("theirs"), assigned((2,), topic_id=5))
+    await admin_broker.store.create(paths.topic_path("shared"), assigned((2,), (1,), topic_id=6))
     again = await admin_broker.restarted()
-    assert again.metadata.topic("a").partitions[0].leader == NO_LEADER
-    assert TopicPartition("a", 0) not in again.replica_manager.partitions
-    again.stop()
+    await again.until(lambda: again.metadata.topic("shared"), "the shared topic is known")
+    shared = again.metadata.topic("shared")
+    assert [partition.leader for partition in shared.partitions] == [NO_LEADER, 1]
+    assert sorted(again.replica_manager.partitions) == [TopicPartition("shared", 1)]
+    error = await failure(again.topics.create_topic("theirs"))
+    assert error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+    await again.stop()
 
 
 async def test_a_deleted_topic_is_gone_everywhere_and_may_come_again(admin_broker: Any) -> None:
@@ -207,32 +253,62 @@ async def test_only_the_topic_that_was_meant_is_deleted(admin_broker: Any) -> No
     assert admin_broker.metadata.topics() == ()
 
 
-async def test_a_crash_while_deleting_leaves_a_stray_that_is_set_aside(
-    admin_broker: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("unfinished", ["topic_deletions", "delete_topic"])
+async def test_a_deletion_that_was_begun_is_finished_at_the_next_start(
+    admin_broker: Any, monkeypatch: pytest.MonkeyPatch, unfinished: str
 ) -> None:
+    """Whether nothing of it was done yet, or only the store still has the topic."""
     await admin_broker.topics.create_topic("a")
     await admin_broker.topics.create_topic("b")
-
-    def crash(*args: Any, **kwargs: Any) -> None:
-        raise SystemExit
-
-    monkeypatch.setattr(admin_broker.replica_manager, "delete_partition", crash)
-    with pytest.raises(SystemExit):
-        await admin_broker.topics.delete_topic("a")
-    admin_broker.kill()
+    with monkeypatch.context() as patch:
+        patch.setattr(ControllerStore, unfinished, for_ever)
+        deleted = await admin_broker.topics.service.delete_topic("a")
+        if unfinished == "delete_topic":
+            await admin_broker.until(lambda: admin_broker.metadata.topic("a") is None, "a is hidden")
+        await admin_broker.kill()
     again = await admin_broker.restarted()
+    await again.topics.wait_until_deleted(deleted, timeout_ms=20_000)
     assert [topic.name for topic in again.metadata.topics()] == ["b"]
+    assert await nodes_of(again.store, "a") == []
+    assert not (again.directory / "a-0").exists()
+    await again.topics.create_topic("a")
+    assert again.replica_manager.partition(TopicPartition("a", 0)).log.log_end_offset == 0
+    await again.stop()
+
+
+async def test_a_deletion_that_somebody_else_asks_for_is_carried_out(admin_broker: Any) -> None:
+    await admin_broker.topics.create_topic("a")
+    await admin_broker.store.create(paths.delete_topic_path("a"))
+    await admin_broker.store.create(paths.delete_topic_path("never-there"))
+    await admin_broker.until(lambda: admin_broker.metadata.topic("a") is None, "a is gone")
+    assert await TopicStore(admin_broker.store).wait_until_gone("a", timeout_ms=20_000)
+    assert await nodes_of(admin_broker.store, "a") == []
+    assert await admin_broker.store.children(paths.DELETE_TOPICS) == []
+
+
+async def test_a_log_that_the_store_has_forgotten_is_a_stray_and_set_aside(admin_broker: Any) -> None:
+    await admin_broker.topics.create_topic("a")
+    await admin_broker.topics.create_topic("b")
+    await admin_broker.stop()
+    for path in (
+        paths.partition_state_path("a", 0),
+        paths.partition_path("a", 0),
+        paths.partitions_path("a"),
+        paths.topic_path("a"),
+    ):
+        await admin_broker.store.delete(path)
+    again = await admin_broker.restarted()
     names = sorted(path.name for path in again.directory.iterdir() if path.is_dir())
     assert [name.rpartition("-")[2] for name in names if name.startswith("a-0")] == ["stray"]
     assert "b-0" in names
     await again.topics.create_topic("a")
     assert again.replica_manager.partition(TopicPartition("a", 0)).log.log_end_offset == 0
-    again.stop()
+    await again.stop()
 
 
-async def test_is_stray_is_not_asked_before_the_store_was_read(admin_broker: Any) -> None:
+async def test_is_stray_is_not_asked_before_the_store_was_read(store: Any) -> None:
     with pytest.raises(InvariantError):
-        admin_broker.topics.is_stray(TopicPartition("a", 0), None)
+        StoredTopics(store, node_id=BrokerId(1)).is_stray(TopicPartition("a", 0), None)
 
 
 async def test_a_topic_grows(admin_broker: Any) -> None:
@@ -241,10 +317,10 @@ async def test_a_topic_grows(admin_broker: Any) -> None:
     topic = admin_broker.metadata.topic("a")
     assert (topic.topic_id, [each.partition for each in topic.partitions]) == (created.topic_id, [0, 1, 2])
     assert admin_broker.replica_manager.partition(TopicPartition("a", 2)).is_leader
-    admin_broker.stop()
+    await admin_broker.stop()
     again = await admin_broker.restarted()
-    assert len(again.metadata.topic("a").partitions) == 3
-    again.stop()
+    await again.topics.led("a", 3)
+    await again.stop()
 
 
 @pytest.mark.parametrize(
@@ -284,31 +360,63 @@ async def test_while_the_store_is_away_a_client_is_told_to_ask_again(
         raise ConnectionLossError("database is locked")
 
     await admin_broker.topics.create_topic("a")
-    monkeypatch.setattr(admin_broker.store, "multi", away)
-    for work in (admin_broker.topics.create_topic("b"), admin_broker.topics.delete_topic("a")):
-        assert (await failure(work)).code is ErrorCode.REQUEST_TIMED_OUT
+    with monkeypatch.context() as patch:
+        for method in ("multi", "ensure_path"):
+            patch.setattr(admin_broker.own_store, method, away)
+        for work in (admin_broker.topics.create_topic("b"), admin_broker.topics.delete_topic("a")):
+            assert (await failure(work)).code is ErrorCode.REQUEST_TIMED_OUT
     assert [topic.name for topic in admin_broker.metadata.topics()] == ["a"]
 
 
-async def test_a_failed_disk_shows_as_an_offline_replica(admin_broker: Any) -> None:
-    await admin_broker.topics.create_topic("a", partitions=2)
-    lost = TopicPartition("a", 1)
-    admin_broker.topics.mark_offline([lost, TopicPartition("gone", 0)])
-    partition = admin_broker.metadata.partition(lost)
-    assert (partition.leader, partition.offline_replicas) == (NO_LEADER, (1,))
-    assert admin_broker.metadata.partition(TopicPartition("a", 0)).leader == 1
+async def test_a_leader_that_is_not_found_in_time_is_said_to_be_late(
+    admin_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic is there all the same, and gets its leader when the controller has come that far."""
+    with monkeypatch.context() as patch:
+        patch.setattr(ControllerStore, "topics", for_ever)
+        created = await admin_broker.topics.service.create_topic("a")
+        late = await failure(admin_broker.topics.wait_for_leaders("a", partitions=1, timeout_ms=1))
+        assert late.code is ErrorCode.REQUEST_TIMED_OUT
+        assert created.topic_id is not None
+        assert await nodes_of(admin_broker.store, "a") != []
+
+
+async def test_a_failed_disk_leaves_its_partitions_without_a_leader(
+    admin_broker: Any, tmp_path: Path
+) -> None:
+    await admin_broker.stop()
+    two = ",".join(str(tmp_path / name) for name in ("logs", "more"))
+    broker = await admin_broker.restarted(**{"log.dirs": two})
+    await broker.topics.create_topic("a", partitions=2)
+    hosted = [broker.replica_manager.partition(TopicPartition("a", number)) for number in (0, 1)]
+    lost, fine = sorted(hosted, key=lambda each: each.log.directory, reverse=True)
+    broker.replica_manager._chores.directory_failed(str(tmp_path / "more"), "it smokes")
+
+    def shown(number: int) -> Any:
+        return broker.metadata.topic("a").partitions[number]
+
+    number = lost.topic_partition.partition
+    await broker.until(lambda: shown(number).leader == NO_LEADER, "the partition has no leader")
+    assert shown(number).offline_replicas == (1,)
+    assert (shown(1 - number).leader, fine.is_leader) == (1, True)
+    await broker.stop()
 
 
 async def test_a_partition_whose_log_cannot_be_made_fails_alone(
     admin_broker: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make = admin_broker.replica_manager.become_leader
+    make = admin_broker.log_manager.get_or_create
 
     def fail_for_one(topic_partition: TopicPartition, **arguments: Any) -> Any:
         if topic_partition.partition == 1:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, "no space")
         return make(topic_partition, **arguments)
 
-    monkeypatch.setattr(admin_broker.replica_manager, "become_leader", fail_for_one)
-    await admin_broker.topics.create_topic("a", partitions=3)
-    assert [each.leader for each in admin_broker.metadata.topic("a").partitions] == [1, NO_LEADER, 1]
+    monkeypatch.setattr(admin_broker.log_manager, "get_or_create", fail_for_one)
+    await admin_broker.topics.service.create_topic("a", partitions=3)
+
+    def leaders() -> list[int]:
+        topic = admin_broker.metadata.topic("a")
+        return [] if topic is None else [each.leader for each in topic.partitions]
+
+    await admin_broker.until(lambda: leaders() == [1, NO_LEADER, 1], "one partition has no leader")

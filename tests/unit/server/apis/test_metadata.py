@@ -8,10 +8,10 @@ from uuid import UUID
 import msgspec
 import pytest
 
+from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.metadata_cache import BrokerEndpoints, Endpoint
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition
 
 KEY = ApiKey.METADATA
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)
@@ -131,9 +131,11 @@ async def test_addresses_are_those_of_the_listener_that_was_asked(admin_broker: 
 
 async def test_a_partition_without_a_leader_says_so(admin_broker: Any) -> None:
     await admin_broker.topics.create_topic("a", partitions=2)
-    admin_broker.topics.mark_offline([TopicPartition("a", 0)])
-    lost, fine = (await admin_broker.ask(KEY, 12, asking_for("a"))).topics[0].partitions
-    assert (lost.error_code, lost.leader_id, lost.offline_replicas) == (
+    known = admin_broker.metadata.topic("a")
+    lost = msgspec.structs.replace(known.partitions[0], leader=NO_LEADER, offline_replicas=(BrokerId(1),))
+    admin_broker.metadata.put_topic(msgspec.structs.replace(known, partitions=(lost, *known.partitions[1:])))
+    without, fine = (await admin_broker.ask(KEY, 12, asking_for("a"))).topics[0].partitions
+    assert (without.error_code, without.leader_id, without.offline_replicas) == (
         ErrorCode.LEADER_NOT_AVAILABLE,
         -1,
         (1,),
@@ -142,10 +144,13 @@ async def test_a_partition_without_a_leader_says_so(admin_broker: Any) -> None:
 
 
 async def test_version_0_shows_no_replica_that_is_not_among_the_brokers(admin_broker: Any) -> None:
-    two = BrokerEndpoints(node_id=BrokerId(2), endpoints={"PLAINTEXT": Endpoint("localhost", 9094)})
-    admin_broker.metadata.put_broker(two)
-    await admin_broker.topics.create_topic("a", assignments={0: [1, 2]})
-    admin_broker.metadata.remove_broker(BrokerId(2))
+    await admin_broker.store.create(
+        paths.topic_path("a"),
+        paths.encode_topic(
+            paths.TopicAssignment(UUID(int=5), {0: ReplicaAssignment((BrokerId(1), BrokerId(2)))})
+        ),
+    )
+    await admin_broker.topics.led("a")
     partition = (await admin_broker.ask(KEY, 0, asking_for("a"))).topics[0].partitions[0]
     assert (partition.error_code, partition.replica_nodes) == (ErrorCode.REPLICA_NOT_AVAILABLE, (1,))
     partition = (await admin_broker.ask(KEY, 9, asking_for("a"))).topics[0].partitions[0]

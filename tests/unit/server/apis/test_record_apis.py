@@ -13,6 +13,7 @@ from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.records import Record, build_batch, iterate_records
 from minikafka.testing import Broker
+from tests.unit.server.running import topics_of
 
 DEADLINE_MS = 10_000
 START_MS = 1_700_000_000_000
@@ -102,7 +103,7 @@ class Client:
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
     async with Broker(config={"log.message.timestamp.before.max.ms": 2**62}) as broker:
-        created = await broker.server.services.topics.create_topic("orders")
+        created = await topics_of(broker.server).create_topic("orders")
         assert created.topic_id is not None
         connection = await BrokerClient.connect(
             "127.0.0.1", broker.port, client_id="test", deadline_ms=DEADLINE_MS
@@ -245,7 +246,7 @@ async def test_a_producer_that_repeats_itself_gets_the_answers_it_got_at_first(
 @pytest.mark.parametrize("version", [12, 13])
 async def test_a_topic_that_was_made_anew_is_another_topic_for_those_who_know_its_id(version: int) -> None:
     async with Broker() as broker:
-        topics = broker.server.services.topics
+        topics = topics_of(broker.server)
         first = await topics.create_topic("orders")
         assert first.topic_id is not None
         connection = await BrokerClient.connect(

@@ -1,0 +1,208 @@
+"""The brokers of ``minikafka cluster``: as child processes, or on the event loop of this one."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+from minikafka.config.loader import Setting, load
+from minikafka.errors import StartError
+from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
+
+START_DEADLINE_S = 60.0
+"""A directory full of segments to recover takes its time."""
+STOP_DEADLINE_S = 30.0
+POLL_S = 0.05
+HOST = "localhost"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberConfig:
+    """One broker: where it is, and its properties beyond that."""
+
+    node_id: int
+    port: int
+    data_dir: Path
+    log_path: Path
+    properties: dict[str, str]
+
+    @property
+    def address(self) -> tuple[str, int]:
+        return HOST, self.port
+
+    def settings(self) -> list[Setting]:
+        """All properties, for the loader."""
+        where = {
+            "log.dirs": str(self.data_dir),
+            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "advertised.listeners": "",
+        }
+        return [Setting(name, value, "--set") for name, value in (where | self.properties).items()]
+
+
+class Member(Protocol):
+    """A broker of the cluster."""
+
+    config: MemberConfig
+
+    @property
+    def where(self) -> str:
+        """Where it listens, and where to look for what it says."""
+        ...
+
+    async def start(self) -> None:
+        """Returns when it answers. Raises StartError."""
+        ...
+
+    async def ended(self) -> str:
+        """Wait until it has ended by itself. Returns a sentence that says how."""
+        ...
+
+    async def stop(self) -> None:
+        """Stop it cleanly. Idempotent, and fine after a start that failed."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once, if it does not end with this process."""
+        ...
+
+
+class ChildMember:
+    """A ``minikafka-broker`` process. It is in a session of its own: a Ctrl-C reaches only the parent, which
+    stops one broker after the other."""
+
+    def __init__(self, config: MemberConfig) -> None:
+        self.config = config
+        self._process: asyncio.subprocess.Process | None = None
+
+    def __repr__(self) -> str:
+        return f"ChildMember(broker {self.config.node_id}, {self._process})"
+
+    @property
+    def where(self) -> str:
+        assert self._process is not None
+        return f"{HOST}:{self.config.port}, process {self._process.pid}, log in {self.config.log_path}"
+
+    async def start(self) -> None:
+        config = self.config
+        with open(config.log_path, "ab") as log:  # noqa: ASYNC230 - one small file, before anything is served
+            said_before = log.tell()
+            await self._spawn(log)
+        ended = asyncio.ensure_future(self._wait())
+        try:
+            async with asyncio.timeout(START_DEADLINE_S):
+                while not await _answers(config.address):
+                    if ended.done():
+                        raise StartError(self._why(said_before))
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise StartError(
+                f"broker {config.node_id} does not answer within {START_DEADLINE_S:g} s; "
+                f"its log: {config.log_path}"
+            ) from None
+        finally:
+            ended.cancel()
+
+    async def _spawn(self, log: IO[bytes]) -> None:
+        config = self.config
+        properties = [f"--set={name}={value}" for name, value in config.properties.items()]
+        command = [
+            "-P",
+            "-m",
+            "minikafka.cli.broker",
+            f"--port={config.port}",
+            f"--data-dir={config.data_dir}",
+        ]
+        self._process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *command,
+            *properties,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+
+    async def _wait(self) -> int:
+        assert self._process is not None
+        return await self._process.wait()
+
+    async def ended(self) -> str:
+        status = await self._wait()
+        how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
+        return f"broker {self.config.node_id} {how}; its log: {self.config.log_path}"
+
+    def _why(self, said_before: int) -> str:
+        """What the broker itself gave as the reason for not starting."""
+        said = self.config.log_path.read_bytes()[said_before:].decode(errors="replace").splitlines()
+        reasons = [line for line in said if line.startswith("minikafka-broker: ")]
+        reason = reasons[-1].removeprefix("minikafka-broker: ") if reasons else "it ended"
+        return f"broker {self.config.node_id}: {reason} (its log: {self.config.log_path})"
+
+    async def stop(self) -> None:
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            async with asyncio.timeout(STOP_DEADLINE_S):
+                await process.wait()
+        except TimeoutError:
+            print(
+                f"minikafka cluster: broker {self.config.node_id} does not stop within {STOP_DEADLINE_S:g} s "
+                f"and is killed; its log: {self.config.log_path}",
+                file=sys.stderr,
+            )
+            process.kill()
+            await process.wait()
+
+    def kill(self) -> None:
+        if self._process is not None and self._process.returncode is None:
+            self._process.kill()
+
+
+class InProcessMember:
+    """A broker on this event loop."""
+
+    def __init__(self, config: MemberConfig) -> None:
+        from minikafka.server.broker import Broker
+
+        self.config = config
+        self._broker = Broker(load(settings=config.settings()).config)
+
+    def __repr__(self) -> str:
+        return f"InProcessMember({self._broker!r})"
+
+    @property
+    def where(self) -> str:
+        return f"{HOST}:{self.config.port}, data in {self.config.data_dir}"
+
+    async def start(self) -> None:
+        try:
+            await self._broker.start()
+        except StartError as error:
+            raise StartError(f"broker {self.config.node_id}: {error}") from error
+
+    async def ended(self) -> str:
+        reason = await asyncio.shield(self._broker.failure)
+        await self._broker.stop()
+        return f"broker {self.config.node_id} stopped because of a failure: {reason!r}"
+
+    async def stop(self) -> None:
+        await self._broker.stop()
+
+    def kill(self) -> None:
+        """It ends with this process."""
+
+
+async def _answers(address: tuple[str, int]) -> bool:
+    try:
+        client = await BrokerClient.connect(*address, client_id="minikafka-cluster", deadline_ms=5_000)
+    except BrokerUnavailable:
+        return False
+    await client.close()
+    return True

@@ -1,0 +1,159 @@
+"""Brokers come, go, come back, or tell new addresses.
+
+Kafka: ``KafkaController.processBrokerChange``, ``onBrokerStartup``, ``onBrokerFailure``,
+``onReplicasBecomeOffline``, ``processBrokerModification``.
+
+What is registered is compared with what is known, by id and epoch (KIP-380): a broker with a new epoch has
+died and come back, though nobody has seen it away. It fails first and starts then.
+
+Where it differs from Kafka: those that are gone are not live any more from the beginning of the step, so
+nobody elects them; endpoints and racks are compared here, because one watch tells of both; and a partition
+whose ISR has grown between its election, which failed, and the removal of its leader is elected once more,
+where Kafka leaves it without a leader until something else happens.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection
+
+from minikafka.controller.context import ControllerContext, Replicas
+from minikafka.controller.effects import Step
+from minikafka.controller.machines import Machines
+from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
+from minikafka.controller.store_access import read_brokers
+from minikafka.controller.unclean_returns import distrust_unclean_returns
+from minikafka.types import BrokerId, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+
+def broker_change(machines: Machines) -> Step[None]:
+    """Something under ``/brokers/ids`` has changed."""
+    context = machines.context
+    registered = yield from read_brokers()
+    known = dict(context.brokers)
+    new = {each: broker for each, broker in registered.items() if each not in known}
+    dead = [each for each in known if each not in registered]
+    bounced = {
+        each: broker
+        for each, broker in registered.items()
+        if each in known and broker.epoch != known[each].epoch
+    }
+    modified = [
+        each
+        for each, broker in registered.items()
+        if each in known and each not in bounced and broker != known[each]
+    ]
+    _forget(context, dead)
+    context.brokers.update({each: registered[each] for each in modified})
+    if new:
+        context.brokers.update(new)
+        yield from _broker_startup(machines, sorted(new))
+    if bounced:
+        _forget(context, bounced)
+        yield from _broker_failure(machines, sorted(bounced))
+        context.brokers.update(bounced)
+        yield from _broker_startup(machines, sorted(bounced))
+    if dead:
+        yield from _broker_failure(machines, sorted(dead))
+    elif modified and not new and not bounced:
+        yield from machines.send_update_metadata(context.brokers)
+
+
+def _forget(context: ControllerContext, brokers: Collection[BrokerId]) -> None:
+    for broker in brokers:
+        del context.brokers[broker]
+        context.shutting_down.discard(broker)
+        context.replicas_on_offline_dirs.pop(broker, None)
+
+
+def _broker_startup(machines: Machines, started: Collection[BrokerId]) -> Step[None]:
+    """``started`` are live, and know nothing yet."""
+    context = machines.context
+    _log.info("brokers %s have come", list(started))
+    existing = [broker for broker in context.brokers if broker not in started]
+    yield from machines.send_update_metadata(existing)
+    yield from distrust_unclean_returns(machines, started)
+    yield from machines.send_update_metadata(
+        started, machines.partitions_to_show(), is_full=context.is_complete
+    )
+    yield from replicas_become_online(machines, context.replicas_on(started), full_for=started)
+
+
+def replicas_become_online(
+    machines: Machines, replicas: Replicas, *, full_for: Collection[BrokerId] = ()
+) -> Step[None]:
+    """Replicas are there (again): they hear what to do, may be elected, or can be deleted at last.
+
+    ``full_for`` are brokers of which these are all replicas.
+    """
+    context = machines.context
+    undeleted = {
+        broker: [
+            each
+            for each in partitions
+            if context.replica_status[broker][each] is not ReplicaStatus.DELETION_SUCCESSFUL
+        ]
+        for broker, partitions in replicas.items()
+    }
+    yield from machines.replicas.change(undeleted, ReplicaStatus.ONLINE, full_for=full_for)
+    yield from machines.partitions.trigger_online_state_change()
+    to_be_deleted = [
+        topic
+        for topic in dict.fromkeys(each.topic for partitions in undeleted.values() for each in partitions)
+        if context.is_to_be_deleted(topic)
+    ]
+    if to_be_deleted:
+        yield from machines.deletions.resume_for(to_be_deleted)
+
+
+def _broker_failure(machines: Machines, failed: Collection[BrokerId]) -> Step[None]:
+    """``failed`` are not live any more."""
+    _log.info("brokers %s are gone", list(failed))
+    yield from replicas_become_offline(machines, machines.context.replicas_on(failed))
+
+
+def replicas_become_offline(machines: Machines, replicas: Replicas) -> Step[None]:
+    """Replicas are away, with their brokers or their log directories: others lead, the ISRs shrink."""
+    context = machines.context
+    staying, to_be_deleted = _split_by_deletion(context, replicas)
+    leaderless = [
+        each
+        for each in context.leadership
+        if context.has_offline_leader(each) and not context.is_to_be_deleted(each.topic)
+    ]
+    machines.partitions.change(leaderless, PartitionStatus.OFFLINE)
+    changes = yield from machines.partitions.trigger_online_state_change()
+    yield from machines.replicas.change(staying, ReplicaStatus.OFFLINE, just_elected=changes.elected)
+    yield from _elect_from_last_isrs(machines, [each for each in leaderless if each not in changes.elected])
+    if to_be_deleted:
+        yield from machines.deletions.fail(to_be_deleted)
+    if not staying and not changes.elected:
+        yield from machines.send_update_metadata(context.brokers)  # nobody has heard who is gone
+
+
+def _elect_from_last_isrs(machines: Machines, leaderless: Collection[TopicPartition]) -> Step[None]:
+    """A leader may have expanded its ISR as its last deed, after nobody could be elected."""
+    context = machines.context
+    electable = [
+        each
+        for each in leaderless
+        if any(context.is_online(member, each) for member in context.leadership[each].state.isr)
+    ]
+    if electable:
+        yield from machines.partitions.elect(electable, ElectionStrategy.OFFLINE)
+
+
+def _split_by_deletion(
+    context: ControllerContext, replicas: Replicas
+) -> tuple[dict[BrokerId, list[TopicPartition]], dict[BrokerId, list[TopicPartition]]]:
+    """Those that stay, and those of topics to be deleted."""
+    staying: dict[BrokerId, list[TopicPartition]] = {}
+    to_be_deleted: dict[BrokerId, list[TopicPartition]] = {}
+    for broker, partitions in replicas.items():
+        for each in partitions:
+            side = to_be_deleted if context.is_to_be_deleted(each.topic) else staying
+            side.setdefault(broker, []).append(each)
+    return staying, to_be_deleted

@@ -1,0 +1,291 @@
+"""Partitions from one status to another, and the elections on the way.
+
+Kafka: ``ZkPartitionStateMachine``; the statuses and their valid predecessors are in ``states``.
+
+    to NEW            nothing but the status
+    NEW to ONLINE     the first state is created: the online replicas are the ISR, the first of them leads;
+                      LeaderAndIsr to them
+    others to ONLINE  an election by an ``ElectionStrategy``; LeaderAndIsr to the replicas that can hear it
+    to OFFLINE        nothing but the status
+    to NON_EXISTENT   nothing but the status
+
+Invariants:
+- An election starts from what the store has, not from memory, and is written only over that: the leader may
+  have changed the ISR at the same time. A write that lost this race starts over.
+- A state that a later controller has written is not overwritten (I14).
+- What cannot be done to one partition is returned and logged, and does not keep the others.
+
+Where it differs from Kafka: the state of a NEW partition may be there already (a write that was repeated
+because its answer got lost, a topic that was created together with its states); then it is taken up and a
+leader elected, where Kafka gives up until the next controller. ``AFTER_ABSENCE`` does not exist in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import Enum
+from typing import assert_never
+
+import msgspec
+
+from minikafka.controller.context import ControllerContext
+from minikafka.controller.effects import ElectionConfig, Step, VersionedState
+from minikafka.controller.leader_election import (
+    controlled_shutdown_election,
+    election_after_absence,
+    first_state,
+    offline_partition_election,
+    preferred_replica_election,
+)
+from minikafka.controller.request_batch import ControllerBrokerRequestBatch
+from minikafka.controller.states import (
+    PARTITION_PREDECESSORS,
+    PartitionStatus,
+    StateChangeFailed,
+    log_failures,
+)
+from minikafka.controller.store_access import (
+    create_states,
+    read_election_configs,
+    read_states,
+    write_states,
+)
+from minikafka.protocol.control.eligible_replicas import keep_eligible
+from minikafka.types import BrokerId, PartitionState, TopicPartition
+
+
+class ElectionStrategy(Enum):
+    """``PartitionLeaderElectionStrategy``: which function of ``leader_election`` elects."""
+
+    OFFLINE = "offline"
+    PREFERRED = "preferred"
+    CONTROLLED_SHUTDOWN = "controlled shutdown"
+    AFTER_ABSENCE = "after absence"
+
+
+class StateChanges(msgspec.Struct):
+    """What came of a change: who leads now, and what failed."""
+
+    elected: dict[TopicPartition, PartitionState] = msgspec.field(default_factory=dict)
+    failed: list[StateChangeFailed] = msgspec.field(default_factory=list)
+
+
+class PartitionStateMachine:
+    """See the module header."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self._context = context
+
+    def __repr__(self) -> str:
+        return f"PartitionStateMachine({self._context!r})"
+
+    def initialize(self) -> None:
+        """Statuses of what was read from the store, at the controller's start."""
+        context = self._context
+        for topic_partition in context.partition_status:
+            if topic_partition not in context.leadership:
+                status = PartitionStatus.NEW
+            elif context.has_offline_leader(topic_partition):
+                status = PartitionStatus.OFFLINE
+            else:
+                status = PartitionStatus.ONLINE
+            context.partition_status[topic_partition] = status
+
+    def trigger_online_state_change(self, topic: str | None = None) -> Step[StateChanges]:
+        """Elect leaders for all partitions that have none (of one topic), but for topics to be deleted."""
+        context = self._context
+        waiting = [
+            each
+            for each, status in context.partition_status.items()
+            if (status is PartitionStatus.NEW or status is PartitionStatus.OFFLINE)
+            and (topic is None or each.topic == topic)
+            and not context.is_to_be_deleted(each.topic)
+        ]
+        return (yield from self.elect(waiting, ElectionStrategy.OFFLINE))
+
+    def change(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> StateChanges:
+        """To any status but ONLINE, for which there has to be an election. Asks nobody, tells nobody."""
+        changes = StateChanges()
+        for topic_partition in self._valid(partitions, target, changes):
+            self._transition(topic_partition, target)
+        log_failures(changes.failed, controller_epoch=self._context.epoch)
+        return changes
+
+    def elect(
+        self,
+        partitions: Iterable[TopicPartition],
+        strategy: ElectionStrategy,
+        *,
+        returned: Mapping[TopicPartition, Collection[BrokerId]] | None = None,
+        announce: bool = True,
+    ) -> Step[StateChanges]:
+        """To ONLINE. NEW partitions are created, for the others a leader is elected by ``strategy``.
+
+        ``returned`` is for AFTER_ABSENCE. Without ``announce`` nobody is told: the caller tells everybody.
+        """
+        changes = StateChanges()
+        batch = ControllerBrokerRequestBatch(self._context)
+        valid = self._valid(partitions, PartitionStatus.ONLINE, changes)
+        statuses = self._context.partition_status
+        created = [each for each in valid if statuses[each] is PartitionStatus.NEW]
+        led_before = [each for each in valid if statuses[each] is not PartitionStatus.NEW]
+        led_before += yield from self._create(created, batch, changes)
+        while led_before:
+            led_before = yield from self._elect_once(led_before, strategy, returned or {}, batch, changes)
+        log_failures(changes.failed, controller_epoch=self._context.epoch)
+        if announce:
+            yield from batch.send()
+        return changes
+
+    # The table
+
+    def _valid(
+        self, partitions: Iterable[TopicPartition], target: PartitionStatus, changes: StateChanges
+    ) -> list[TopicPartition]:
+        valid = []
+        for topic_partition in partitions:
+            status = self._context.partition_status[topic_partition]
+            if status in PARTITION_PREDECESSORS[target]:
+                valid.append(topic_partition)
+            else:
+                _fail(changes, topic_partition, target, f"it is {status.value}")
+        return valid
+
+    def _transition(self, topic_partition: TopicPartition, target: PartitionStatus) -> None:
+        self._context.partition_status[topic_partition] = target
+
+    def _led(
+        self,
+        topic_partition: TopicPartition,
+        current: VersionedState,
+        batch: ControllerBrokerRequestBatch,
+        changes: StateChanges,
+        *,
+        tell: Iterable[BrokerId],
+        is_new: bool = False,
+    ) -> None:
+        """The store has the new state: so does the context, and the brokers will."""
+        self._context.leadership[topic_partition] = current
+        batch.add_leader_and_isr(tell, topic_partition, is_new=is_new)
+        self._transition(topic_partition, PartitionStatus.ONLINE)
+        changes.elected[topic_partition] = current.state
+
+    # Creating
+
+    def _create(
+        self,
+        partitions: Iterable[TopicPartition],
+        batch: ControllerBrokerRequestBatch,
+        changes: StateChanges,
+    ) -> Step[list[TopicPartition]]:
+        """Returns those whose state was there already; they are OFFLINE now, and wait for an election."""
+        context = self._context
+        first_states: dict[TopicPartition, PartitionState] = {}
+        for each in partitions:
+            replicas, online = context.assignments[each].replicas, context.online_replicas(each)
+            state = first_state(replicas, online, controller_epoch=context.epoch)
+            if state is None:
+                _fail(changes, each, PartitionStatus.ONLINE, f"none of {replicas} is online")
+            else:
+                first_states[each] = state
+        versions = yield from create_states(first_states)
+        for each, version in versions.items():
+            state = first_states[each]
+            self._led(each, VersionedState(state, version), batch, changes, tell=state.isr, is_new=True)
+        existing = yield from read_states(each for each in first_states if each not in versions)
+        for each in first_states:
+            if each in existing:
+                context.leadership[each] = existing[each]
+                self._transition(each, PartitionStatus.OFFLINE)
+            elif each not in versions:
+                _fail(changes, each, PartitionStatus.ONLINE, "its state can be neither made nor read")
+        return list(existing)
+
+    # Electing
+
+    def _elect_once(
+        self,
+        partitions: Collection[TopicPartition],
+        strategy: ElectionStrategy,
+        returned: Mapping[TopicPartition, Collection[BrokerId]],
+        batch: ControllerBrokerRequestBatch,
+        changes: StateChanges,
+    ) -> Step[list[TopicPartition]]:
+        """Elect once. Returns those whose state somebody else has written in the meantime."""
+        context = self._context
+        current = yield from read_states(partitions)
+        configs = yield from read_election_configs(each.topic for each in current)
+        elected: dict[TopicPartition, VersionedState] = {}
+        for each in partitions:
+            if (why := self._why_not(current.get(each))) is not None:
+                _fail(changes, each, PartitionStatus.ONLINE, why)
+                continue
+            state = self._election(
+                each, current[each].state, strategy, configs[each.topic], returned.get(each, ())
+            )
+            if state is None:
+                why = f"nobody can be elected ({strategy.value}) with {current[each].state}"
+                _fail(changes, each, PartitionStatus.ONLINE, why)
+            else:
+                min_isr = configs[each.topic].min_insync_replicas
+                state = keep_eligible(current[each].state, state, min_isr=min_isr)
+                state = msgspec.structs.replace(state, controller_epoch=context.epoch)
+                elected[each] = VersionedState(state, current[each].version)
+        versions = yield from write_states(elected)
+        for each, version in versions.items():
+            written = VersionedState(elected[each].state, version)
+            self._led(each, written, batch, changes, tell=self._recipients(each, strategy))
+        return [each for each in elected if each not in versions]
+
+    def _why_not(self, current: VersionedState | None) -> str | None:
+        if current is None:
+            return "it has no state in the store"
+        if current.state.controller_epoch > self._context.epoch:
+            return f"a later controller has written its state: {current.state}"
+        return None
+
+    def _election(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionState,
+        strategy: ElectionStrategy,
+        config: ElectionConfig,
+        returned: Collection[BrokerId],
+    ) -> PartitionState | None:
+        context = self._context
+        replicas = context.assignments[topic_partition].replicas
+        online = context.online_replicas(topic_partition)
+        match strategy:
+            case ElectionStrategy.OFFLINE:
+                unclean = config.unclean_leader_election
+                min_isr = config.min_insync_replicas
+                return offline_partition_election(state, replicas, online, unclean=unclean, min_isr=min_isr)
+            case ElectionStrategy.PREFERRED:
+                return preferred_replica_election(state, replicas, online)
+            case ElectionStrategy.CONTROLLED_SHUTDOWN:
+                online = context.online_or_shutting_down_replicas(topic_partition)
+                return controlled_shutdown_election(
+                    state, replicas, online, shutting_down=context.shutting_down
+                )
+            case ElectionStrategy.AFTER_ABSENCE:
+                min_isr = config.min_insync_replicas
+                return election_after_absence(state, replicas, online, returned=returned, min_isr=min_isr)
+            case _:
+                assert_never(strategy)
+
+    def _recipients(
+        self, topic_partition: TopicPartition, strategy: ElectionStrategy
+    ) -> Collection[BrokerId]:
+        match strategy:
+            case ElectionStrategy.OFFLINE | ElectionStrategy.AFTER_ABSENCE:
+                return self._context.online_replicas(topic_partition)
+            case ElectionStrategy.PREFERRED:
+                return self._context.assignments[topic_partition].replicas
+            case ElectionStrategy.CONTROLLED_SHUTDOWN:
+                return self._context.online_or_shutting_down_replicas(topic_partition)
+            case _:
+                assert_never(strategy)
+
+
+def _fail(changes: StateChanges, topic_partition: TopicPartition, target: PartitionStatus, why: str) -> None:
+    changes.failed.append(StateChangeFailed(str(topic_partition), target, why))

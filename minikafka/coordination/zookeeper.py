@@ -1,0 +1,395 @@
+"""The store of a cluster on several machines: a ZooKeeper ensemble, version 3.5 or newer, through kazoo.
+
+Kafka: ``KafkaZkClient`` over ``ZooKeeperClient``. A session is a ``ZooKeeperSession``, which owns a kazoo
+client and its thread; here are the calls, the states and the watches, all on the event loop. kazoo is the
+extra ``zookeeper``; without it this module cannot be imported.
+
+After a connection was lost and made again the store is CONNECTED only when all watches are set again and have
+told what they missed (``zookeeper_watches``): so here, too, a client is told before it sees.
+
+Not as in the other engines:
+- A client that is cut off learns that its session has expired when it reaches a server again, which may be
+  much later. Until then it is DISCONNECTED. Its writes reach nobody meanwhile.
+- An operation that is none (``InvalidNodeError``) fails a ``multi`` before anything is sent, even when an
+  earlier one would have failed too.
+- A ``multi`` has a limit: ``jute.maxbuffer`` of the server, of which its default is assumed. One that is too
+  large is an ``InvalidNodeError`` too.
+- A read is answered by the server that the client is connected to, and may lag behind what others wrote
+  through another server. Whoever depends on what he read writes with its version.
+- ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
+
+Connections are plain: no TLS, no SASL, and nodes that anybody may change, as Kafka's without
+``zookeeper.set.acl``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+from minikafka.coordination.store import (
+    ANY_VERSION,
+    ConnectionLossError,
+    Created,
+    CreateOp,
+    DeleteOp,
+    EventType,
+    Node,
+    NodeExistsError,
+    NodeStat,
+    NoNodeError,
+    Op,
+    OpResult,
+    SessionEvent,
+    SessionExpiredError,
+    SessionListener,
+    SessionState,
+    SetOp,
+    StoreError,
+    Watch,
+    WatchEvent,
+    parent_of,
+    validate_op,
+    validate_path,
+)
+from minikafka.coordination.zookeeper_requests import (
+    absolute,
+    commit_async,
+    multi_results,
+    node_stat,
+    parse_connect,
+    relative,
+    validate_size,
+)
+from minikafka.coordination.zookeeper_session import ZooKeeperSession
+from minikafka.coordination.zookeeper_watches import SessionWatches
+
+SESSION_TIMEOUT_MS = 18_000
+"""Kafka's ``zookeeper.session.timeout.ms``."""
+
+_log = logging.getLogger(__name__)
+
+
+class ZooKeeperStore:
+    """A client of an ensemble. Use ``ZooKeeperStore.open``."""
+
+    def __init__(
+        self,
+        connect: str,
+        *,
+        session_timeout_ms: int = SESSION_TIMEOUT_MS,
+        connection_timeout_ms: int | None = None,
+    ) -> None:
+        """``connect`` as Kafka's ``zookeeper.connect``; ``connection_timeout_ms``: how long the begin of a
+        session may take, None: as long as a session without connection lives.
+
+        Raises:
+            StoreUnusableError: ``connect`` is not an address.
+        """
+        self.connect = connect
+        self._hosts, self._root = parse_connect(connect)
+        self._session_timeout_ms = session_timeout_ms
+        self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        self._session: ZooKeeperSession | None = None
+        self._session_id = 0
+        self._state: SessionState | None = None
+        self._starting = asyncio.Lock()
+        self._watches = SessionWatches()
+        self._catching_up: asyncio.Task[None] | None = None
+        self._listeners: list[SessionListener] = []
+        self._closed = False
+
+    @classmethod
+    async def open(cls, connect: str, **options: Any) -> ZooKeeperStore:
+        """Connect and start a session. A chroot that is missing is created.
+
+        Raises:
+            StoreUnusableError, ConnectionLossError.
+        """
+        store = cls(connect, **options)
+        try:
+            await store.start_session()
+        except BaseException:
+            await store.close()
+            raise
+        return store
+
+    def __repr__(self) -> str:
+        state = "CLOSED" if self._closed else self._state.value if self._state else "NEW"
+        return f"ZooKeeperStore({self.connect!r}, {state}, session_id={self._session_id})"
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self._session_timeout_ms
+
+    # Sessions.
+
+    async def start_session(self) -> int:
+        async with self._starting:
+            self._check_open()
+            if self._state in (SessionState.CONNECTED, SessionState.DISCONNECTED):
+                return self._session_id
+            if self._session is not None:
+                await self._session.close()
+            self._session = await self._begin_session()
+            self._session_id = self._session.id
+            self._change_state(SessionState.CONNECTED)
+            return self._session_id
+
+    async def _begin_session(self) -> ZooKeeperSession:
+        session = ZooKeeperSession(
+            self._hosts,
+            timeout_ms=self._session_timeout_ms,
+            on_state=self._session_changed,
+            on_event=self._watch_fired,
+        )
+        session.start()
+        try:
+            async with asyncio.timeout(self._connection_timeout_ms / 1000):
+                await session.connected.wait()
+                await self._ensure_root(session)
+            self._check_open()
+            if not session.connected.is_set():
+                raise ConnectionLossError(f"the connection to ZooKeeper was lost ({session.trouble})")
+        except TimeoutError:
+            await session.close()
+            raise ConnectionLossError(
+                f"ZooKeeper does not answer within {self._connection_timeout_ms} ms ({session.trouble})"
+            ) from None
+        except BaseException:
+            await session.close()
+            raise
+        return session
+
+    async def _ensure_root(self, session: ZooKeeperSession) -> None:
+        """Create what is missing of the chroot, as ``KafkaZkClient`` does."""
+        parts = self._root.split("/")[1:]
+        for depth in range(1, len(parts) + 1):
+            op = CreateOp("/" + "/".join(parts[:depth]))
+            with contextlib.suppress(NodeExistsError):
+                await session.call(
+                    partial(commit_async, root="", ops=[op]), partial(multi_results, "", [op]), op
+                )
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._stop_catching_up()
+        self._watches.clear()
+        if self._session is not None:
+            await self._session.close()
+
+    def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
+        self._listeners.append(listener)
+
+        def remove() -> None:
+            if listener in self._listeners:
+                self._listeners.remove(listener)
+
+        return remove
+
+    # Nodes.
+
+    async def get(self, path: str, *, watch: Watch | None = None) -> Node:
+        validate_path(path)
+        session, target = self._live(), absolute(self._root, path)
+
+        def receive(answer: Any) -> Node:
+            data, stat = answer[0] or b"", node_stat(answer[1])
+            if watch is not None:
+                self._watches.watch_data(path, watch, stat)
+            return Node(data, stat)
+
+        kazoo_watch = None if watch is None else session.watch_fired
+        return await session.call(lambda kazoo: kazoo.get_async(target, kazoo_watch), receive, path)
+
+    async def exists(self, path: str, *, watch: Watch | None = None) -> NodeStat | None:
+        validate_path(path)
+        session, target = self._live(), absolute(self._root, path)
+
+        def receive(answer: Any) -> NodeStat | None:
+            stat = None if answer is None else node_stat(answer)
+            if watch is not None:
+                self._watches.watch_data(path, watch, stat)
+            return stat
+
+        kazoo_watch = None if watch is None else session.watch_fired
+        return await session.call(lambda kazoo: kazoo.exists_async(target, kazoo_watch), receive, path)
+
+    async def children(self, path: str, *, watch: Watch | None = None) -> list[str]:
+        validate_path(path)
+        session, target = self._live(), absolute(self._root, path)
+
+        def receive(answer: Any) -> list[str]:
+            names, stat = answer
+            if watch is not None:
+                self._watches.watch_children(path, watch, node_stat(stat))
+            return sorted(names)
+
+        kazoo_watch = None if watch is None else session.watch_fired
+        return await session.call(
+            lambda kazoo: kazoo.get_children_async(target, kazoo_watch, include_data=True), receive, path
+        )
+
+    async def create(
+        self, path: str, data: bytes = b"", *, ephemeral: bool = False, sequential: bool = False
+    ) -> Created:
+        op = CreateOp(path, data, ephemeral, sequential)
+        validate_op(op)
+        target = absolute(self._root, path, sequential=sequential)
+
+        def receive(answer: Any) -> Created:
+            return Created(relative(self._root, answer[0]), node_stat(answer[1]))
+
+        return await self._live().call(
+            lambda kazoo: kazoo.create_async(
+                target, data, ephemeral=ephemeral, sequence=sequential, include_data=True
+            ),
+            receive,
+            op,
+        )
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> NodeStat:
+        op = SetOp(path, data, version)
+        validate_op(op)
+        target = absolute(self._root, path)
+        return await self._live().call(lambda kazoo: kazoo.set_async(target, data, version), node_stat, op)
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        op = DeleteOp(path, version)
+        validate_op(op)
+        target = absolute(self._root, path)
+        await self._live().call(lambda kazoo: kazoo.delete_async(target, version), bool, op)
+
+    async def multi(self, ops: Sequence[Op]) -> list[OpResult]:
+        steps = list(ops)
+        for index, op in enumerate(steps):
+            try:
+                validate_op(op)
+            except StoreError as error:
+                error.operation_index = index
+                raise
+        validate_size(self._root, steps)
+        session = self._live()
+        if not steps:
+            return []
+        return await session.call(
+            lambda kazoo: commit_async(kazoo, self._root, steps),
+            lambda answers: multi_results(self._root, steps, answers),
+            steps[0],
+        )
+
+    async def ensure_path(self, path: str) -> None:
+        validate_path(path)
+        if await self.exists(path) is None:
+            await self.ensure_path(parent_of(path))
+            with contextlib.suppress(NodeExistsError):
+                await self.create(path)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.connect}: the store is closed")
+
+    def _live(self) -> ZooKeeperSession:
+        """The session, if it can be used now. Raises StoreError."""
+        self._check_open()
+        if self._state is SessionState.EXPIRED:
+            raise SessionExpiredError(f"session {self._session_id} has expired")
+        if self._state is not SessionState.CONNECTED or self._session is None:
+            reason = "no session was started" if self._session is None else self._session.trouble
+            raise ConnectionLossError(f"there is no connection to ZooKeeper ({reason})")
+        return self._session
+
+    # What the session tells.
+
+    def _session_changed(self, session: ZooKeeperSession, state: SessionState) -> None:
+        if session is not self._session or self._closed:
+            return
+        self._stop_catching_up()
+        match state:
+            case SessionState.CONNECTED:
+                self._catching_up = asyncio.create_task(self._catch_up(session), name="set watches again")
+            case SessionState.DISCONNECTED:
+                _log.warning("coordination session %d: %s", self._session_id, session.trouble)
+                self._change_state(state)
+            case SessionState.EXPIRED:
+                self._watches.clear()
+                session.close()
+                self._change_state(state)
+
+    def _change_state(self, state: SessionState) -> None:
+        if state is self._state:
+            return
+        self._state = state
+        _log.info("coordination session %d: %s", self._session_id, state.value)
+        for listener in self._listeners:
+            asyncio.get_running_loop().call_soon(listener, SessionEvent(state, self._session_id))
+
+    def _watch_fired(self, session: ZooKeeperSession, event: WatchEvent) -> None:
+        if session is self._session:
+            self._tell(event._replace(path=relative(self._root, event.path)))
+
+    def _tell(self, event: WatchEvent) -> None:
+        for watch in self._watches.take(event):
+            asyncio.get_running_loop().call_soon(watch, event)
+
+    # After a reconnection.
+
+    async def _catch_up(self, session: ZooKeeperSession) -> None:
+        """Set all watches again and tell what they missed. A connection that is lost again ends it."""
+        calls: list[Coroutine[Any, Any, None]] = []
+        calls += [self._watch_data_again(session, path) for path in self._watches.data_paths()]
+        calls += [self._watch_children_again(session, path) for path in self._watches.children_paths()]
+        with contextlib.suppress(ConnectionLossError, SessionExpiredError):
+            await asyncio.gather(*calls)
+            self._change_state(SessionState.CONNECTED)
+
+    async def _watch_data_again(self, session: ZooKeeperSession, path: str) -> None:
+        target = absolute(self._root, path)
+
+        def receive(answer: Any) -> None:
+            event = self._watches.missed_data(path, None if answer is None else node_stat(answer))
+            if event is not None:
+                self._tell(event)
+
+        try:
+            await session.call(lambda kazoo: kazoo.exists_async(target, session.watch_fired), receive, path)
+        except (ConnectionLossError, SessionExpiredError):
+            raise
+        except StoreError:  # whoever watches will ask, and learn why
+            self._tell(WatchEvent(EventType.NODE_DATA_CHANGED, path))
+
+    async def _watch_children_again(self, session: ZooKeeperSession, path: str) -> None:
+        target = absolute(self._root, path)
+
+        def receive(answer: Any) -> None:
+            event = self._watches.missed_children(path, node_stat(answer[1]))
+            if event is not None:
+                self._tell(event)
+
+        try:
+            await session.call(
+                lambda kazoo: kazoo.get_children_async(target, session.watch_fired, include_data=True),
+                receive,
+                path,
+            )
+        except (ConnectionLossError, SessionExpiredError):
+            raise
+        except NoNodeError:
+            self._tell(WatchEvent(EventType.NODE_DELETED, path))
+        except StoreError:
+            self._tell(WatchEvent(EventType.NODE_CHILDREN_CHANGED, path))
+
+    def _stop_catching_up(self) -> None:
+        task, self._catching_up = self._catching_up, None
+        if task is not None:
+            task.cancel()

@@ -1,0 +1,182 @@
+"""How far a follower is with each of its partitions, and which of them it may fetch now. Pure.
+
+Kafka: ``PartitionFetchState``, ``ReplicaState``, ``PartitionStates`` and the bookkeeping of
+``AbstractFetcherThread``; KIP-595 (truncation on fetch).
+
+States of a partition:
+
+=============  =============  ============  ========================================================
+state          event          next state    when
+=============  =============  ============  ========================================================
+none           added          FETCHING      its log knows a leader epoch: the leader's answer to the
+                                            first fetch says where the two logs part, if they do
+none           added          TRUNCATING    its log knows no epoch, so nobody can say: what lies above
+                                            the high watermark goes first
+TRUNCATING     TRUNCATED      FETCHING      cut back to the high watermark
+FETCHING       TRUNCATED      FETCHING      it diverged from the leader, or was out of its range
+FETCHING       FETCHED        FETCHING      the leader's answer was taken
+=============  =============  ============  ========================================================
+
+Beside that a partition may be *delayed* after an error: it rests until a time and then goes on where it was.
+A partition that failed is removed; only a new leadership adds it again.
+
+Invariants:
+- A state is a value. Whoever wants to know whether a partition was touched during a wait compares states with
+  ``is``.
+- Nothing here is looked through as a whole: a round costs what has changed, not what there is.
+
+Differs from Kafka: the time at which a delay ends is looked at in one place (``take_changed``), so a
+partition counts as delayed until the fetcher has seen that it is over.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+from uuid import UUID
+
+from minikafka.errors import InvariantError
+from minikafka.types import NO_EPOCH, LeaderEpoch, Offset, TopicPartition
+
+
+class ReplicaState(Enum):
+    """What has to be done with a follower's log next."""
+
+    TRUNCATING = auto()
+    FETCHING = auto()
+
+
+class FetchEvent(Enum):
+    """What can happen to it."""
+
+    TRUNCATED = auto()
+    FETCHED = auto()
+
+
+TRANSITIONS = {
+    (ReplicaState.TRUNCATING, FetchEvent.TRUNCATED): ReplicaState.FETCHING,
+    (ReplicaState.FETCHING, FetchEvent.TRUNCATED): ReplicaState.FETCHING,
+    (ReplicaState.FETCHING, FetchEvent.FETCHED): ReplicaState.FETCHING,
+}
+
+
+class PartitionFetchState(NamedTuple):
+    """How far one partition is. Made by ``initial``, replaced by what its methods return."""
+
+    topic_id: UUID
+    fetch_offset: Offset
+    """The follower's log end: what it fetches next."""
+    current_leader_epoch: LeaderEpoch
+    """Of the leadership that it follows."""
+    last_fetched_epoch: LeaderEpoch
+    """The latest epoch in its log; -1 when there is none."""
+    state: ReplicaState
+    lag: int | None = None
+    """Offsets between the leader's high watermark and the log end; None before the first answer."""
+    delayed_until_ms: int | None = None
+    """On the monotonic clock; None while it is not delayed."""
+
+    @classmethod
+    def initial(
+        cls,
+        topic_id: UUID,
+        *,
+        fetch_offset: Offset,
+        current_leader_epoch: LeaderEpoch,
+        latest_epoch: LeaderEpoch,
+    ) -> PartitionFetchState:
+        """A partition that begins to follow a leader at ``current_leader_epoch``."""
+        state = ReplicaState.TRUNCATING if latest_epoch == NO_EPOCH else ReplicaState.FETCHING
+        return cls(topic_id, fetch_offset, current_leader_epoch, latest_epoch, state)
+
+    @property
+    def is_ready_for_fetch(self) -> bool:
+        return self.state is ReplicaState.FETCHING and self.delayed_until_ms is None
+
+    @property
+    def is_truncating(self) -> bool:
+        return self.state is ReplicaState.TRUNCATING and self.delayed_until_ms is None
+
+    def truncated(self, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch) -> PartitionFetchState:
+        """The log was cut and ends at ``fetch_offset`` now."""
+        return self._after(FetchEvent.TRUNCATED, fetch_offset, last_fetched_epoch, self.lag)
+
+    def fetched(
+        self, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch, lag: int
+    ) -> PartitionFetchState:
+        """An answer of the leader was taken, with records or without; the log ends at ``fetch_offset``."""
+        return self._after(FetchEvent.FETCHED, fetch_offset, last_fetched_epoch, lag)
+
+    def _after(
+        self, event: FetchEvent, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch, lag: int | None
+    ) -> PartitionFetchState:
+        state = TRANSITIONS.get((self.state, event))
+        if state is None or self.delayed_until_ms is not None:
+            raise InvariantError(f"{self} cannot be {event.name}")
+        return PartitionFetchState(
+            self.topic_id, fetch_offset, self.current_leader_epoch, last_fetched_epoch, state, lag
+        )
+
+
+class FetchStates:
+    """The partitions of one fetcher."""
+
+    def __init__(self) -> None:
+        self._states: dict[TopicPartition, PartitionFetchState] = {}
+        self._changed: dict[TopicPartition, None] = {}
+        self._delayed: dict[TopicPartition, int] = {}
+
+    def __repr__(self) -> str:
+        return f"FetchStates({len(self._states)} partitions, {len(self._delayed)} delayed)"
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def get(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
+        return self._states.get(topic_partition)
+
+    def items(self) -> list[tuple[TopicPartition, PartitionFetchState]]:
+        return list(self._states.items())
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first delay ends; None when nothing is delayed."""
+        return next(iter(self._delayed.values()), None)
+
+    def put(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
+        """Add a partition or replace its state."""
+        if state.delayed_until_ms is None:
+            self._delayed.pop(topic_partition, None)
+        else:
+            self._delayed[topic_partition] = state.delayed_until_ms
+        self._states[topic_partition] = state
+        self._changed[topic_partition] = None
+
+    def remove(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
+        """Forget a partition; an unknown one is fine."""
+        self._changed.pop(topic_partition, None)
+        self._delayed.pop(topic_partition, None)
+        return self._states.pop(topic_partition, None)
+
+    def delay(self, topic_partition: TopicPartition, until_ms: int) -> None:
+        """Let a partition rest. One that is gone, or rests already, stays as it is. All delays of a fetcher
+        are equally long, so that they end in the order in which they began."""
+        state = self._states.get(topic_partition)
+        if state is not None and state.delayed_until_ms is None:
+            self.put(topic_partition, state._replace(delayed_until_ms=until_ms))
+
+    def take_changed(self, now_ms: int) -> list[tuple[TopicPartition, PartitionFetchState]]:
+        """End the delays that are over; what is new or has changed since the last call, with its state."""
+        while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
+            topic_partition = next(iter(self._delayed))
+            self.put(topic_partition, self._states[topic_partition]._replace(delayed_until_ms=None))
+        changed, self._changed = self._changed, {}
+        return [(topic_partition, self._states[topic_partition]) for topic_partition in changed]
+
+    def validate(self) -> None:
+        """For tests. Raises InvariantError when the parts do not agree."""
+        delayed = {each: state.delayed_until_ms for each, state in self._states.items()}
+        if {each: until for each, until in delayed.items() if until is not None} != self._delayed:
+            raise InvariantError(f"{self!r} has other delays than its states")
+        if not self._changed.keys() <= self._states.keys():
+            raise InvariantError(f"{self!r} knows changes of partitions that are gone")

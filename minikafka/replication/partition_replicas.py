@@ -1,0 +1,171 @@
+"""The replicas of one partition as its leader sees them: who they are, how far each is, who is in sync.
+
+The deciding half of Kafka's ``Partition``: numbers in, decisions out. It knows neither the log nor the topic;
+those are the caller's, who also gets a decided change of the ISR written.
+
+Invariants:
+- the ISR is a part of the assignment (I12);
+- a follower that joins holds everything up to the high watermark and up to the start of the leader's epoch:
+  below that start lies what earlier leaders may have committed (R6);
+- a follower whose broker has started anew since it fetched does not join (KIP-903): what it told is not true
+  any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from minikafka.replication.high_watermark import leader_high_watermark
+from minikafka.replication.isr import IsrState
+from minikafka.replication.replica_progress import NO_BROKER_EPOCH, ReplicaProgress
+from minikafka.types import BrokerId, Offset
+
+LiveBrokerEpoch = Callable[[BrokerId], int | None]
+"""The registration epoch of a live broker, -1 when that is not known; None: it is not alive."""
+
+
+class PartitionReplicas:
+    """Assignment, follower progress and ISR. On a follower there is only the assignment."""
+
+    __slots__ = ("_lag_time_max_ms", "_live_broker_epoch", "_node_id", "assignment", "followers", "isr")
+
+    def __init__(
+        self, node_id: BrokerId, *, live_broker_epoch: LiveBrokerEpoch, lag_time_max_ms: int
+    ) -> None:
+        self._node_id = node_id
+        self._live_broker_epoch = live_broker_epoch
+        self._lag_time_max_ms = lag_time_max_ms
+        self.assignment: tuple[BrokerId, ...] = ()
+        self.followers: dict[BrokerId, ReplicaProgress] = {}
+        """All replicas but the leader, in the order of the assignment."""
+        self.isr = IsrState()
+
+    def __repr__(self) -> str:
+        return f"PartitionReplicas({list(self.assignment)}, {self.isr!r}, {list(self.followers.values())})"
+
+    # Leadership
+
+    def begin_epoch(
+        self,
+        assignment: tuple[BrokerId, ...],
+        isr: tuple[BrokerId, ...],
+        version: int,
+        *,
+        log_end_offset: Offset,
+        now_ms: int,
+        was_leading: bool,
+    ) -> None:
+        """This broker leads in a new epoch, which begins at ``log_end_offset``."""
+        self._assign(assignment)
+        self.isr.begin(isr, version)
+        for follower in self.followers.values():
+            follower.leader_epoch_began(
+                leader_end_offset=log_end_offset,
+                now_ms=now_ms,
+                was_leading=was_leading,
+                is_in_sync=follower.broker_id in isr,
+            )
+
+    def update(self, assignment: tuple[BrokerId, ...], isr: tuple[BrokerId, ...], version: int) -> None:
+        """This broker goes on leading in the same epoch. Progress stays."""
+        self._assign(assignment)
+        self.isr.adopt(isr, version)
+
+    def follow(self, assignment: tuple[BrokerId, ...], version: int) -> None:
+        """Another broker leads, or none: who is in sync is not known here."""
+        self.assignment = assignment
+        self.followers = {}
+        self.isr.begin((), version)
+
+    def _assign(self, assignment: tuple[BrokerId, ...]) -> None:
+        known = self.followers
+        self.assignment = assignment
+        self.followers = {
+            broker_id: known.get(broker_id) or ReplicaProgress(broker_id)
+            for broker_id in assignment
+            if broker_id != self._node_id
+        }
+
+    # Followers
+
+    def is_of_earlier_broker(self, replica_id: BrokerId, broker_epoch: int) -> bool:
+        """Whether a fetch with ``broker_epoch`` was sent by a broker that has started anew since."""
+        live_epoch = self._live_broker_epoch(replica_id)
+        return broker_epoch != NO_BROKER_EPOCH and live_epoch is not None and broker_epoch < live_epoch
+
+    def may_join(self, follower: ReplicaProgress) -> bool:
+        """Whether its broker is alive, and the one that fetched."""
+        live_epoch = self._live_broker_epoch(follower.broker_id)
+        return live_epoch is not None and (
+            follower.broker_epoch in (live_epoch, NO_BROKER_EPOCH) or live_epoch == NO_BROKER_EPOCH
+        )
+
+    def isr_with(
+        self, follower: ReplicaProgress, *, high_watermark: Offset, epoch_start_offset: Offset
+    ) -> tuple[BrokerId, ...] | None:
+        """The ISR with ``follower`` in it; None when it is in, may not join, or a change is in flight."""
+        isr = self.isr
+        if (
+            isr.in_flight is not None
+            or follower.broker_id in isr.committed
+            or follower.log_end_offset < max(high_watermark, epoch_start_offset)
+            or not self.may_join(follower)
+        ):
+            return None
+        wanted = (*isr.committed, follower.broker_id)
+        return tuple(member for member in self.assignment if member in wanted)
+
+    def lagging(self, *, log_end_offset: Offset, now_ms: int) -> list[ReplicaProgress]:
+        """The members of the ISR that were not caught up for the lag time; none while a change is in
+        flight."""
+        isr = self.isr
+        if isr.in_flight is not None:
+            return []
+        return [
+            follower
+            for follower in self.followers.values()
+            if follower.broker_id in isr.committed
+            and not follower.is_caught_up(
+                leader_end_offset=log_end_offset, now_ms=now_ms, lag_time_max_ms=self._lag_time_max_ms
+            )
+        ]
+
+    def broker_epochs(self, members: tuple[BrokerId, ...]) -> tuple[int, ...]:
+        """With which broker epoch each of ``members`` fetched last."""
+        followers = self.followers
+        return tuple(
+            followers[member].broker_epoch if member in followers else NO_BROKER_EPOCH for member in members
+        )
+
+    # Watermarks
+
+    def high_watermark(
+        self, current: Offset, *, log_end_offset: Offset, effective_min_isr: int, now_ms: int
+    ) -> Offset:
+        """See ``leader_high_watermark``."""
+        return leader_high_watermark(
+            current,
+            log_end_offset=log_end_offset,
+            followers=self.followers.values(),
+            isr=self.isr,
+            effective_min_isr=effective_min_isr,
+            may_join=self.may_join,
+            now_ms=now_ms,
+            lag_time_max_ms=self._lag_time_max_ms,
+        )
+
+    def low_watermark(self, log_start_offset: Offset) -> Offset:
+        """The smallest log start of all live replicas, the leader's being ``log_start_offset``; -1 while one
+        of them has not fetched yet."""
+        return min(
+            [log_start_offset]
+            + [
+                follower.log_start_offset
+                for follower in self.followers.values()
+                if self._live_broker_epoch(follower.broker_id) is not None
+            ]
+        )
+
+    def validate(self) -> None:
+        """Check the invariants. For tests. Raises InvariantError."""
+        self.isr.validate()

@@ -1,0 +1,30 @@
+"""UpdateMetadata (key 6): the controller tells who lives and who leads.
+
+Behaviour (``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache``): as
+LeaderAndIsr for epochs. What was set for topics that are gone is forgotten with them.
+"""
+
+from __future__ import annotations
+
+from minikafka.protocol.control.messages import UpdateMetadataRequest, UpdateMetadataResponse
+from minikafka.server.control_requests import check_broker_epoch, refused
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+async def handle(
+    services: Services, context: RequestContext | None, request: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    async with services.leadership_changes:
+        error_code = check_broker_epoch(
+            services, request.broker_epoch, "UpdateMetadata", request.controller_id
+        )
+        if error_code:
+            return UpdateMetadataResponse(error_code)
+        with refused("UpdateMetadata") as refusal:
+            services.replica_manager.accept_controller_epoch(request.controller_epoch)
+            await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
+            for topic in services.metadata.update(request):
+                if services.metadata.topic(topic) is None:  # else another of the same name is there already
+                    services.configs.topic_gone(topic)
+        return UpdateMetadataResponse(refusal.error_code)

@@ -1,0 +1,210 @@
+"""The parts of a broker, made and joined: what knows whom. ``broker.py`` says when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from uuid import UUID
+
+from minikafka.clock import Clock
+from minikafka.config.resolution import topic_config
+from minikafka.coordination.paths import BrokerRegistration, Endpoint
+from minikafka.coordination.store import CoordinationStore
+from minikafka.files import Files
+from minikafka.log.checkpoint import encode_uuid
+from minikafka.log.log_manager import LogManager
+from minikafka.log.log_segments import OpenSegments
+from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.replication.replica_selector import replica_selector
+from minikafka.server.adoption import adopted_config, find_topics, log_adoption
+from minikafka.server.cluster_membership import ClusterMembership, open_sender
+from minikafka.server.config_changes import ConfigChangeListener
+from minikafka.server.config_service import ConfigService
+from minikafka.server.controller_channel import Connect
+from minikafka.server.controller_loop import ControllerLoop
+from minikafka.server.descriptors import open_segments_max
+from minikafka.server.disk_chores import DiskChores
+from minikafka.server.fetcher_manager import ReplicaFetcherManager
+from minikafka.server.isr_manager import IsrManager
+from minikafka.server.log_io import LogIo
+from minikafka.server.loop_timer import LoopTimer
+from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
+from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.parked_operations import ParkedOperations
+from minikafka.server.producer_ids import ProducerIdManager
+from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.services import Services
+from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.stored_topics import StoredTopics
+from minikafka.server.supervisor import Supervisor
+from minikafka.server.topic_service import TopicService
+from minikafka.server.topic_store import StoredTopic
+from minikafka.types import BrokerId
+
+
+def open_log_manager(
+    configs: ConfigService,
+    *,
+    cluster_id: str,
+    node_id: BrokerId,
+    files: Files,
+    clock: Clock,
+    rng: random.Random,
+) -> LogManager:
+    """Lock and check the log directories. Blocks. Raises StartError."""
+    config = configs.broker_config
+    return LogManager(
+        config.log_dirs,
+        default_config=topic_config(config),
+        topic_config=configs.topic_config,
+        files=files,
+        clock=clock,
+        rng=rng,
+        cluster_id=cluster_id,
+        broker_id=node_id,
+        open_segments=OpenSegments(open_segments_max()),
+        producer_id_expiration_ms=config.producer_id_expiration_ms,
+    )
+
+
+async def load_logs(
+    log_manager: LogManager,
+    log_io: LogIo,
+    store: CoordinationStore,
+    configs: ConfigService,
+    *,
+    node_id: BrokerId,
+    files: Files,
+    rng: random.Random,
+) -> None:
+    """Load the logs of the stored topics; of those that are there, when none is stored.
+
+    Raises:
+        StartError, StoreError.
+    """
+    topics = StoredTopics(store, node_id=node_id)
+    await topics.read()
+    found: list[StoredTopic] = []
+    if topics.knows_none:
+        found = await log_io.run(
+            lambda: find_topics(log_manager.directories, files=files, node_id=node_id, rng=rng)
+        )
+        topics.expect(found)
+        configs.expect_topics({topic.name: adopted_config(topic.name) for topic in found})
+    await log_io.run(lambda: log_manager.load(is_stray=topics.is_stray))
+    if found:
+        await topics.adopt(log_manager)
+        log_adoption(found, log_manager)
+
+
+def make_services(
+    *,
+    configs: ConfigService,
+    metadata: MetadataCache,
+    store: CoordinationStore,
+    log_manager: LogManager,
+    log_io: LogIo,
+    chores: DiskChores,
+    timer: LoopTimer,
+    supervisor: Supervisor,
+    sessions: SessionKeeper,
+    cluster_id: str,
+    node_id: BrokerId,
+    files: Files,
+    clock: Clock,
+    rng: random.Random,
+    connect: Connect,
+) -> Services:
+    """Everything that handlers use; nothing runs yet."""
+    config = configs.broker_config
+    replica_manager = ReplicaManager(
+        node_id=node_id,
+        log_manager=log_manager,
+        metadata=metadata,
+        parked=ParkedOperations(
+            timer,
+            produce_purge_interval=config.producer_purgatory_purge_interval_requests,
+            fetch_purge_interval=config.fetch_purgatory_purge_interval_requests,
+        ),
+        chores=chores,
+        clock=clock,
+        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+        inter_broker_listener_name=config.inter_broker_listener(),
+        replica_selector=replica_selector(config.replica_selector_class),
+    )
+    configs.subscribe_topics(replica_manager.update_topic_config)
+    services = Services(
+        config=config,
+        clock=clock,
+        node_id=node_id,
+        cluster_id=cluster_id,
+        store=store,
+        log_manager=log_manager,
+        log_io=log_io,
+        files=files,
+        replica_manager=replica_manager,
+        metadata=metadata,
+        topics=TopicService(store=store, metadata=metadata, configs=configs, rng=rng),
+        configs=configs,
+        producer_ids=ProducerIdManager(node_id=node_id, store=store),
+        fetch_sessions=FetchSessionCache(
+            max_slots=config.max_incremental_fetch_session_cache_slots, rng=rng, clock=clock
+        ),
+        supervisor=supervisor,
+        controller=ControllerLoop(
+            node_id=node_id,
+            store=store,
+            sessions=sessions,
+            configs=configs,
+            clock=clock,
+            rng=rng,
+            supervisor=supervisor,
+            open_sender=lambda broker, epoch: open_sender(services, broker, epoch),
+        ),
+        connect=connect,
+    )
+    return services
+
+
+def join_membership(
+    services: Services, *, sessions: SessionKeeper, config_changes: ConfigChangeListener
+) -> ClusterMembership:
+    """What the broker needs of others, and they of it: ISR changes, fetchers, its place in the cluster."""
+    isr_manager = IsrManager(
+        services.store,
+        node_id=services.node_id,
+        clock=services.clock,
+        min_isr=lambda topic: services.configs.topic_config(topic).min_insync_replicas,
+    )
+    services.replica_manager.isr_manager = isr_manager
+    services.replica_manager.fetchers = ReplicaFetcherManager(
+        node_id=services.node_id,
+        replicas=services.replica_manager,
+        clock=services.clock,
+        supervisor=services.supervisor,
+        config=lambda: services.config,
+        broker_epoch=lambda: services.broker_epoch,
+        connect=services.connect,
+    )
+    membership = ClusterMembership(
+        services, sessions=sessions, isr_manager=isr_manager, config_changes=config_changes
+    )
+    services.log_directory_failed = membership.log_directory_failed
+    return membership
+
+
+def registration(
+    services: Services, advertised: Mapping[str, ClientEndpoint], *, directory_ids: Mapping[str, UUID]
+) -> BrokerRegistration:
+    """What the broker writes into the store about itself."""
+    config = services.config
+    protocols = {listener.name: listener.protocol for listener in config.advertised_endpoints()}
+    return BrokerRegistration(
+        endpoints=tuple(
+            Endpoint(name, host, port, protocols[name]) for name, (host, port) in advertised.items()
+        ),
+        timestamp_ms=services.clock.now_ms(),
+        rack=config.broker_rack,
+        directory_ids=tuple(encode_uuid(each) for _, each in sorted(directory_ids.items())),
+        clean_start=services.log_manager.was_clean,
+    )

@@ -1,0 +1,224 @@
+"""A broker's place in its cluster: joining it, keeping the place, leaving it.
+
+Kafka: ``KafkaServer.startup`` and ``controlledShutdown``, from the registration on.
+
+Joining: register, be a candidate for controller, wait until the controller has told everything once. From
+then on this broker answers for the cluster; before, clients find it empty and ask again.
+
+Leaving: ask the controller to move the partitions that are led here (ControlledShutdown), as often as
+``controlled.shutdown.max.retries`` says; then the broker stops whatever came of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import msgspec
+
+from minikafka.controller.events import UncleanElectionEnabled
+from minikafka.coordination import notifications, paths
+from minikafka.coordination.paths import BrokerRegistration
+from minikafka.coordination.store import StoreError
+from minikafka.errors import ErrorCode, PeerProtocolError
+from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.protocol.control.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    ControlRequest,
+    LeaderAndIsrRequest,
+    LiveBroker,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from minikafka.server.apis import controlled_shutdown, leader_and_isr, stop_replica, update_metadata
+from minikafka.server.cluster_registration import register_broker
+from minikafka.server.config_changes import ConfigChangeListener
+from minikafka.server.controller_channel import RemoteBroker, Send
+from minikafka.server.controller_election import current_controller
+from minikafka.server.isr_manager import IsrManager
+from minikafka.server.services import Services
+from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.supervisor import Restart
+
+logger = logging.getLogger(__name__)
+
+FIRST_INSTRUCTIONS_TIMEOUT_MS = 10_000
+"""How long a start waits for the controller. A broker without one is up all the same, as in Kafka; it serves
+when there is one."""
+
+ANNOUNCE_RETRY_MS = 1_000
+
+
+class OwnBroker:
+    """The controller's requests to the broker that it runs in: called, not sent."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def __call__(self, request: ControlRequest) -> Any:
+        match request:
+            case LeaderAndIsrRequest():
+                return await leader_and_isr.handle(self._services, None, request)
+            case StopReplicaRequest():
+                return await stop_replica.handle(self._services, None, request)
+            case UpdateMetadataRequest():
+                return await update_metadata.handle(self._services, None, request)
+            case ControlledShutdownRequest():
+                return await controlled_shutdown.handle(self._services, None, request)
+
+
+def open_sender(services: Services, broker: LiveBroker, controller_epoch: int) -> Send:
+    """How the controller of ``controller_epoch`` reaches ``broker``."""
+    if broker.node_id == services.node_id:
+        return OwnBroker(services)
+    endpoint = broker.endpoint(services.config.inter_broker_listener())
+    return RemoteBroker(
+        None if endpoint is None else (endpoint.host, endpoint.port),
+        name=f"broker {broker.node_id}",
+        client_id=f"controller-{services.node_id}-epoch-{controller_epoch}",
+        timeout_ms=services.config.controller_socket_timeout_ms,
+        connect=services.connect,
+    )
+
+
+class ClusterMembership:
+    """Made when everything else of the broker is there."""
+
+    def __init__(
+        self,
+        services: Services,
+        *,
+        sessions: SessionKeeper,
+        isr_manager: IsrManager,
+        config_changes: ConfigChangeListener,
+    ) -> None:
+        self._services = services
+        self._sessions = sessions
+        self._isr_manager = isr_manager
+        self._config_changes = config_changes
+        self._registration: BrokerRegistration | None = None
+        self._unclean: set[str] = set()
+
+    def __repr__(self) -> str:
+        return f"ClusterMembership({self._registration}, {self._sessions})"
+
+    async def join(self, registration: BrokerRegistration) -> None:
+        """Register, and wait for the controller's first words.
+
+        Raises:
+            StartError: this broker's id is taken. StoreError: the store's.
+        """
+        services = self._services
+        self._registration = registration
+        await self._register()
+        self._sessions.on_new_session(self._register)
+        self._sessions.on_new_session(self._config_changes.session_began)
+        await self._sessions.established()
+        services.configs.subscribe_topics(self._topic_config_changed)
+        start = services.supervisor.start
+        start("session", self._sessions.run, restart=Restart.ALWAYS)
+        start("controller", services.controller.run, restart=Restart.ALWAYS)
+        start("isr-changes", self._isr_manager.write_changes, restart=Restart.ALWAYS)
+        start("isr-announcements", self._isr_manager.announce_changes, restart=Restart.ALWAYS)
+        start("config-changes", self._config_changes.run, restart=Restart.ALWAYS)
+        try:
+            async with asyncio.timeout(FIRST_INSTRUCTIONS_TIMEOUT_MS / 1000):
+                await services.instructed.wait()
+        except TimeoutError:
+            logger.warning(
+                "no controller has told this broker anything for %d ms: it serves when one does",
+                FIRST_INSTRUCTIONS_TIMEOUT_MS,
+            )
+
+    async def _register(self) -> None:
+        assert self._registration is not None
+        services = self._services
+        registration = self._registration
+        services.broker_epoch = await register_broker(
+            services.store, services.node_id, registration, patience_ms=services.store.session_timeout_ms
+        )
+        # This process lives on: when it registers again, after its session expired, its logs are whole.
+        self._registration = msgspec.structs.replace(registration, clean_start=True)
+
+    def _topic_config_changed(self, topic: str, config: Any) -> None:
+        """A controller that runs here elects leaders when unclean elections become allowed."""
+        if not config.unclean_leader_election_enable:
+            self._unclean.discard(topic)
+        elif topic not in self._unclean:
+            self._unclean.add(topic)
+            self._services.controller.notify(UncleanElectionEnabled(topic))
+
+    # Failing
+
+    def log_directory_failed(self) -> None:
+        """Tell the controller that partitions have gone offline here."""
+        self._services.supervisor.start("log-dir-event", self._announce_failure)
+
+    async def _announce_failure(self) -> None:
+        data = notifications.encode_log_dir_event(self._services.node_id)
+        while True:
+            try:
+                await self._services.store.create(paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+            except StoreError as error:
+                logger.warning("the controller does not know of the failed log directory yet: %s", error)
+                await asyncio.sleep(ANNOUNCE_RETRY_MS / 1000)
+            else:
+                return
+
+    # Leaving
+
+    async def leave(self) -> None:
+        """Have the leaders moved away. Never fails; what could not be moved is logged."""
+        config, metadata = self._services.config, self._services.metadata
+        if self._registration is None or not config.controlled_shutdown_enable:
+            return
+
+        def is_alone() -> bool:
+            return not any(broker.node_id != self._services.node_id for broker in metadata.brokers())
+
+        for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
+            if is_alone():
+                return  # there is nobody who could lead
+            try:
+                async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
+                    why = await self._try_to_leave()
+            except (StoreError, BrokerUnavailable, PeerProtocolError) as error:
+                why = str(error)
+            except TimeoutError:  # a controller on this broker waits for the store, for as long as it takes
+                why = "the controller does not answer"
+            if why is None:
+                logger.info("the partitions that were led here have other leaders")
+                return
+            logger.warning("leaders were not moved: %s (%d tries left)", why, tries_left)
+            if tries_left:
+                await metadata.wait_for(is_alone, timeout_ms=config.controlled_shutdown_retry_backoff_ms)
+
+    async def _try_to_leave(self) -> str | None:
+        """Ask once. Returns what is in the way, None when nothing is.
+
+        Raises:
+            StoreError, BrokerUnavailable, PeerProtocolError.
+        """
+        services = self._services
+        controller_id = await current_controller(services.store)
+        if controller_id is None:
+            return "there is no controller"
+        broker = services.metadata.live_broker(controller_id)
+        if broker is None:
+            return f"the controller, broker {controller_id}, is not known here"
+        send = open_sender(services, broker, 0)
+        try:
+            response: ControlledShutdownResponse = await send(
+                ControlledShutdownRequest(services.node_id, services.broker_epoch)
+            )
+        finally:
+            if isinstance(send, RemoteBroker):
+                await send.close()
+        if response.error_code:
+            return f"the controller answers {ErrorCode(response.error_code).name}"
+        if response.remaining_partitions:
+            some = ", ".join(str(each) for each in response.remaining_partitions[:5])
+            return f"{len(response.remaining_partitions)} partitions have nobody else: {some}"
+        return None

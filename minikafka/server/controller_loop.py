@@ -1,0 +1,251 @@
+"""The controller of the cluster, as far as this broker is it: election, events, effects.
+
+Kafka: ``KafkaController`` and ``ControllerEventManager``. What to do is decided by ``minikafka.controller``;
+here its steps are driven: an effect that it yields is carried out, and what came of it is sent back in. One
+event is finished before the next begins, as in Kafka's single controller thread.
+
+States of the loop::
+
+    CANDIDATE --/controller is ours--> CONTROLLER --deposed, or the session ends--> CANDIDATE
+
+A step that loses the controllership in the middle is closed where it stands, and everything that the
+controller knew is dropped with it: the next one reads the store. While the store cannot be reached the step
+waits (Kafka: ``retryRequestUntilConnected``); brokers go on with what they were told.
+
+The same event waits in the queue at most once, unless it carries something: so the queue is bounded by the
+number of topics, brokers and requests under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any
+
+from minikafka.clock import Clock
+from minikafka.controller.effects import Effect
+from minikafka.controller.events import ControlledShutdownAsked, Elected, Event
+from minikafka.controller.step import Controller
+from minikafka.coordination import paths
+from minikafka.coordination.store import (
+    ConnectionLossError,
+    CoordinationStore,
+    SessionExpiredError,
+    StoreError,
+    WatchEvent,
+)
+from minikafka.errors import ErrorCode
+from minikafka.protocol.control.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    LiveBroker,
+)
+from minikafka.server.config_service import ConfigService
+from minikafka.server.controller_channel import ControllerChannels, Send
+from minikafka.server.controller_effects import ControllerEffects
+from minikafka.server.controller_election import Election, elect
+from minikafka.server.controller_store import ControllerMoved, ControllerStore
+from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.supervisor import Restart, Supervisor
+from minikafka.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+STORE_RETRY_PAUSE_MS = 200
+"""Between tries of an effect while the store cannot be reached."""
+
+
+class EventQueue:
+    """What waits for the controller, in order. Equal events wait once."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[Event, asyncio.Future[Any] | None]] = deque()
+        self._waiting: set[Event] = set()
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def put(self, event: Event, answer: asyncio.Future[Any] | None = None) -> None:
+        """``answer`` is resolved with what the step returns."""
+        if answer is None:
+            if event in self._waiting:
+                return
+            self._waiting.add(event)
+        self._events.append((event, answer))
+        self._filled.set()
+
+    async def get(self) -> tuple[Event, asyncio.Future[Any] | None]:
+        while not self._events:
+            self._filled.clear()
+            await self._filled.wait()
+        event, answer = self._events.popleft()
+        self._waiting.discard(event)
+        return event, answer
+
+    def clear(self) -> None:
+        """Drop everything; whoever waits for an answer learns that there is none."""
+        for _, answer in self._events:
+            if answer is not None:
+                answer.cancel()
+        self._events.clear()
+        self._waiting.clear()
+
+
+class ControllerLoop:
+    """One broker's part in being the controller. ``run`` is its task."""
+
+    def __init__(
+        self,
+        *,
+        node_id: BrokerId,
+        store: CoordinationStore,
+        sessions: SessionKeeper,
+        configs: ConfigService,
+        clock: Clock,
+        rng: random.Random,
+        supervisor: Supervisor,
+        open_sender: Callable[[LiveBroker, int], Send],
+    ) -> None:
+        """``open_sender`` is given a broker and the controller's epoch."""
+        self._node_id = node_id
+        self._store = store
+        self._sessions = sessions
+        self._configs = configs
+        self._clock = clock
+        self._rng = rng
+        self._supervisor = supervisor
+        self._open_sender = open_sender
+        self._queue = EventQueue()
+        self._election: Election | None = None
+        self._deposed: str | None = None
+
+    def __repr__(self) -> str:
+        state = "candidate" if self._election is None else f"controller, {self._election}"
+        return f"ControllerLoop(node {self._node_id}, {state}, {len(self._queue)} events waiting)"
+
+    @property
+    def is_controller(self) -> bool:
+        return self._election is not None
+
+    def notify(self, event: Event) -> None:
+        """Something happened; nothing, when this broker is not the controller."""
+        if self._election is not None:
+            self._queue.put(event)
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        """A broker asks to have its leaders moved."""
+        if self._election is None:
+            return ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER)
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put(ControlledShutdownAsked(request.node_id, request.broker_epoch), answer)
+        try:
+            response: ControlledShutdownResponse = await answer
+        except asyncio.CancelledError:
+            if answer.cancelled():  # deposed in the meantime
+                return ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER)
+            raise
+        return response
+
+    async def run(self) -> None:
+        """Until cancelled: wait for the election, lead, resign."""
+        while True:
+            session_id = await self._sessions.ready()
+            try:
+                async with self._sessions.lasting(session_id):
+                    election = await elect(self._store, node_id=self._node_id, clock=self._clock)
+                    await self._lead(election)
+            except (SessionExpiredError, ConnectionLossError) as error:
+                logger.info("not a candidate for controller at the moment: %s", error)
+                await asyncio.sleep(STORE_RETRY_PAUSE_MS / 1000)
+
+    async def _lead(self, election: Election) -> None:
+        logger.info("elected controller of epoch %d", election.controller_epoch)
+        self._election, self._deposed = election, None
+        self._queue.put(Elected(election.controller_epoch))  # before anything else can come
+        store = ControllerStore(
+            self._store, epoch_version=election.epoch_version, rng=self._rng, notify=self.notify
+        )
+        channels = ControllerChannels(
+            open_sender=lambda broker: self._open_sender(broker, election.controller_epoch),
+            notify=self.notify,
+            start=lambda name, work: self._supervisor.start(name, work, restart=Restart.ALWAYS),
+        )
+        effects = ControllerEffects(
+            store,
+            channels,
+            self._configs,
+            node_id=self._node_id,
+            controller_epoch=election.controller_epoch,
+        )
+        try:
+            await self._watch_controller(election)
+            await self._lead_on(Controller(self._node_id), effects)
+        except ControllerMoved as error:
+            logger.info("no longer the controller of epoch %d: %s", election.controller_epoch, error)
+        except StoreError:
+            raise
+        except Exception:
+            await self._resign(store)  # our bug: the next controller begins with what the store says
+            raise
+        finally:
+            self._election = None
+            self._queue.clear()
+            await channels.close()
+
+    async def _lead_on(self, controller: Controller, effects: ControllerEffects) -> None:
+        while True:
+            event, answer = await self._queue.get()
+            try:
+                if self._deposed is not None:
+                    raise ControllerMoved(self._deposed)
+                result = await self._step(controller.step(event), effects)
+            except BaseException:
+                if answer is not None:
+                    answer.cancel()  # whoever waits asks the next controller
+                raise
+            if answer is not None and not answer.done():
+                answer.set_result(result)
+
+    async def _step(self, step: Generator[Effect, Any, object], effects: ControllerEffects) -> object:
+        """Carry out one step. Raises ControllerMoved, SessionExpiredError."""
+        result: Any = None
+        try:
+            while True:
+                effect = step.send(result)
+                result = await self._perform(effect, effects)
+        except StopIteration as done:
+            return done.value
+        finally:
+            step.close()
+
+    async def _perform(self, effect: Effect, effects: ControllerEffects) -> Any:
+        is_waiting = False
+        while True:
+            try:
+                return await effects.perform(effect)
+            except ConnectionLossError as error:
+                if not is_waiting:
+                    logger.warning("the controller waits for the coordination store: %s", error)
+                is_waiting = True
+                await asyncio.sleep(STORE_RETRY_PAUSE_MS / 1000)
+
+    async def _resign(self, store: ControllerStore) -> None:
+        try:
+            await store.resign()
+        except (ControllerMoved, StoreError) as error:
+            logger.warning("cannot resign: %s", error)
+
+    async def _watch_controller(self, election: Election) -> None:
+        """Somebody may delete ``/controller`` by hand, to have another one elected."""
+
+        def changed(event: WatchEvent) -> None:
+            if self._election is election:  # else it is a watch of an earlier reign
+                self._deposed = f"{paths.CONTROLLER} was written or deleted"
+                self._queue.put(Elected(-1))  # only to wake the loop
+
+        if await self._store.exists(paths.CONTROLLER, watch=changed) is None:
+            raise ControllerMoved(f"{paths.CONTROLLER} is gone")

@@ -1,0 +1,98 @@
+"""A produce with acks=all that waits until the in-sync replicas have its records.
+
+Kafka: ``DelayedProduce``. Made after the append, when at least one partition is not committed yet. Each
+partition stands at REQUEST_TIMED_OUT with its acknowledgement pending, until one of these settles it:
+
+    A  this broker does not host it any more     C  the high watermark has reached the end of the append
+    B  this broker does not lead it any more     D  so it has, but the ISR is below min.insync.replicas
+
+The answer leaves when every partition is settled, or at the timeout of the request. The connection goes on
+with its next requests meanwhile. A deposed leader settles all by B, so nothing is acknowledged that its
+successor may not have (I7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import PendingResponse
+from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.server.replica_manager import ReplicaManager
+from minikafka.types import Offset, TopicPartition
+
+_TIMED_OUT: Final = KafkaError(
+    ErrorCode.REQUEST_TIMED_OUT, "the records were appended, but too few replicas had them in time"
+)
+
+
+class UncommittedAppend:
+    """One partition of the request: what was appended ends at ``required_offset``."""
+
+    __slots__ = ("error", "is_pending", "required_offset", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition, required_offset: Offset) -> None:
+        self.topic_partition = topic_partition
+        self.required_offset = required_offset
+        self.is_pending = True
+        self.error: KafkaError | None = _TIMED_OUT
+        """What its producer is told; None when the append is committed."""
+
+    def __repr__(self) -> str:
+        state = "pending" if self.is_pending else self.error
+        return f"UncommittedAppend({self.topic_partition} to {self.required_offset}: {state})"
+
+    def try_settle(self, replicas: ReplicaManager) -> bool:
+        """Whether it is settled, now or before."""
+        if self.is_pending:
+            try:
+                if not replicas.partition(self.topic_partition).is_committed(self.required_offset):
+                    return False
+                self.error = None
+            except KafkaError as error:
+                self.error = error
+            self.is_pending = False
+        return True
+
+
+class DelayedProduce(DelayedOperation):
+    """A parked produce. ``then`` is called once, when every append is settled or the time is up."""
+
+    __slots__ = ("_appends", "_is_abandoned", "_replicas", "_then")
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        appends: Sequence[UncommittedAppend],
+        then: Callable[[], None],
+        *,
+        timeout_ms: int,
+    ) -> None:
+        super().__init__(timeout_ms)
+        self._replicas = replicas
+        self._appends = appends
+        self._then = then
+        self._is_abandoned = False
+
+    def park(self, pending: PendingResponse) -> None:
+        """Wait for the replicas, as long as somebody waits for ``pending``."""
+        pending.on_closed = self.abandon
+        keys = [append.topic_partition for append in self._appends]
+        self._replicas.parked.produce.try_complete_else_watch(self, keys)
+
+    def try_complete(self) -> bool:
+        replicas = self._replicas
+        is_settled = True
+        for append in self._appends:
+            is_settled = append.try_settle(replicas) and is_settled
+        return is_settled and self.force_complete()
+
+    def on_complete(self) -> None:
+        if not self._is_abandoned:
+            self._then()
+
+    def abandon(self) -> None:
+        """The connection is gone: leave the purgatory, answer nobody."""
+        self._is_abandoned = True
+        self.force_complete()

@@ -1,0 +1,384 @@
+"""The partitions of one fetcher: what to ask their leader, what its answers do to the logs. Nothing waits.
+
+Kafka: the part of ``AbstractFetcherThread`` and ``ReplicaFetcherThread`` that holds ``partitionMapLock``.
+
+==========================  ===============================================================================
+a partition's answer        what becomes of it
+==========================  ===============================================================================
+records, or none            appended; high watermark and log start follow the leader's
+a diverging epoch           the log is cut; high watermark and log start wait for the next answer (R9)
+OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, begun anew or kept
+FENCED_LEADER_EPOCH         failed: there is a newer leadership, and LeaderAndIsr will name it
+any other error             delayed by ``replica.fetch.backoff.ms``
+records that are damaged    delayed: the next answer may bring them whole
+records that do not fit     failed: the log end is not what was asked from
+our own disk fails          failed, and the log directory is looked after
+==========================  ===============================================================================
+
+*Failed* means: fetched no more until there is news of its leadership.
+
+When logs are cut, as in Kafka since inter-broker protocol 2.7: every leader here speaks Fetch 12 and later,
+so a follower fetches at once from its log end, and the answer says where the logs part (KIP-595). A log
+without any leader epoch is cut to its high watermark first, and nobody is asked. OffsetForLeaderEpoch is thus
+not needed between brokers; Kafka's fetchers ask it only of leaders that are older than that.
+
+Invariants:
+- What an answer does to a log happens in one step of the loop, and only when the partition is still where the
+  question left it: same topic id, leader epoch and fetch offset, and not delayed (R8).
+- One partition's failure leaves the others alone.
+
+Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
+once could get the same answer for ever; an error is logged when it begins, not at every try.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Generic
+from uuid import UUID
+
+from minikafka.clock import Clock
+from minikafka.config.broker import BrokerConfig
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.replication.fetch_session_handler import FetchSessionHandler, SessionRequest
+from minikafka.replication.fetch_state import FetchStates, PartitionFetchState
+from minikafka.replication.truncation import ResetAction, reset_out_of_range, truncation_point
+from minikafka.server.follower_partition import PartitionT, Replicas
+from minikafka.server.remote_leader import FetchedPartition, ListedOffset
+from minikafka.types import LeaderEpoch, Offset, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+"""Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
+
+_EXPECTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH)
+"""Of the leader, while leadership moves: it has not heard yet, or we have not."""
+
+
+class FollowedPartitions(Generic[PartitionT]):
+    """What one fetcher fetches, with its session. Every method is one step."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas[PartitionT],
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+        failed_partitions: set[TopicPartition],
+    ) -> None:
+        self.session: FetchSessionHandler[FetchedPartition] = FetchSessionHandler()
+        self._states = FetchStates()
+        self._replicas = replicas
+        self._clock = clock
+        self._config = config
+        self._failed_partitions = failed_partitions
+        self._out_of_range: dict[TopicPartition, PartitionFetchState] = {}
+        self._complaints: dict[TopicPartition, ErrorCode] = {}  # what was logged and has not ended
+
+    def __repr__(self) -> str:
+        return f"FollowedPartitions({self._states!r}, {self.session!r})"
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # ---- coming and going
+
+    def state_of(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
+        return self._states.get(topic_partition)
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first delayed partition may be fetched again."""
+        return self._states.next_due_ms
+
+    def add(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID,
+        current_leader_epoch: LeaderEpoch,
+        fetch_offset: Offset,
+    ) -> None:
+        """Follow a leadership. One that is followed already goes on as it is."""
+        current = self._states.get(topic_partition)
+        if current is not None:
+            if (current.topic_id, current.current_leader_epoch) == (topic_id, current_leader_epoch):
+                return
+            self.remove(topic_partition)
+
+        def begin(partition: PartitionT) -> None:
+            state = PartitionFetchState.initial(
+                topic_id,
+                fetch_offset=fetch_offset,
+                current_leader_epoch=current_leader_epoch,
+                latest_epoch=partition.log.leader_epoch,
+            )
+            self._states.put(topic_partition, state)
+
+        self._apply(topic_partition, begin)
+
+    def adopt(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
+        """Go on where another fetcher stopped."""
+        for topic_partition, state in states.items():
+            self._states.put(topic_partition, state)
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Let go of a partition at once: an answer that is under way for it is ignored."""
+        state = self._states.remove(topic_partition)
+        self._complaints.pop(topic_partition, None)
+        if state is not None:
+            self.session.drop((state.topic_id, topic_partition.partition))
+
+    def take_all(self) -> dict[TopicPartition, PartitionFetchState]:
+        """Let go of all partitions; returns where each was."""
+        states = dict(self._states.items())
+        for topic_partition in states:
+            self.remove(topic_partition)
+        return states
+
+    # ---- asking
+
+    def next_request(self) -> SessionRequest[FetchedPartition] | None:
+        """What to ask the leader now; None when there is nothing to ask. Cuts the logs that must be cut
+        first."""
+        max_bytes = self._config().replica_fetch_max_bytes
+        for topic_partition, state in self._states.take_changed(self._clock.monotonic_ms()):
+            self._apply(topic_partition, partial(self._ask, topic_partition, state, max_bytes))
+        return self.session.next_request()
+
+    def _ask(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        max_bytes: int,
+        partition: PartitionT,
+    ) -> None:
+        key = (state.topic_id, topic_partition.partition)
+        log = partition.log
+        if state.is_truncating:
+            state = self._truncate(partition, topic_partition, state, log.high_watermark)
+        if not state.is_ready_for_fetch:
+            self.session.drop(key)
+            return
+        asked = FetchedPartition(
+            topic_partition,
+            state.fetch_offset,
+            log.log_start_offset,
+            log.high_watermark,
+            state.current_leader_epoch,
+            state.last_fetched_epoch,
+            max_bytes,
+        )
+        self.session.want(key, asked)
+
+    # ---- taking answers
+
+    def take(self, topic_id: UUID, data: Any) -> None:
+        """Take the answer of one partition, an entity of the Fetch response."""
+        asked = self.session.sent((topic_id, data.partition_index))
+        if asked is None:
+            return
+        topic_partition = asked.topic_partition
+        state = self._states.get(topic_partition)
+        if (
+            state is None
+            or state.topic_id != topic_id
+            or state.current_leader_epoch != asked.current_leader_epoch
+            or state.fetch_offset != asked.fetch_offset
+            or not state.is_ready_for_fetch
+        ):
+            return
+        if data.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range[topic_partition] = state
+        elif data.error_code is not ErrorCode.NONE:
+            self._refused(topic_partition, data.error_code)
+        else:
+            step = self._follow_divergence if data.diverging_epoch.epoch >= 0 else self._follow
+            self._apply(topic_partition, partial(step, topic_partition, state, data))
+
+    def _follow(
+        self, topic_partition: TopicPartition, state: PartitionFetchState, data: Any, partition: PartitionT
+    ) -> None:
+        """Take records, high watermark and log start."""
+        log = partition.log
+        if log.log_end_offset != state.fetch_offset:
+            raise InvariantError(
+                f"fetched from offset {state.fetch_offset}, but the log ends at {log.log_end_offset}"
+            )
+        info = None
+        if data.records:
+            info = partition.append_as_follower(data.records, current_leader_epoch=state.current_leader_epoch)
+            self.session.move_to_end((state.topic_id, topic_partition.partition))
+        high_watermark_moved = partition.update_follower_high_watermark(data.high_watermark)
+        partition.maybe_increment_log_start_offset(data.log_start_offset)
+        followed = state.fetched(
+            fetch_offset=log.log_end_offset,
+            last_fetched_epoch=log.leader_epoch,
+            lag=max(0, data.high_watermark - log.log_end_offset),
+        )
+        self._go_on(topic_partition, followed)
+        if info is not None or high_watermark_moved:
+            self._replicas.follower_appended(partition, info)
+
+    def _follow_divergence(
+        self, topic_partition: TopicPartition, state: PartitionFetchState, data: Any, partition: PartitionT
+    ) -> None:
+        """Cut what the leader does not have."""
+        log = partition.log
+        diverging = data.diverging_epoch
+        cut = truncation_point(
+            leader_epoch=diverging.epoch,
+            leader_end_offset=diverging.end_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            end_offset_for_epoch=log.end_offset_for_epoch,
+        )
+        logger.info(
+            "%s parts from its leader, where epoch %d ends at %d%s",
+            topic_partition,
+            diverging.epoch,
+            diverging.end_offset,
+            "" if cut.is_complete else "; the next answer may say more",
+        )
+        after = self._truncate(partition, topic_partition, state, cut.offset)
+        if after == state:  # the same question would get the same answer (KAFKA-10706)
+            self._complain(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
+            self._delay(topic_partition)
+
+    def _truncate(
+        self,
+        partition: PartitionT,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        offset: Offset,
+    ) -> PartitionFetchState:
+        """Cut at ``offset``, or at the start of the batch that it lies in."""
+        log = partition.log
+        if offset < log.log_end_offset:
+            logger.log(
+                logging.WARNING if offset < log.high_watermark else logging.INFO,
+                "cutting %s from %d to %d; its high watermark is %d",
+                topic_partition,
+                log.log_end_offset,
+                offset,
+                log.high_watermark,
+            )
+        partition.truncate_to(offset)
+        return self._go_on_at_log_end(partition, topic_partition, state)
+
+    def _go_on_at_log_end(
+        self, partition: PartitionT, topic_partition: TopicPartition, state: PartitionFetchState
+    ) -> PartitionFetchState:
+        log = partition.log
+        cut = state.truncated(fetch_offset=log.log_end_offset, last_fetched_epoch=log.leader_epoch)
+        self._go_on(topic_partition, cut)
+        return cut
+
+    def _go_on(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
+        self._states.put(topic_partition, state)
+        if self._complaints:
+            self._complaints.pop(topic_partition, None)
+
+    # ---- out of range
+
+    def take_out_of_range(self) -> dict[TopicPartition, PartitionFetchState]:
+        """The partitions whose fetch offset the leader does not have, for ``reset``."""
+        out_of_range, self._out_of_range = self._out_of_range, {}
+        return out_of_range
+
+    def reset(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        *,
+        earliest: ListedOffset,
+        latest: ListedOffset,
+    ) -> None:
+        """Bring a log into the leader's range, unless the partition was touched since ``state``."""
+        if self._states.get(topic_partition) is not state:
+            return
+        error = latest.error or earliest.error
+        if error:
+            self._refused(topic_partition, error)
+        else:
+            step = partial(self._reset, topic_partition, state, earliest.offset, latest.offset)
+            self._apply(topic_partition, step)
+
+    def _reset(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        leader_start_offset: Offset,
+        leader_end_offset: Offset,
+        partition: PartitionT,
+    ) -> None:
+        log_end_offset = partition.log.log_end_offset
+        reset = reset_out_of_range(
+            leader_start_offset=leader_start_offset,
+            leader_end_offset=leader_end_offset,
+            log_end_offset=log_end_offset,
+        )
+        reason = (
+            f"its end {log_end_offset} is out of the leader's range, {leader_start_offset} to "
+            f"{leader_end_offset}: {reset.action.name} {reset.offset}"
+        )
+        self._complain(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
+        match reset.action:
+            case ResetAction.TRUNCATE:
+                self._truncate(partition, topic_partition, state, reset.offset)
+            case ResetAction.START_OVER:
+                partition.truncate_fully_and_start_at(reset.offset)
+                self._go_on_at_log_end(partition, topic_partition, state)
+            case ResetAction.KEEP:
+                self._delay(topic_partition)
+
+    # ---- failing
+
+    def _apply(self, topic_partition: TopicPartition, step: Callable[[PartitionT], None]) -> None:
+        """Do one thing to one partition. Whatever goes wrong with it concerns this partition only."""
+        partition = None
+        try:
+            partition = self._replicas.hosted(topic_partition)
+            step(partition)
+        except KafkaError as error:
+            if error.code in _RETRIED_ERRORS:
+                self._complain(topic_partition, error.code, logging.ERROR, str(error))
+                self._delay(topic_partition)
+                return
+            if partition is not None:
+                self._replicas.note_failure(partition, error)
+            self._fail(topic_partition, error)
+        except Exception as error:  # noqa: BLE001 - it is logged with its traceback
+            self._fail(topic_partition, error)
+
+    def _refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """The leader answered with an error."""
+        if code is ErrorCode.FENCED_LEADER_EPOCH:
+            self._fail(topic_partition, KafkaError(code), level=logging.INFO)
+            return
+        level = logging.DEBUG if code in _EXPECTED_ERRORS else logging.WARNING
+        self._complain(topic_partition, code, level, f"the leader answers {code!r}")
+        self._delay(topic_partition)
+
+    def _complain(self, topic_partition: TopicPartition, code: ErrorCode, level: int, reason: str) -> None:
+        if self._complaints.get(topic_partition) is not code:
+            self._complaints[topic_partition] = code
+            logger.log(level, "fetching %s: %s", topic_partition, reason)
+
+    def _delay(self, topic_partition: TopicPartition) -> None:
+        backoff_ms = self._config().replica_fetch_backoff_ms
+        self._states.delay(topic_partition, self._clock.monotonic_ms() + backoff_ms)
+
+    def _fail(self, topic_partition: TopicPartition, error: Exception, level: int = logging.ERROR) -> None:
+        self._failed_partitions.add(topic_partition)
+        self.remove(topic_partition)
+        logger.log(
+            level,
+            "fetching %s no more until there is news of its leadership: %s",
+            topic_partition,
+            error,
+            exc_info=None if isinstance(error, KafkaError) else error,
+        )

@@ -1,0 +1,99 @@
+"""The partitions that this broker hosts, by name.
+
+Kafka: ``HostedPartition`` and the lookups of ``ReplicaManager``. A partition is *online* (led or followed
+here), *offline* (its log directory failed, or could not take it), or not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from uuid import UUID
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.log_manager import LogManager
+from minikafka.server.partition import Partition
+from minikafka.types import BrokerId, TopicPartition
+
+
+class HostedPartitions:
+    """A registry that finds the right partition, or says why it is not here."""
+
+    def __init__(
+        self, *, node_id: BrokerId, log_manager: LogManager, is_known: Callable[[TopicPartition], bool]
+    ) -> None:
+        """``is_known``: whether the cluster has the partition, on whatever broker."""
+        self.node_id = node_id
+        self.log_manager = log_manager
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self._by_topic: dict[str, dict[int, Partition]] = {}
+        self._names: dict[UUID, str] = {}
+        self._without_log: set[TopicPartition] = set()
+        self._is_known = is_known
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(node {self.node_id}, {len(self.partitions)} partitions)"
+
+    def hosted(self, topic_partition: TopicPartition) -> Partition:
+        """The partition, if this broker leads or follows it.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR when its log directory is offline; NOT_LEADER_OR_FOLLOWER when it
+                is on other brokers; UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        partition = self.partitions.get(topic_partition)
+        if partition is not None:
+            return partition
+        if self.is_offline(topic_partition):
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the log directory of {topic_partition} is offline"
+            )
+        if self._is_known(topic_partition):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker has no replica of {topic_partition}"
+            )
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this broker does not host {topic_partition}")
+
+    def partition(self, topic_partition: TopicPartition) -> Partition:
+        """The partition, if this broker leads it.
+
+        Raises:
+            KafkaError: see ``hosted``; NOT_LEADER_OR_FOLLOWER.
+        """
+        partition = self.partitions.get(topic_partition)
+        if partition is None or partition.leader_id != self.node_id:
+            partition = self.hosted(topic_partition)
+            partition.check_leader()
+        return partition
+
+    def partitions_of(self, topic: str) -> Iterator[Partition]:
+        return iter(self._by_topic.get(topic, {}).values())
+
+    def topic_name(self, topic_id: UUID) -> str:
+        """The name of a hosted topic, which may be hosted before the metadata show it; else empty."""
+        return self._names.get(topic_id, "")
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether its log was in a directory that failed, or could not be made."""
+        return topic_partition in self._without_log or self.log_manager.is_offline(topic_partition)
+
+    def _host(self, partition: Partition) -> None:
+        topic, number = partition.topic_partition
+        self.partitions[partition.topic_partition] = partition
+        self._by_topic.setdefault(topic, {})[number] = partition
+        self._names[partition.topic_id] = topic
+        self._without_log.discard(partition.topic_partition)
+
+    def _mark_offline(self, topic_partition: TopicPartition) -> None:
+        """Its log could not be made."""
+        self._forget(topic_partition)
+        self._without_log.add(topic_partition)
+
+    def _forget(self, topic_partition: TopicPartition) -> None:
+        self._without_log.discard(topic_partition)
+        partition = self.partitions.pop(topic_partition, None)
+        if partition is not None:
+            siblings = self._by_topic[topic_partition.topic]
+            del siblings[topic_partition.partition]
+            if not siblings:
+                del self._by_topic[topic_partition.topic]
+                self._names.pop(partition.topic_id, None)

@@ -1,0 +1,384 @@
+"""``SimulatedClient``: a small Kafka client that scenarios can follow step by step.
+
+It does what stock clients do where it matters to a cluster: ask any broker for the leader, keep one
+connection to each, and try again after errors that pass. What it does not do is hide anything: one call is
+one batch, and ``deliver`` returns what the leader said. It uses whatever loop runs, so it also works against
+real brokers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.batch import iterate_headers
+from minikafka.protocol.records import Record, build_batch, iterate_records
+
+Address = tuple[str, int]
+
+REQUEST_TIMEOUT_MS = 5_000
+"""How long one request may take; a stock client's 30 s would be most of a scenario."""
+DELIVERY_TIMEOUT_MS = 60_000
+"""How long a batch is tried; a stock client's is 120 s."""
+RETRY_PAUSE_MS = 100
+"""Kafka's ``retry.backoff.ms``."""
+
+PRODUCE_VERSION = 9
+FETCH_VERSION = 12
+"""The last flexible ones that name topics instead of giving their ids."""
+FETCH_BYTES_MAX = 1 << 20
+
+PASSING = frozenset(
+    {
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.BROKER_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.NOT_ENOUGH_REPLICAS,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        ErrorCode.NOT_CONTROLLER,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Kafka's ``RetriableException``s, as far as they concern topics and records."""
+
+
+class Fetched(NamedTuple):
+    """One partition's part of a fetch."""
+
+    high_watermark: int
+    log_start_offset: int
+    records: list[Record]
+
+
+class SimulatedClient:
+    """Connections to a cluster. Belongs to the process that made it; ``close`` it, or let it die.
+
+    Args:
+        bootstrap: where to ask first.
+    """
+
+    def __init__(self, bootstrap: Iterable[Address], *, client_id: str = "client") -> None:
+        self._bootstrap = list(bootstrap)
+        self._client_id = client_id
+        self._connections: dict[Address, BrokerClient] = {}
+        self._brokers: dict[int, Address] = {}
+        self._controller_id = -1
+        self._leaders: dict[tuple[str, int], int] = {}
+
+    def __repr__(self) -> str:
+        return f"SimulatedClient({self._client_id}, brokers {self._brokers}, leaders {self._leaders})"
+
+    async def close(self) -> None:
+        connections, self._connections = self._connections, {}
+        for connection in connections.values():
+            await connection.close()
+
+    # Any request
+
+    async def request(
+        self, address: Address, api_key: ApiKey, body: Mapping[str, Any], **options: Any
+    ) -> Any:
+        """One request to one broker, over a connection that is kept. Returns the response's entity.
+
+        Raises:
+            BrokerUnavailable, KafkaError: UNSUPPORTED_VERSION.
+        """
+        connection = await self._connection(address)
+        return await connection.request(api_key, body, deadline_ms=REQUEST_TIMEOUT_MS, **options)
+
+    async def metadata(self, topics: Sequence[str] | None = None) -> Any:
+        """The Metadata response of the first broker that answers. Raises BrokerUnavailable: none does."""
+        body = {
+            "topics": None if topics is None else [{"name": topic, "topic_id": None} for topic in topics],
+            "allow_auto_topic_creation": False,
+        }
+        failure: BrokerUnavailable | None = None
+        for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
+            try:
+                answer = await self.request(address, ApiKey.METADATA, body)
+            except BrokerUnavailable as error:
+                failure = error
+                continue
+            self._learn(answer)
+            return answer
+        raise failure or BrokerUnavailable("there is no broker to ask")
+
+    async def leader(self, topic: str, partition: int) -> int:
+        """The leader's node id, as far as this client knows; asks when it does not.
+
+        Raises:
+            KafkaError: what Metadata says of the partition, or LEADER_NOT_AVAILABLE. BrokerUnavailable.
+        """
+        known = self._leaders.get((topic, partition), -1)
+        if known in self._brokers:
+            return known
+        answer = await self.metadata([topic])
+        for found in answer.topics:
+            check(found.error_code)
+        known = self._leaders.get((topic, partition), -1)
+        if known not in self._brokers:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
+        return known
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int = 1,
+        assignment: Sequence[Sequence[int]] = (),
+        configs: Mapping[str, str] | None = None,
+        deadline_ms: int = DELIVERY_TIMEOUT_MS,
+    ) -> None:
+        """CreateTopics at the controller, until it succeeds. ``assignment``: replicas of each partition.
+
+        Raises:
+            KafkaError: an error that does not pass. BrokerUnavailable: the time is over.
+        """
+        body = {
+            "topics": [
+                {
+                    "name": topic,
+                    "num_partitions": -1 if assignment else partitions,
+                    "replication_factor": -1 if assignment else replication_factor,
+                    "assignments": [
+                        {"partition_index": index, "broker_ids": list(replicas)}
+                        for index, replicas in enumerate(assignment)
+                    ],
+                    "configs": [{"name": name, "value": value} for name, value in (configs or {}).items()],
+                }
+            ],
+            "timeout": REQUEST_TIMEOUT_MS,
+        }
+
+        async def create() -> None:
+            await self.metadata([])
+            address = self._brokers.get(self._controller_id)
+            if address is None:
+                raise KafkaError(ErrorCode.NOT_CONTROLLER, "there is no controller")
+            answer = await self.request(address, ApiKey.CREATE_TOPICS, body)
+            code = answer.topics[0].error_code
+            if code != ErrorCode.TOPIC_ALREADY_EXISTS or not is_retry:
+                check(code, answer.topics[0].error_message)
+
+        is_retry = False
+        deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
+        while True:
+            try:
+                return await create()
+            except (KafkaError, BrokerUnavailable) as error:
+                await pause_or_raise(error, deadline)
+                is_retry = True
+
+    # Records
+
+    async def produce(self, topic: str, partition: int, batch: bytes, *, acks: int = -1) -> int:
+        """Send one batch to the leader, once. Returns the offset that it got, or -1 with acks=0.
+
+        Raises:
+            KafkaError: the leader's answer. BrokerUnavailable: nobody knows what became of it.
+        """
+        leader = await self.leader(topic, partition)  # which may learn of other brokers
+        address = self._brokers[leader]
+        body = {
+            "transactional_id": None,
+            "acks": acks,
+            "timeout": REQUEST_TIMEOUT_MS,
+            "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
+        }
+        if acks == 0:
+            connection = await self._connection(address)
+            await connection.send(
+                ApiKey.PRODUCE, body, version=PRODUCE_VERSION, deadline_ms=REQUEST_TIMEOUT_MS
+            )
+            return -1
+        answer = await self.request(address, ApiKey.PRODUCE, body, version=PRODUCE_VERSION)
+        (of_topic,) = answer.responses
+        (found,) = of_topic.partition_responses
+        check(found.error_code, found.error_message)
+        return int(found.base_offset)
+
+    async def deliver(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        *,
+        acks: int = -1,
+        deadline_ms: int = DELIVERY_TIMEOUT_MS,
+    ) -> int:
+        """``produce`` until it succeeds. Without a producer id the batch may be there more than once.
+
+        Raises:
+            KafkaError, BrokerUnavailable: the last error; the batch may be there all the same.
+        """
+        deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
+        while True:
+            try:
+                return await self.produce(topic, partition, batch, acks=acks)
+            except (KafkaError, BrokerUnavailable) as error:
+                self._leaders.pop((topic, partition), None)
+                await pause_or_raise(error, deadline)
+
+    async def fetch(
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        *,
+        max_wait_ms: int = 0,
+        isolation_level: int = 0,
+        address: Address | None = None,
+    ) -> Fetched:
+        """One Fetch of one partition, from its leader or from ``address``.
+
+        Raises:
+            KafkaError: the broker's answer. BrokerUnavailable.
+        """
+        wanted = {
+            "partition": partition,
+            "current_leader_epoch": -1,
+            "fetch_offset": offset,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": FETCH_BYTES_MAX,
+        }
+        body = {
+            "replica_id": -1,
+            "max_wait": max_wait_ms,
+            "min_bytes": 1,
+            "max_bytes": FETCH_BYTES_MAX,
+            "isolation_level": isolation_level,
+            "session_id": 0,
+            "session_epoch": -1,
+            "topics": [{"topic": topic, "partitions": [wanted]}],
+            "forgotten_topics_data": [],
+            "rack_id": "",
+        }
+        if address is None:
+            leader = await self.leader(topic, partition)  # which may learn of other brokers
+            address = self._brokers[leader]
+        answer = await self.request(address, ApiKey.FETCH, body, version=FETCH_VERSION)
+        check(answer.error_code)
+        (of_topic,) = answer.responses
+        (found,) = of_topic.partitions
+        check(found.error_code)
+        records = [record for record in _records(found.records or b"") if record.offset >= offset]
+        return Fetched(found.high_watermark, found.log_start_offset, records)
+
+    async def read_all(
+        self, topic: str, partition: int = 0, *, deadline_ms: int = DELIVERY_TIMEOUT_MS
+    ) -> list[tuple[int, bytes | None]]:
+        """Offset and value of everything from the log's start to the high watermark as it is then.
+
+        Raises:
+            KafkaError, BrokerUnavailable: the last error, when the time is over.
+        """
+        deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
+        found: list[tuple[int, bytes | None]] = []
+        offset = 0
+        while True:
+            try:
+                fetched = await self.fetch(topic, partition, offset)
+            except (KafkaError, BrokerUnavailable) as error:
+                if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    offset = await self.log_start(topic, partition)
+                    continue
+                self._leaders.pop((topic, partition), None)
+                await pause_or_raise(error, deadline)
+                continue
+            found += [(record.offset, record.value) for record in fetched.records]
+            if not fetched.records:
+                return found
+            offset = fetched.records[-1].offset + 1
+
+    async def log_start(self, topic: str, partition: int) -> int:
+        """ListOffsets for the earliest record. Raises KafkaError, BrokerUnavailable."""
+        return await self._list_offset(topic, partition, -2)
+
+    async def log_end(self, topic: str, partition: int) -> int:
+        """ListOffsets for the latest offset, the high watermark. Raises KafkaError, BrokerUnavailable."""
+        return await self._list_offset(topic, partition, -1)
+
+    # Inside
+
+    async def _list_offset(self, topic: str, partition: int, timestamp: int) -> int:
+        wanted = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
+        body = {
+            "replica_id": -1,
+            "isolation_level": 0,
+            "topics": [{"name": topic, "partitions": [wanted]}],
+            "timeout": REQUEST_TIMEOUT_MS,
+        }
+        leader = await self.leader(topic, partition)  # which may learn of other brokers
+        address = self._brokers[leader]
+        answer = await self.request(address, ApiKey.LIST_OFFSETS, body)
+        (of_topic,) = answer.topics
+        (found,) = of_topic.partitions
+        check(found.error_code)
+        return int(found.offset)
+
+    async def _connection(self, address: Address) -> BrokerClient:
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_connected:
+            connection = await BrokerClient.connect(
+                *address, client_id=self._client_id, deadline_ms=REQUEST_TIMEOUT_MS
+            )
+            self._connections[address] = connection
+        return connection
+
+    def _learn(self, answer: Any) -> None:
+        self._brokers = {broker.node_id: (broker.host, broker.port) for broker in answer.brokers}
+        self._controller_id = answer.controller_id
+        for topic in answer.topics:
+            for partition in topic.partitions:
+                at = (topic.name, partition.partition_index)
+                if partition.leader_id in self._brokers and partition.error_code == ErrorCode.NONE:
+                    self._leaders[at] = partition.leader_id
+                else:
+                    self._leaders.pop(at, None)
+
+
+def make_batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, **options: Any) -> bytes:
+    """A batch of records without keys, of now; ``options`` as of ``protocol.records.build_batch``."""
+    if timestamp_ms is None:
+        timestamp_ms = time.time_ns() // 1_000_000  # virtual in a simulation: see ``guard``
+    return build_batch(
+        [Record(index, timestamp_ms, None, value, ()) for index, value in enumerate(values)], **options
+    )
+
+
+def _records(data: Any) -> Iterable[Record]:
+    """Of the data batches of a fetch; a last one that is cut off is left out."""
+    for position, header in iterate_headers(data):
+        if not header.is_control:
+            yield from iterate_records(memoryview(data)[position : position + header.size])
+
+
+def check(code: int, message: str | None = None) -> None:
+    """Raises KafkaError for a code that is an error."""
+    if code != ErrorCode.NONE:
+        raise KafkaError(ErrorCode(code), message)
+
+
+async def pause_or_raise(error: Exception, deadline: float) -> None:
+    """Wait before the next try. Raises ``error`` if it does not pass, or ``deadline`` (loop time) is over."""
+    passes = not isinstance(error, KafkaError) or error.code in PASSING
+    if not passes or asyncio.get_running_loop().time() >= deadline:
+        raise error
+    await asyncio.sleep(RETRY_PAUSE_MS / 1000)

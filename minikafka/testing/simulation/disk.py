@@ -1,0 +1,393 @@
+"""``SimulatedDisk``: a file system in memory that can lose power, fill up and fail.
+
+A process uses it through a ``Mount``, which is a ``minikafka.files.Files``. When the process is killed the
+mount goes dead: whatever of the old process still touches it gets ``ProcessKilled``, and changes nothing.
+What was written stays, since the kernel has it. When the machine loses power, what was not fsynced may be
+lost, by dice (``inodes.py``).
+
+Not modelled: permissions, links, and renames from one directory into another (EXDEV, as between two mounts).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import zlib
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from minikafka.testing.simulation.errors import ProcessKilled
+from minikafka.testing.simulation.faults import Fault
+from minikafka.testing.simulation.inodes import DirectoryNode, FileNode, Node, Survival
+from minikafka.types import Buffer
+
+N = TypeVar("N", FileNode, DirectoryNode)
+
+Note = Callable[[str, object], None]
+
+
+class SimulatedDisk:
+    """The disk of one machine.
+
+    Args:
+        rng: what survives a power loss.
+        now_ms: for modification times.
+        note: told of every write, fsync, rename and removal: what, and the details.
+    """
+
+    def __init__(
+        self, *, rng: random.Random, now_ms: Callable[[], int] = lambda: 0, note: Note | None = None
+    ) -> None:
+        self.fault: Fault | None = None
+        """Asked before each operation; None for a disk in good health."""
+        self.now_ms = now_ms
+        self.note: Note = note or (lambda event, detail: None)
+        self.root = DirectoryNode(0)
+        self.locks: dict[str, Mount] = {}
+        self._rng = rng
+        self._mounts: list[Mount] = []
+
+    def __repr__(self) -> str:
+        return f"SimulatedDisk({sorted(self.root.entries)})"
+
+    def mount(self) -> Mount:
+        """For a new process."""
+        mount = Mount(self)
+        self._mounts.append(mount)
+        return mount
+
+    def process_killed(self) -> None:
+        """The process that had it mounted is gone; what it wrote is not."""
+        for mount in self._mounts:
+            mount.is_dead = True
+        self._mounts.clear()
+        self.locks.clear()
+        for node in _files_below(self.root):
+            node.unmap()
+
+    def power_lost(self, survival: Survival | None = None) -> None:
+        """The machine is gone, and with it some of what nobody had synced: by dice, or as ``survival``
+        says."""
+        self.process_killed()
+        lost = self.root.after_power_loss(self._rng, survival)
+        self.note("lost power", f"{lost} unsynced names in /")
+
+    def sync_all(self) -> None:
+        """Like sync(1): all that there is becomes durable."""
+        for directory in _directories_below(self.root):
+            directory.sync()
+        for node in _files_below(self.root):
+            node.sync()
+
+    def drop_caches(self) -> None:
+        """Like /proc/sys/vm/drop_caches: what is read next waits for the disk."""
+        for node in _files_below(self.root):
+            node.is_cold = True
+
+
+class Mount:
+    """``Files`` for one process."""
+
+    def __init__(self, disk: SimulatedDisk) -> None:
+        self.disk = disk
+        self.is_dead = False
+
+    def __repr__(self) -> str:
+        return f"Mount({self.disk!r}{', dead' if self.is_dead else ''})"
+
+    def check(self, operation: str, path: str) -> None:
+        """Raises OSError when the disk has a fault, ProcessKilled when nobody is there to ask."""
+        if self.is_dead:
+            raise ProcessKilled
+        if self.disk.fault is not None:
+            code = self.disk.fault(operation, path)
+            if self.is_dead:  # the fault was to die here
+                raise ProcessKilled
+            if code is not None:
+                raise _error(code, path)
+
+    # Files
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> SimulatedFile:
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if node is None and create:
+            self.check("create", path)
+            node = FileNode(self.disk.now_ms())
+            directory.change((name, node))
+            directory.modified_ms = self.disk.now_ms()
+        else:
+            self.check("open", path)
+        return SimulatedFile(self, path, _expect(node, FileNode, path), read_only=read_only)
+
+    def read_bytes(self, path: str) -> bytes:
+        self.check("read", path)
+        node = self._find(path, FileNode)
+        node.is_cold = False
+        return bytes(node.data)
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        temporary = self._write_temporary(path, data)
+        temporary.fsync()
+        self.rename(temporary.path, path)
+        self.sync_directory(os.path.dirname(path))
+
+    def replace(self, path: str, data: bytes) -> None:
+        self.rename(self._write_temporary(path, data).path, path)
+
+    def _write_temporary(self, path: str, data: bytes) -> SimulatedFile:
+        file = self.open(f"{path}.tmp", create=True)
+        file.truncate(0)
+        file.write([data], 0)
+        return file
+
+    def list(self, path: str) -> list[str]:
+        self.check("list", path)
+        return sorted(self._find(path, DirectoryNode).entries)
+
+    def exists(self, path: str) -> bool:
+        self._alive()
+        return self._lookup(path) is not None
+
+    def is_directory(self, path: str) -> bool:
+        self._alive()
+        return isinstance(self._lookup(path), DirectoryNode)
+
+    def size(self, path: str) -> int:
+        self._alive()
+        return len(self._find(path, FileNode).data)
+
+    def modified_ms(self, path: str) -> int:
+        self._alive()
+        node = self._lookup(path)
+        if node is None:
+            raise _error(errno.ENOENT, path)
+        return node.modified_ms
+
+    def make_directory(self, path: str) -> None:
+        directory = self.disk.root
+        parts = _parts(path)
+        for depth, name in enumerate(parts, start=1):
+            node = directory.entries.get(name)
+            if node is None:
+                made = "/" + "/".join(parts[:depth])
+                self.check("make_directory", made)
+                node = DirectoryNode(self.disk.now_ms())
+                directory.change((name, node))
+                self.disk.note("made directory", made)
+            directory = _expect(node, DirectoryNode, path)
+        self._alive()
+
+    def rename(self, source: str, target: str) -> None:
+        self.check("rename", source)
+        directory, old_name = self._parent(source)
+        target_directory, new_name = self._parent(target)
+        node = directory.entries.get(old_name)
+        if node is None:
+            raise _error(errno.ENOENT, source)
+        if directory is not target_directory:
+            raise _error(errno.EXDEV, source)
+        replaced = directory.entries.get(new_name)
+        if isinstance(replaced, DirectoryNode) and (isinstance(node, FileNode) or replaced.entries):
+            raise _error(errno.ENOTEMPTY if isinstance(node, DirectoryNode) else errno.EISDIR, target)
+        if old_name != new_name:
+            directory.change((old_name, None), (new_name, node))
+        self.disk.note("renamed", (source, target))
+
+    def remove(self, path: str) -> None:
+        self.check("remove", path)
+        if self._lookup(path) is None:
+            return
+        directory, name = self._parent(path)
+        _expect(directory.entries.get(name), FileNode, path)
+        directory.change((name, None))
+        self.disk.note("removed", path)
+
+    def remove_tree(self, path: str) -> None:
+        self._alive()
+        node = self._lookup(path)
+        if node is None:
+            return
+        for name in sorted(_expect(node, DirectoryNode, path).entries):
+            below = f"{path}/{name}"
+            if self.is_directory(below):
+                self.remove_tree(below)
+            else:
+                self.remove(below)
+        self.check("remove", path)
+        directory, name = self._parent(path)
+        directory.change((name, None))
+        self.disk.note("removed", path)
+
+    def sync_directory(self, path: str) -> None:
+        self.check("fsync", path)
+        self._find(path, DirectoryNode).sync()
+        self.disk.note("synced", path)
+
+    def lock(self, path: str) -> SimulatedLock:
+        self.check("lock", path)
+        self.open(path, create=True).close()
+        if path in self.disk.locks:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN), path)
+        self.disk.locks[path] = self
+        return SimulatedLock(self, path)
+
+    # Finding nodes
+
+    def _alive(self) -> None:
+        if self.is_dead:
+            raise ProcessKilled
+
+    def _lookup(self, path: str) -> Node | None:
+        node: Node | None = self.disk.root
+        for name in _parts(path):
+            if not isinstance(node, DirectoryNode):
+                return None
+            node = node.entries.get(name)
+        return node
+
+    def _find(self, path: str, kind: type[N]) -> N:
+        return _expect(self._lookup(path), kind, path)
+
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
+        parts = _parts(path)
+        if not parts:
+            raise _error(errno.EBUSY, path)
+        return _expect(self._lookup("/".join(parts[:-1])), DirectoryNode, path), parts[-1]
+
+
+class SimulatedFile:
+    """An open file: ``minikafka.files.File``."""
+
+    __slots__ = ("_is_open", "_mount", "_node", "_path", "_read_only")
+
+    def __init__(self, mount: Mount, path: str, node: FileNode, *, read_only: bool) -> None:
+        self._mount = mount
+        self._path = path
+        self._node = node
+        self._read_only = read_only
+        self._is_open = True
+
+    def __repr__(self) -> str:
+        return f"SimulatedFile({self._path!r}, {self._node!r}{'' if self._is_open else ', closed'})"
+
+    @property
+    def path(self) -> str:
+        return self._path
+
+    def size(self) -> int:
+        self._check_open()
+        return len(self._node.data)
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> int:
+        self._check_writable()
+        node, disk = self._node, self._mount.disk
+        try:
+            self._mount.check("write", self._path)
+        except OSError as error:
+            if error.errno == errno.ENOSPC:  # there was room for a part
+                whole = b"".join(buffers)
+                node.write([whole[: len(whole) // 2]], position)
+            raise
+        written = node.write(buffers, position)
+        node.modified_ms = disk.now_ms()
+        checksum = 0
+        for buffer in buffers:
+            checksum = zlib.crc32(buffer, checksum)
+        disk.note("wrote", (self._path, position, written, checksum))
+        return written
+
+    def read(self, size: int, position: int) -> bytes:
+        self._check_open()
+        self._mount.check("read", self._path)
+        self._node.is_cold = False
+        return bytes(self._node.data[position : position + size])
+
+    def read_cached(self, size: int, position: int) -> bytearray | None:
+        self._check_open()
+        self._mount.check("read", self._path)
+        return None if self._node.is_cold else self._node.data[position : position + size]
+
+    def map(self, size: int) -> memoryview:
+        self._check_open()
+        if self._read_only:
+            if size > len(self._node.data):
+                raise ValueError("mmap length is greater than file size")
+            return memoryview(self._node.data)[:size].toreadonly()
+        return self._node.map(size)
+
+    def truncate(self, size: int) -> None:
+        self._check_writable()
+        self._mount.check("truncate", self._path)
+        self._node.truncate(size)
+        self._mount.disk.note("truncated", (self._path, size))
+
+    def fsync(self) -> None:
+        self._check_open()
+        try:
+            self._mount.check("fsync", self._path)
+        except OSError:
+            self._node.sync_failed()
+            raise
+        self._node.sync()
+        self._mount.disk.note("synced", self._path)
+
+    def close(self) -> None:
+        self._is_open = False
+
+    def _check_open(self) -> None:
+        if self._mount.is_dead:
+            raise ProcessKilled
+        if not self._is_open:
+            raise _error(errno.EBADF, self._path)
+
+    def _check_writable(self) -> None:
+        self._check_open()
+        if self._read_only:
+            raise _error(errno.EBADF, self._path)
+
+
+class SimulatedLock:
+    """``minikafka.files.DirectoryLock``."""
+
+    def __init__(self, mount: Mount, path: str) -> None:
+        self._mount = mount
+        self._path = path
+
+    def release(self) -> None:
+        if self._mount.disk.locks.get(self._path) is self._mount:
+            del self._mount.disk.locks[self._path]
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _expect(node: Node | None, kind: type[N], path: str) -> N:
+    if isinstance(node, kind):
+        return node
+    if node is None:
+        raise _error(errno.ENOENT, path)
+    raise _error(errno.ENOTDIR if kind is DirectoryNode else errno.EISDIR, path)
+
+
+def _error(code: int, path: str) -> OSError:
+    return OSError(code, os.strerror(code), path)
+
+
+def _directories_below(directory: DirectoryNode) -> list[DirectoryNode]:
+    found = [directory]
+    for _, node in sorted(directory.entries.items()):
+        if isinstance(node, DirectoryNode):
+            found += _directories_below(node)
+    return found
+
+
+def _files_below(directory: DirectoryNode) -> list[FileNode]:
+    return [
+        node
+        for below in _directories_below(directory)
+        for _, node in sorted(below.entries.items())
+        if isinstance(node, FileNode)
+    ]

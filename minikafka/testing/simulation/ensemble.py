@@ -1,0 +1,303 @@
+"""``SimulatedEnsemble``: the servers of a simulated store, as one machine that never fails.
+
+ZooKeeper: ``DataTree``, ``SessionTrackerImpl``, ``WatchManager``. Cut the links to it to make it unreachable.
+
+- A request takes effect when it arrives; the answer is under way for some time. A session hears of changes
+  that its watches wait for before it gets an answer that shows them.
+- A session expires when nothing was heard of it for its timeout, up to ``late_expiry_ms`` later (ZooKeeper
+  looks at ticks). Its ephemeral nodes go in one write.
+- A session has one connection. What still arrives on an older one is thrown away once a newer one stands, and
+  takes effect until then, though the client may have given it up (ZooKeeper's ``SessionMovedException``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from typing import Any, Protocol, assert_never
+
+from minikafka.clock import Clock
+from minikafka.coordination.store import (
+    CreateOp,
+    EventType,
+    SetOp,
+    StoreError,
+    WatchEvent,
+    parent_of,
+)
+from minikafka.testing.simulation.store_messages import (
+    Bye,
+    Children,
+    Disconnected,
+    EnsurePath,
+    Exists,
+    Expired,
+    Get,
+    Hello,
+    Ping,
+    Reply,
+    Request,
+    Told,
+    WatchKind,
+    Welcome,
+    Wire,
+    Write,
+)
+from minikafka.testing.simulation.store_tree import Change, StoreTree
+
+LATE_EXPIRY_MS = 2_000
+"""ZooKeeper's tickTime: expiries are rounded up to it."""
+
+Note = Callable[[str, str, object], None]
+
+
+class Wiring(Protocol):
+    """How clients reach the servers, and back."""
+
+    def connect(
+        self, to_server: Callable[[Any], None], to_client: Callable[[Any], None]
+    ) -> tuple[Wire, Wire]:
+        """A new connection: the client's and the server's end to send into, given who receives."""
+        ...
+
+
+class Session:
+    """What the servers know of a client."""
+
+    def __init__(self, session_id: int, timeout_ms: int, connection: Connection, *, now_ms: int) -> None:
+        self.id = session_id
+        self.timeout_ms = timeout_ms
+        self.heard_ms = now_ms
+        self.connection = connection
+        self.watches: dict[tuple[WatchKind, str], None] = {}
+
+    def __repr__(self) -> str:
+        return f"Session({self.id} of {self.connection.client}, {len(self.watches)} watches)"
+
+
+class Connection:
+    """The server's end of a client's connection."""
+
+    def __init__(self, ensemble: SimulatedEnsemble, client: str) -> None:
+        self.client = client
+        self.wire: Wire
+        self.session: Session | None = None
+        self.is_closed = False
+        self._ensemble = ensemble
+
+    def receive(self, message: Hello | Request) -> None:
+        if not self.is_closed:
+            self._ensemble.receive(self, message)
+
+    def send(self, message: object) -> None:
+        if not self.is_closed:
+            self.wire.send(message)
+
+
+class SimulatedEnsemble:
+    """The store that all ``SimulatedStore`` objects of a simulation share.
+
+    Args:
+        clock: for leases and node times.
+        note: told of sessions and writes: client, what, details.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        late_expiry_ms: int = LATE_EXPIRY_MS,
+        note: Note | None = None,
+        context: Context | None = None,
+    ) -> None:
+        self.tree = StoreTree(clock.now_ms)
+        self.sessions: dict[int, Session] = {}
+        self._clock = clock
+        self._rng = rng
+        self._late_expiry_ms = late_expiry_ms
+        self._note: Note = note or (lambda client, event, detail: None)
+        self._context = context or Context()
+        self._last_session_id = 0
+        self._loop = asyncio.get_running_loop
+
+    def __repr__(self) -> str:
+        return f"SimulatedEnsemble({self.tree!r}, {len(self.sessions)} sessions)"
+
+    # What scenarios do
+
+    def expire_session(self, session_id: int) -> None:
+        """End a session now, whatever its lease says. An unknown one is fine."""
+        session = self.sessions.pop(session_id, None)
+        if session is not None:
+            self._note(session.connection.client, "session expired", session_id)
+            self._fire(self.tree.end_session(session_id))
+            session.connection.send(Expired())
+
+    def disconnect(self, client: str) -> None:
+        """Break the connections of a host's clients, which will come back. Requests under way may be lost, or
+        their answers."""
+        for session in list(self.sessions.values()):
+            connection = session.connection
+            if connection.client == client and not connection.is_closed:
+                self._note(client, "store connection broken", session.id)
+                connection.send(Disconnected())
+                if self._rng.random() < 0.5:
+                    connection.is_closed = True  # else what is under way still takes effect
+
+    def expire_due(self) -> None:
+        """End the sessions whose time is over."""
+        now_ms = self._clock.monotonic_ms()
+        for session in list(self.sessions.values()):
+            if now_ms - session.heard_ms >= session.timeout_ms:
+                self.expire_session(session.id)
+
+    # Connections
+
+    def connect(self, client: str, wiring: Wiring, to_client: Callable[[Any], None]) -> Wire:
+        """A new connection of the client on that host. Returns what to send into."""
+        connection = Connection(self, client)
+        to_server, connection.wire = wiring.connect(connection.receive, to_client)
+        return to_server
+
+    def receive(self, connection: Connection, message: Hello | Request) -> None:
+        """Something has arrived."""
+        if isinstance(message, Hello):
+            self._welcome(connection, message)
+            return
+        session = connection.session
+        if session is None or session.id not in self.sessions:
+            connection.send(Expired())
+            return
+        session.heard_ms = self._clock.monotonic_ms()
+        result: object = None
+        error: StoreError | None = None
+        try:
+            result = self._carry_out(session, message)
+        except StoreError as failure:
+            error = failure
+        connection.send(Reply(message.number, result, error, self.tree.zxid))
+        if isinstance(message.call, Bye):
+            connection.is_closed = True
+
+    def _welcome(self, connection: Connection, hello: Hello) -> None:
+        if hello.session_id == 0:
+            self._last_session_id += 1
+            session = Session(
+                self._last_session_id, hello.timeout_ms, connection, now_ms=self._clock.monotonic_ms()
+            )
+            self.sessions[session.id] = session
+            self._note(connection.client, "session began", session.id)
+            self._watch_over(session)
+        else:
+            known = self.sessions.get(hello.session_id)
+            if known is None:
+                connection.send(Expired())
+                return
+            session = known
+            session.connection.is_closed = True
+            session.connection = connection
+            session.heard_ms = self._clock.monotonic_ms()
+            session.watches.clear()
+            self._note(connection.client, "session goes on", session.id)
+        connection.session = session
+        connection.send(Welcome(session.id))
+        for kind, path in hello.watches:
+            self._catch_up(session, kind, path, hello.seen_zxid)
+
+    def _watch_over(self, session: Session) -> None:
+        """Look again when the lease has run out, if nothing is heard until then."""
+        if self.sessions.get(session.id) is not session:
+            return
+        left_ms = session.heard_ms + session.timeout_ms - self._clock.monotonic_ms()
+        if left_ms <= 0:
+            self.expire_session(session.id)
+            return
+        late_ms = self._rng.uniform(0, self._late_expiry_ms)
+        self._loop().call_later((left_ms + late_ms) / 1000, self._watch_over, session, context=self._context)
+
+    # Requests
+
+    def _carry_out(self, session: Session, request: Request) -> object:
+        tree = self.tree
+        match request.call:
+            case Get(path, watch):
+                node = tree.get(path)
+                self._set_watch(session, watch, WatchKind.DATA, path)
+                return node
+            case Exists(path, watch):
+                stat = tree.stat(path)
+                self._set_watch(session, watch, WatchKind.MISSING if stat is None else WatchKind.DATA, path)
+                return stat
+            case Children(path, watch):
+                names = tree.children(path)
+                self._set_watch(session, watch, WatchKind.CHILDREN, path)
+                return names
+            case Write(ops):
+                results, changes = tree.write(ops, session_id=session.id)
+                self._note_write(session, ops, changes)
+                self._fire(changes)
+                return results
+            case EnsurePath(path):
+                self._fire(tree.ensure_path(path))
+            case Bye():
+                del self.sessions[session.id]
+                self._note(session.connection.client, "session ended", session.id)
+                self._fire(tree.end_session(session.id))
+            case Ping():
+                pass
+            case _:
+                assert_never(request.call)
+        return None
+
+    def _note_write(self, session: Session, ops: Sequence[object], changes: Sequence[Change]) -> None:
+        data = [op.data for op in ops if isinstance(op, CreateOp | SetOp)]
+        what = [(type.value, path) for type, path in changes]
+        self._note(session.connection.client, f"wrote to the store {self.tree.zxid}", (what, data))
+
+    # Watches
+
+    def _set_watch(self, session: Session, wanted: bool, kind: WatchKind, path: str) -> None:
+        if wanted:
+            session.watches[kind, path] = None
+
+    def _fire(self, changes: Sequence[Change]) -> None:
+        for session in self.sessions.values():
+            for type, path in changes:
+                self._fire_one(session, type, path)
+
+    def _fire_one(self, session: Session, type: EventType, path: str) -> None:
+        watches = session.watches
+        kinds = [WatchKind.DATA, WatchKind.MISSING]
+        if type is EventType.NODE_DELETED:
+            kinds.append(WatchKind.CHILDREN)
+        fired = [kind for kind in kinds if (kind, path) in watches]
+        for kind in fired:
+            del watches[kind, path]
+        if fired:
+            session.connection.send(Told(WatchEvent(type, path), self.tree.zxid))
+        if type is not EventType.NODE_DATA_CHANGED and path != "/":
+            parent = parent_of(path)
+            if (WatchKind.CHILDREN, parent) in watches:
+                del watches[WatchKind.CHILDREN, parent]
+                event = WatchEvent(EventType.NODE_CHILDREN_CHANGED, parent)
+                session.connection.send(Told(event, self.tree.zxid))
+
+    def _catch_up(self, session: Session, kind: WatchKind, path: str, seen_zxid: int) -> None:
+        """A watch of before the client was away: it fires now, or is set again (``DataTree.setWatches``)."""
+        node = self.tree.nodes.get(path)
+        type: EventType | None = None
+        if kind is WatchKind.MISSING:
+            type = None if node is None else EventType.NODE_CREATED
+        elif node is None:
+            type = EventType.NODE_DELETED
+        elif kind is WatchKind.DATA and node.mzxid > seen_zxid:
+            type = EventType.NODE_DATA_CHANGED
+        elif kind is WatchKind.CHILDREN and node.pzxid > seen_zxid:
+            type = EventType.NODE_CHILDREN_CHANGED
+        if type is None:
+            session.watches[kind, path] = None
+        else:
+            session.connection.send(Told(WatchEvent(type, path), self.tree.zxid))

@@ -1,0 +1,222 @@
+"""``Simulation``: a world from a seed, and what a scenario does in it.
+
+One seed makes one sequence of delays, losses and choices; the same scenario with the same seed does the same
+thing in each run and on each machine, which ``trace`` shows. Every subsystem has dice of its own, so that one
+more message here does not change what a disk loses there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import warnings
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from minikafka.clock import Clock
+from minikafka.coordination.store import CoordinationStore
+from minikafka.protocol import record_codec
+from minikafka.testing.broker import Property
+from minikafka.testing.simulation.broker import SimulatedBroker
+from minikafka.testing.simulation.ensemble import SimulatedEnsemble
+from minikafka.testing.simulation.errors import SimulationError
+from minikafka.testing.simulation.guard import guarded
+from minikafka.testing.simulation.host_clock import HostClock
+from minikafka.testing.simulation.links import HARDWARE, Channel
+from minikafka.testing.simulation.loop import VirtualTimeLoop
+from minikafka.testing.simulation.network import SimulatedNetwork
+from minikafka.testing.simulation.process import Host, Process
+from minikafka.testing.simulation.stalls import describe_tasks
+from minikafka.testing.simulation.store import SESSION_TIMEOUT_MS, SimulatedStore
+from minikafka.testing.simulation.store_messages import Wire
+from minikafka.testing.simulation.trace import Trace
+
+T = TypeVar("T")
+
+CLIENT = "client"
+"""The host on which the scenario itself runs."""
+STORE = "store"
+"""The host of the coordination store."""
+
+TIME_LIMIT_MS = 3_600_000
+"""An hour of virtual time: more than any scenario needs, so that one that waits for ever ends."""
+
+CLOSING_ROUNDS = 10
+"""``finally`` blocks may start further tasks."""
+
+
+class Simulation:
+    """A cluster's world. One run each.
+
+    Args:
+        seed: everything that is left to chance.
+        session_timeout_ms: of the brokers' store sessions.
+    """
+
+    def __init__(self, seed: int, *, session_timeout_ms: int = SESSION_TIMEOUT_MS) -> None:
+        self.seed = seed
+        self.loop = VirtualTimeLoop(rng=self.rng("executors"))
+        self.notes = Trace(lambda: self.loop.now_ns)
+        self.network = SimulatedNetwork(self.loop, rng=self.rng("network"), trace=self.notes)
+        self.brokers: dict[int, SimulatedBroker] = {}
+        """By node id, running or not."""
+        self.store = SimulatedEnsemble(
+            clock=HostClock(self.loop, self.network.host(STORE)),
+            rng=self.rng("store"),
+            note=self.notes.add,
+            context=HARDWARE,
+        )
+        self._session_timeout_ms = session_timeout_ms
+        self._processes: list[Process] = []
+        self._overdue: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Simulation(seed {self.seed}, {self.loop.time():.3f} s, {list(self.brokers.values())})"
+
+    @property
+    def trace(self) -> list[str]:
+        """What has happened so far, a line each."""
+        return self.notes.lines()
+
+    def rng(self, purpose: str) -> random.Random:
+        """Dice of their own for ``purpose``; the same ones whenever the seed is the same."""
+        return random.Random(f"{self.seed}/{purpose}")
+
+    def run(
+        self, scenario: Callable[[Simulation], Coroutine[Any, Any, T]], *, time_limit_ms: int = TIME_LIMIT_MS
+    ) -> T:
+        """Run ``scenario(self)`` to its end, on the host ``client``, and return what it returns.
+
+        Whatever still runs then is gone without a trace, as after a power cut.
+
+        Raises:
+            OrphanError: a callback or a task that nobody awaited failed.
+            StalledError: nothing can happen any more.
+            SimulationError: it is not done after ``time_limit_ms`` of virtual time.
+            Exception: what the scenario raises.
+        """
+        record_codec.load()  # before the guard: what is imported later might keep a simulated clock
+        process = self.boot(CLIENT)
+        try:
+            with guarded(self.loop, self.rng("other people's code")):
+                main = process.start(scenario(self), name="scenario")
+                self.loop.call_later(
+                    time_limit_ms / 1000, self._is_overdue, main, time_limit_ms, context=HARDWARE
+                )
+                try:
+                    result = self.loop.run_until_complete(main)
+                except asyncio.CancelledError:
+                    if self._overdue is None:
+                        raise
+                    raise SimulationError(self._overdue) from None
+                self.loop.check_orphans()
+        except Exception as error:
+            error.add_note(f"simulation with seed {self.seed}, after {self.loop.time():.6f} s")
+            raise
+        finally:
+            self._take_down()
+        return result
+
+    def boot(self, name: str) -> Process:
+        """A new process on a host, for clients: ``await sim.boot("client-2").run(work())``."""
+        process = self.network.host(name).boot(self.loop)
+        self._processes.append(process)
+        return process
+
+    def kill(self, process: Process) -> None:
+        """SIGKILL for a client; brokers have a ``kill`` of their own."""
+        process.kill()
+        self.network.process_killed(process)
+
+    # Brokers
+
+    async def start_broker(
+        self, node_id: int, config: Mapping[str, Property] | None = None
+    ) -> SimulatedBroker:
+        """Start a broker, a new one or one that is down. Raises StartError."""
+        broker = self.brokers.get(node_id)
+        if broker is None:
+            broker = self.brokers[node_id] = SimulatedBroker(self, node_id)
+        await broker.start(config)
+        return broker
+
+    async def open_store(self, host: Host, clock: Clock, *, rng: random.Random) -> CoordinationStore:
+        """A client of the store for the process that calls. Raises ConnectionLossError."""
+        return await SimulatedStore.open(
+            self.store,
+            client=host.name,
+            wiring=_NetworkWiring(self.network, host.name),
+            clock=clock,
+            rng=rng,
+            session_timeout_ms=self._session_timeout_ms,
+        )
+
+    # Links. ``self.network`` has the rest.
+
+    def isolate(self, node_id: int) -> None:
+        """Cut a broker off from everybody."""
+        self.network.isolate(self.brokers[node_id].host.name)
+
+    def rejoin(self, node_id: int) -> None:
+        """End what ``isolate`` did."""
+        self.network.rejoin(self.brokers[node_id].host.name)
+
+    def cut_store(self, node_id: int) -> None:
+        """Cut a broker off from the store, both ways."""
+        name = self.brokers[node_id].host.name
+        self.network.cut(name, STORE)
+        self.network.cut(STORE, name)
+
+    def heal_store(self, node_id: int) -> None:
+        """End what ``cut_store`` did."""
+        name = self.brokers[node_id].host.name
+        self.network.heal(name, STORE)
+        self.network.heal(STORE, name)
+
+    # The end
+
+    def _is_overdue(self, main: asyncio.Task[Any], time_limit_ms: int) -> None:
+        if not main.done():
+            waiting = describe_tasks(self.loop.unfinished_tasks())
+            self._overdue = f"not done after {time_limit_ms} ms of virtual time. Waiting:\n{waiting}"
+            main.cancel()
+
+    def _take_down(self) -> None:
+        """End all processes. Their ``finally`` blocks run now, when there is nothing left to touch."""
+        self.loop.is_over = True
+        for process in [*self._processes, *(b.host.process for b in self.brokers.values())]:
+            if process is not None:
+                process.kill()
+        for broker in self.brokers.values():
+            broker.disk.process_killed()
+        logging_was = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
+        asyncio._set_running_loop(self.loop)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for _ in range(CLOSING_ROUNDS):
+                    for task in self.loop.unfinished_tasks():
+                        self.loop.abandon(task)
+        finally:
+            asyncio._set_running_loop(None)
+            logging.disable(logging_was)
+            self.loop.close()
+
+
+class _NetworkWiring:
+    """A store client's connections, on the links between its host and the store's."""
+
+    def __init__(self, network: SimulatedNetwork, host: str) -> None:
+        self._network = network
+        self._host = host
+
+    def connect(
+        self, to_server: Callable[[Any], None], to_client: Callable[[Any], None]
+    ) -> tuple[Wire, Wire]:
+        network, loop = self._network, self._network.loop
+        return (
+            Channel(network.link(self._host, STORE), to_server, loop=loop),
+            Channel(network.link(STORE, self._host), to_client, loop=loop),
+        )

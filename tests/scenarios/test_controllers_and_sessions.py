@@ -1,0 +1,126 @@
+"""R13 and R14: controllers that do not know yet that they are deposed, and brokers whose sessions expire."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from minikafka.coordination import paths
+from minikafka.testing.simulation.simulation import CLIENT
+from tests.scenarios.support import A, B, C, Cluster, D, play
+
+STORE_DELAY_MS = 200
+
+
+def _states_written_by(cluster: Cluster, node_id: int) -> int:
+    """How many writes of the partition's state by a broker have taken effect."""
+    path = paths.partition_state_path("story", 0)
+    return sum(
+        f" broker-{node_id}: wrote to the store" in line and path in line for line in cluster.simulation.trace
+    )
+
+
+def test_r13_a_controller_that_was_paused_for_longer_than_its_session_writes_nothing_more() -> None:
+    """KAFKA-6082: it stops between reading the state of a partition and electing a leader. When it goes on,
+    its successor has elected one, and so much more has happened."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        cluster.delay_to_store(D, STORE_DELAY_MS)
+        cluster.kill(A)
+        await cluster.pause(STORE_DELAY_MS * 5 // 2)  # D is in the middle of it
+        assert cluster.state.leader == A
+        cluster.broker(D).pause()
+        cluster.expire(D)
+        await cluster.until_leads(B)
+        await cluster.start(A)
+        await cluster.until_isr(A, B, C)
+        written, version = _states_written_by(cluster, D), cluster.state_version
+        cluster.broker(D).resume()
+        tree = cluster.simulation.store.tree
+        await cluster.until(lambda: paths.broker_path(D) in tree.nodes, "D is registered again")
+        await cluster.pause(3_000)
+        assert (_states_written_by(cluster, D), cluster.state_version) == (written, version)
+        assert not cluster.broker(D).server.services.controller.is_controller
+
+    play(story)
+
+
+def test_r13_what_a_deposed_controller_has_sent_to_the_store_fails_when_it_arrives() -> None:
+    """KAFKA-6082, I14: its session lives, so nothing but the controller epoch can tell its writes apart."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=A)
+        cluster.delay_to_store(D, STORE_DELAY_MS)
+        version = cluster.state_version
+        cluster.kill(C)
+        # D reads who is there, what each of them says, and the state of the partition; then it writes.
+        await cluster.pause(STORE_DELAY_MS * 7 // 2)
+        await _depose(cluster)
+        await cluster.until(lambda: cluster.controller not in (None, D), "there is another controller")
+        assert cluster.controller is not None
+        cluster.delay_to_store(cluster.controller, 1_000)  # nobody but D writes the state meanwhile
+        await cluster.pause(STORE_DELAY_MS)
+        assert cluster.state_version == version
+        await cluster.until(lambda: cluster.state.isr == (A, B), "C is removed")
+        assert cluster.state.controller_epoch == 2
+        assert _states_written_by(cluster, D) == 1  # the first one
+        assert cluster.session_id(D) != 0
+        assert not cluster.broker(D).server.services.controller.is_controller
+
+    play(story)
+
+
+async def _depose(cluster: Cluster) -> None:
+    """Delete ``/controller``, as an operator would to have another one elected."""
+    host = cluster.simulation.network.host(CLIENT)
+    store = await cluster.simulation.open_store(host, cluster.broker(A).clock, rng=random.Random(1))
+    await store.delete(paths.CONTROLLER)
+    await store.close()
+
+
+@pytest.mark.parametrize("is_registered", [False, True], ids=["before registering", "after registering"])
+def test_r14_a_broker_whose_session_expires_twice_while_it_becomes_a_follower_recovers(
+    is_registered: bool,
+) -> None:
+    """KAFKA-2729, KAFKA-9307: B leads, and has a change of the ISR under way, when its session expires; when
+    A is elected, and B is about to register again, or about to hear of A, it expires once more. B learns who
+    leads; when it leads again, it knows the version of the state, so that it can change the ISR."""
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.produce(5, at=B)
+        cluster.part(B, C)
+        cluster.send(at=B, acks=1)
+        cluster.delay_to_store(B, STORE_DELAY_MS)
+        change = cluster.partition(B).replication.isr
+        await cluster.until(lambda: change.in_flight is not None, "B proposes to remove C")
+        cluster.delay(D, B, STORE_DELAY_MS)
+        first = cluster.session_id(B)
+        cluster.expire(B)
+        await cluster.until_leads(A)
+        await cluster.until(lambda: cluster.session_id(B) > first, "B has another session")
+        second = cluster.session_id(B)
+        tree = cluster.simulation.store.tree
+        if is_registered:
+            await cluster.until(lambda: paths.broker_path(B) in tree.nodes, "B is registered")
+            await cluster.pause(STORE_DELAY_MS // 2)
+        assert cluster.partition(B).is_leader  # the news is under way
+        cluster.expire(B)
+        await cluster.until(lambda: cluster.session_id(B) > second, "B has a third session")
+        cluster.join(B, C)
+        await cluster.until_isr(A, B, C)
+        assert cluster.partition(A).partition_epoch == cluster.state_version
+        cluster.kill(A)
+        await cluster.until_leads(B)
+        cluster.part(B, C)
+        cluster.send(at=B, acks=1)
+        await cluster.until_isr(B)
+        cluster.join(B, C)
+        await cluster.until_isr(B, C)
+        assert cluster.partition(B).partition_epoch == cluster.state_version
+        await cluster.start(A)
+        await cluster.until_isr(A, B, C)
+        cluster.expect_same_logs(A, B, C)
+
+    play(story, replicas=(B, A, C))

@@ -1,0 +1,108 @@
+"""Faults drawn from a seed, one or two at a time, each of which ends."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+from minikafka.testing.simulation.simulation import Simulation
+from tests.sim.cluster_run import BROKERS, ClusterRun
+
+SESSION_TIMEOUT_MS = 6_000
+FAULTS = 4
+FAULT_MS_MAX = 9_000
+"""Longer than a session, so that some faults are and some are not noticed as a death."""
+
+
+async def random_faults(simulation: Simulation) -> int:
+    """The scenario of one seed. Returns how many records were acked."""
+    run = ClusterRun(simulation)
+    rng = simulation.rng("faults")
+    await run.start()
+    run.produce()
+    for _ in range(FAULTS):
+        await asyncio.sleep(rng.uniform(0.2, 3))
+        if rng.random() < 0.5:
+            await run.until_whole()
+            if rng.random() < 0.4:
+                await _power_off(run, rng, rng.choice(BROKERS))
+                continue
+        victims = rng.sample(BROKERS, rng.choice((1, 1, 1, 2)))
+        await asyncio.gather(*(_fault(run, rng, victim) for victim in victims))
+    await run.finish()
+    return len(run.acked)
+
+
+async def _fault(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    kinds: list[Callable[[ClusterRun, random.Random, int], Awaitable[None]]] = [
+        _kill, _pause, _isolate, _one_way, _without_store, _slow, _clean_restart, _drop_connections,
+    ]  # fmt: skip
+    await rng.choice(kinds)(run, rng, victim)
+
+
+def _while(rng: random.Random) -> float:
+    return rng.uniform(0.05, FAULT_MS_MAX / 1000)
+
+
+async def _kill(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    broker = run.simulation.brokers[victim]
+    broker.kill()
+    await asyncio.sleep(_while(rng))
+    await broker.start()
+
+
+async def _power_off(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    """Only while everybody has everything: what two machines lose at once, nobody can have."""
+    broker = run.simulation.brokers[victim]
+    broker.power_off()
+    await asyncio.sleep(_while(rng))
+    await broker.start()
+
+
+async def _pause(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    broker = run.simulation.brokers[victim]
+    broker.pause()
+    await asyncio.sleep(_while(rng))
+    broker.resume()
+
+
+async def _isolate(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    run.simulation.isolate(victim)
+    await asyncio.sleep(_while(rng))
+    run.simulation.rejoin(victim)
+
+
+async def _one_way(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    network, other = run.simulation.network, rng.choice([each for each in BROKERS if each != victim])
+    network.cut(f"broker-{victim}", f"broker-{other}")
+    await asyncio.sleep(_while(rng))
+    network.heal(f"broker-{victim}", f"broker-{other}")
+
+
+async def _without_store(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    run.simulation.cut_store(victim)
+    await asyncio.sleep(_while(rng))
+    run.simulation.heal_store(victim)
+
+
+async def _slow(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    network, other = run.simulation.network, rng.choice([each for each in BROKERS if each != victim])
+    network.delay(f"broker-{victim}", f"broker-{other}", 5, 300)
+    await asyncio.sleep(_while(rng))
+    network.delay(f"broker-{victim}", f"broker-{other}", 0.1, 1)
+
+
+async def _clean_restart(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    await run.simulation.brokers[victim].restart()
+
+
+async def _drop_connections(run: ClusterRun, rng: random.Random, victim: int) -> None:
+    for other in BROKERS:
+        if other != victim:
+            run.simulation.network.drop(f"broker-{victim}", f"broker-{other}")
+
+
+def run_seed(seed: int) -> int:
+    """Run one seed. Returns how many records were acked; raises what went wrong."""
+    return Simulation(seed, session_timeout_ms=SESSION_TIMEOUT_MS).run(random_faults)

@@ -1,0 +1,182 @@
+"""ZooKeeper servers for tests, from Debian's package (libzookeeper-java) or Apache's in $ZOOKEEPER_HOME.
+
+A server listens on loopback only, keeps its data in a directory of the test's, and starts in half a second.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
+START_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 15.0
+TICK_MS = 100
+"""The server's unit of time: it looks for expired sessions so often, and none may be shorter than two."""
+
+JVM = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+SETTINGS = [
+    "-Dzookeeper.forceSync=no",  # no fsync: the page cache outlives the process
+    "-Dzookeeper.preAllocSize=1024",  # KiB of transaction log at a time, instead of 64 MiB
+]
+
+
+def skip_if_missing() -> None:
+    """Skip the test on a machine that cannot run a server; with CI=true fail it."""
+    if shutil.which("java") is None:
+        reason = "java is not there"
+    elif _class_path() is None:
+        reason = "ZooKeeper is not there (Debian: libzookeeper-java; else set ZOOKEEPER_HOME)"
+    else:
+        return
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def _class_path() -> str | None:
+    if home := os.environ.get("ZOOKEEPER_HOME"):
+        return f"{home}/lib/*"
+    return str(DEBIAN_JAR) if DEBIAN_JAR.exists() else None
+
+
+class ZooKeeperServer:
+    """A server as a process. Keeps its directory and its port over restarts."""
+
+    def __init__(self, directory: Path, *, members: tuple[str, ...] = ()) -> None:
+        """``members``: the lines of zoo.cfg that name the servers of its ensemble; none: it stands alone."""
+        self.directory = directory
+        self.port = 0
+        self._members = members
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperServer {self.address} {self.directory}>"
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def log_text(self) -> str:
+        return (self.directory / "log").read_text(errors="replace")
+
+    def start(self) -> ZooKeeperServer:
+        """Start and wait until it takes sessions. Another process may be faster to a free port: try again."""
+        for _ in range(3):
+            port = self.port or free_port()
+            self.launch(port)
+            if self.wait_until_ready():
+                return self
+            self.port = 0
+        raise AssertionError(f"ZooKeeper did not start\n{self.log_text}")
+
+    def launch(self, port: int) -> None:
+        """Start without waiting."""
+        self.port = port
+        config = self.directory / "zoo.cfg"
+        config.write_text(
+            f"tickTime={TICK_MS}\nmaxSessionTimeout=60000\ndataDir={self.directory}/data\n"
+            f"clientPortAddress=127.0.0.1\nclientPort={port}\nmaxClientCnxns=0\n"
+            "admin.enableServer=false\n4lw.commands.whitelist=\ninitLimit=100\nsyncLimit=50\n"
+            + "".join(f"{member}\n" for member in self._members)
+        )
+        main = ["-cp", str(_class_path()), "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
+        with open(self.directory / "log", "ab") as log:
+            self._process = subprocess.Popen(
+                [*JVM, *SETTINGS, *main], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+            )
+
+    def wait_until_ready(self) -> bool:
+        """Wait until it takes sessions. False: its process has ended."""
+        assert self._process is not None
+        deadline = time.monotonic() + START_DEADLINE_S
+        while not _takes_sessions(self.port):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(timeout=0.02)  # which paces the attempts
+                return False
+            assert time.monotonic() < deadline, f"no session within {START_DEADLINE_S} s\n{self.log_text}"
+        return True
+
+    def pause(self) -> None:
+        """Freeze it: it keeps its connections, takes new ones, and says nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """Idempotent, also when it is paused."""
+        if self._process is not None:
+            self._signal(signal.SIGKILL)
+            self._process.wait(timeout=STOP_DEADLINE_S)
+            self._process = None
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def end_session(self, session_id: int, password: bytes) -> None:
+        """End somebody's session, as if it had expired: take it over, and close it."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=STOP_DEADLINE_S) as connection:
+            assert _connect(connection, session_id, password) > 0, "it is over already"
+            connection.sendall(struct.pack("!iii", 8, 1, -11))
+            assert connection.recv(4), "no answer to closeSession"
+
+
+@contextlib.contextmanager
+def ensemble(directory: Path, size: int) -> Iterator[list[ZooKeeperServer]]:
+    """Servers that elect a leader and take over each other's sessions."""
+    ports = [(free_port(), free_port()) for _ in range(size)]
+    members = tuple(f"server.{n}=127.0.0.1:{peer}:{vote}" for n, (peer, vote) in enumerate(ports, start=1))
+    servers = []
+    for number in range(1, size + 1):
+        data = directory / f"server-{number}" / "data"
+        data.mkdir(parents=True)
+        (data / "myid").write_text(str(number))
+        servers.append(ZooKeeperServer(data.parent, members=members))
+    try:
+        for server in servers:
+            server.launch(free_port())
+        for server in servers:
+            assert server.wait_until_ready(), server.log_text
+        yield servers
+    finally:
+        for server in servers:
+            server.kill()
+
+
+def _connect(connection: socket.socket, session_id: int, password: bytes) -> int:
+    """A ConnectRequest of 10 seconds; returns the timeout of its answer, 0 or less: no such session."""
+    body = struct.pack("!iqiqi16s?", 0, 0, 10_000, session_id, 16, password, False)
+    connection.sendall(struct.pack("!i", len(body)) + body)
+    answer = connection.makefile("rb").read(41)
+    if len(answer) < 41:
+        raise ConnectionError("the server hung up")
+    _, _, timeout_ms = struct.unpack_from("!iii", answer)
+    return int(timeout_ms)
+
+
+def _takes_sessions(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=0.2) as connection:
+            return _connect(connection, 0, bytes(16)) > 0
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

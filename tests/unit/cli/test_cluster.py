@@ -1,0 +1,181 @@
+"""``minikafka cluster`` as a process: brokers of its own or in itself, what it shows, how it ends."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from minikafka.cli import cluster as cluster_command
+
+WAIT_S = 40.0
+"""For a machine that is busy with other things; a start takes two seconds."""
+
+
+class Process:
+    """A cluster process with its output line by line; ``with`` ends it, and its brokers."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        command = [sys.executable, "-P", "-m", "minikafka.cli.main", "cluster", f"--data-dir={directory}"]
+        if not any(option.startswith("--port") for option in options):
+            command.append("--port=0")
+        self.popen = subprocess.Popen(
+            [*command, *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._queue: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.popen.stdout is not None
+        for line in self.popen.stdout:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def line(self, pattern: str) -> re.Match[str]:
+        """Wait for a line that matches; earlier ones count too."""
+        for line in self.lines:
+            if match := re.search(pattern, line):
+                return match
+        while True:
+            line = self._queue.get(timeout=WAIT_S)
+            if line is None:
+                raise AssertionError(f"it ended without {pattern!r}: {self.lines} {self.popen.stderr}")
+            self.lines.append(line)
+            if match := re.search(pattern, line):
+                return match
+
+    @property
+    def bootstrap(self) -> str:
+        return self.line(r"bootstrap servers +(\S+)")[1]
+
+    def child(self, node_id: int) -> int:
+        return int(self.line(rf"broker {node_id} .*process (\d+)")[1])
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
+        """Exit status, and what it wrote to standard error."""
+        self.popen.send_signal(number)
+        status = self.popen.wait(timeout=WAIT_S)
+        assert self.popen.stderr is not None
+        return status, self.popen.stderr.read()
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGTERM)
+            try:
+                self.popen.wait(timeout=WAIT_S)
+            except subprocess.TimeoutExpired:
+                self.popen.kill()
+                self.popen.wait()
+        self._reader.join()
+        for stream in (self.popen.stdout, self.popen.stderr):
+            assert stream is not None
+            stream.close()
+
+
+def write(bootstrap: str, value: bytes) -> int:
+    """Write one record, acknowledged by all; its offset."""
+    offsets: list[int] = []
+
+    def delivered(error: object, message: Message) -> None:
+        assert error is None, error
+        offsets.append(message.offset() or 0)
+
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    producer.produce("orders", value, partition=0, on_delivery=delivered)
+    assert producer.flush(30) == 0
+    return offsets[0]
+
+
+def is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_three_processes_that_end_together_and_go_on_later(tmp_path: Path, number: signal.Signals) -> None:
+    with Process(tmp_path) as cluster:
+        assert len(cluster.bootstrap.split(",")) == 3
+        assert write(cluster.bootstrap, b"one") == 0
+        cluster.line(r"orders-0: led by \d, in sync 1, 2, 3")
+        children = [cluster.child(node_id) for node_id in (1, 2, 3)]
+        assert all(map(is_running, children))
+        assert cluster.stop(number) == (0, "")
+        assert not any(map(is_running, children))
+    assert all((tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists() for node_id in (1, 2, 3))
+    with Process(tmp_path) as cluster:
+        assert write(cluster.bootstrap, b"two") == 1
+
+
+def test_a_broker_that_dies_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    with Process(tmp_path, "--set=zookeeper.session.timeout.ms=1500") as cluster:
+        write(cluster.bootstrap, b"one")
+        leader = int(cluster.line(r"orders-0: led by (\d), in sync 1, 2, 3")[1])
+        os.kill(cluster.child(leader), signal.SIGKILL)
+        said = cluster.line(rf"broker {leader} was ended by SIGKILL; its log: (.*)$")
+        assert said[1] == str(tmp_path / f"broker-{leader}.log")
+        assert Path(said[1]).read_text()
+        others = ", ".join(str(each) for each in (1, 2, 3) if each != leader)
+        cluster.line(rf"orders-0: led by [{others}], in sync {others}")
+        assert write(cluster.bootstrap, b"two") == 1
+
+
+def test_all_in_one_process(tmp_path: Path) -> None:
+    with Process(tmp_path, "--in-process", "--brokers=2") as cluster:
+        assert len(cluster.bootstrap.split(",")) == 2
+        assert write(cluster.bootstrap, b"one") == 0
+        cluster.line(r"orders-0: led by \d, in sync 1, 2")
+        assert cluster.stop()[0] == 0
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["broker-1", "broker-2"]
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert cluster_command.main(arguments) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        said = error_of(capsys, f"--port={port - 1}", f"--data-dir={tmp_path}")
+    assert f"broker 2 cannot listen on port {port}: Address already in use" in said
+
+
+def test_what_cannot_be_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    where = f"--data-dir={tmp_path}/data"
+    assert "num.partitions" in error_of(capsys, where, "--port=0", "--set=num.partitions=0")
+    assert "node.id: the cluster chooses" in error_of(capsys, where, "--port=0", "--set=node.id=7")
+    (tmp_path / "file").write_text("precious")
+    assert "file" in error_of(capsys, f"--data-dir={tmp_path}/file", "--port=0")
+
+
+def test_a_broker_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "broker-2").write_text("not a directory")
+    said = error_of(capsys, f"--data-dir={tmp_path}", "--port=0")
+    assert said.startswith("minikafka cluster: broker 2: ") and "broker-2" in said
+
+
+@pytest.mark.parametrize("options", [["--brokers=0"], ["--port=65534"], ["--port=-1"]])
+def test_bad_usage(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cluster_command.main(options)
+    assert ended.value.code == 2
+    assert options[0].partition("=")[0] in capsys.readouterr().err

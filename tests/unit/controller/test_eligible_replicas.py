@@ -1,0 +1,97 @@
+"""KIP-966: who holds all that is committed may lead, and who has lost the end of its log may not, before it.
+
+The topic has min.insync.replicas=2 and three replicas.
+"""
+
+from __future__ import annotations
+
+from minikafka.controller.effects import ElectionConfig
+from tests.unit.controller.driver import Cluster, running, state
+
+
+def three() -> Cluster:
+    cluster = running([1, 2, 3])
+    cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=2)
+    return cluster
+
+
+def shrunk_to_one() -> Cluster:
+    """3 died, then 2: 1 is alone in the ISR, and 2 was in it when it became too small."""
+    cluster = three()
+    for broker in (3, 2):
+        cluster.store.unregister(broker)
+        cluster.settle()
+    assert cluster.store.state("t") == state(1, 2, [1], eligible=[2])
+    return cluster
+
+
+def test_who_leaves_an_isr_that_is_large_enough_is_not_eligible() -> None:
+    cluster = three()
+    cluster.store.unregister(3)
+    cluster.settle()
+    assert cluster.store.state("t") == state(1, 1, [1, 2])
+
+
+def test_an_eligible_replica_leads_when_the_isr_is_gone() -> None:
+    cluster = shrunk_to_one()
+    cluster.store.unregister(1)
+    cluster.settle()
+    assert cluster.store.state("t").leader == -1
+    cluster.store.register(3)
+    cluster.settle()
+    assert cluster.store.state("t").leader == -1, "3 lacks what 1 and 2 committed"
+    cluster.store.register(2)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr, found.eligible) == (2, (2,), (1,))
+
+
+def test_r12_an_unclean_returner_is_not_elected_over_who_holds_all_that_is_committed() -> None:
+    cluster = shrunk_to_one()
+    cluster.store.unregister(1)
+    cluster.settle()
+    cluster.store.register(1, clean_start=False)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr, found.eligible) == (-1, (2,), ())
+    cluster.store.register(2)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr) == (2, (2,))
+
+
+def test_who_stopped_cleanly_leads_again_at_once() -> None:
+    cluster = shrunk_to_one()
+    cluster.store.unregister(1)
+    cluster.settle()
+    cluster.store.register(1)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr, found.eligible) == (1, (1,), (2,))
+
+
+def test_an_eligible_replica_that_comes_back_uncleanly_is_eligible_no_more() -> None:
+    cluster = shrunk_to_one()
+    epoch = cluster.store.state("t").leader_epoch
+    cluster.store.register(2, clean_start=False)
+    cluster.settle()
+    assert cluster.store.state("t") == state(1, epoch + 1, [1])
+
+
+def test_the_last_one_leads_although_it_is_back_uncleanly_when_nobody_holds_more() -> None:
+    cluster = running([1])
+    cluster.store.unregister(1)
+    cluster.settle()
+    cluster.store.register(1, clean_start=False)
+    cluster.settle()
+    assert cluster.store.state("t").leader == 1
+
+
+def test_a_new_controller_distrusts_who_came_back_uncleanly_before_it_was_elected() -> None:
+    cluster = shrunk_to_one()
+    cluster.store.unregister(1)
+    cluster.store.register(1, clean_start=False)
+    cluster.elect(controller_id=3)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr) == (-1, (2,))

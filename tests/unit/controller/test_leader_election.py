@@ -1,0 +1,129 @@
+"""Who leads next: each rule of an election by itself."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from minikafka.controller.leader_election import (
+    controlled_shutdown_election,
+    election_after_absence,
+    first_state,
+    offline_partition_election,
+    preferred_replica_election,
+    same_leader,
+    without_replica,
+)
+from minikafka.types import NO_LEADER, BrokerId, PartitionState
+from tests.unit.controller.driver import state
+
+ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
+REPLICAS = (THREE, ONE, TWO)
+
+
+def test_the_first_online_replica_leads_a_new_partition() -> None:
+    assert first_state(REPLICAS, [ONE, TWO, THREE], controller_epoch=4) == state(3, 0, [3, 1, 2], 4)
+    assert first_state(REPLICAS, [TWO], controller_epoch=4) == state(2, 0, [2], 4)
+    assert first_state(REPLICAS, [], controller_epoch=4) is None
+
+
+def test_the_first_online_member_of_the_isr_in_assignment_order_follows_a_dead_leader() -> None:
+    elected = offline_partition_election(state(3, 7, [2, 1, 3]), REPLICAS, [ONE, TWO], unclean=False)
+    assert elected == state(1, 8, [2, 1])
+
+
+def test_without_an_online_member_of_the_isr_nobody_leads() -> None:
+    assert offline_partition_election(state(3, 7, [3]), REPLICAS, [ONE, TWO], unclean=False) is None
+    assert offline_partition_election(state(3, 7, [3]), REPLICAS, [], unclean=True) is None
+
+
+def test_an_unclean_leader_is_alone_in_its_isr_and_has_to_recover() -> None:
+    elected = offline_partition_election(state(3, 7, [3]), REPLICAS, [ONE, TWO], unclean=True)
+    assert elected == state(1, 8, [1], recovering=True)
+
+
+def test_unclean_is_the_last_resort() -> None:
+    elected = offline_partition_election(state(3, 7, [3, 2]), REPLICAS, [ONE, TWO], unclean=True)
+    assert elected == state(2, 8, [2])
+
+
+def test_who_has_to_recover_has_to_do_so_after_the_next_election_too() -> None:
+    recovering = state(3, 7, [3, 2], recovering=True)
+    assert offline_partition_election(recovering, REPLICAS, [TWO], unclean=False) == state(
+        2, 8, [2], recovering=True
+    )
+
+
+def test_the_preferred_leader_is_elected_only_from_the_isr() -> None:
+    assert preferred_replica_election(state(1, 7, [1, 3]), REPLICAS, [ONE, THREE]) == state(3, 8, [1, 3])
+    assert preferred_replica_election(state(1, 7, [1]), REPLICAS, [ONE, THREE]) is None
+    assert preferred_replica_election(state(1, 7, [1, 3]), REPLICAS, [ONE]) is None
+
+
+def test_a_leader_that_shuts_down_hands_over_and_leaves_the_isr() -> None:
+    elected = controlled_shutdown_election(state(3, 7, [3, 1, 2]), REPLICAS, REPLICAS, shutting_down=[THREE])
+    assert elected == state(1, 8, [1, 2])
+
+
+def test_a_leader_that_shuts_down_keeps_a_partition_that_nobody_else_can_lead() -> None:
+    alone = state(3, 7, [3])
+    assert controlled_shutdown_election(alone, REPLICAS, REPLICAS, shutting_down=[THREE]) is None
+    two_stop = controlled_shutdown_election(
+        state(3, 7, [3, 1]), REPLICAS, REPLICAS, shutting_down=[THREE, ONE]
+    )
+    assert two_stop is None
+    dead = controlled_shutdown_election(state(3, 7, [3, 1]), REPLICAS, [THREE, TWO], shutting_down=[THREE])
+    assert dead is None
+
+
+def test_after_an_absence_those_who_stayed_come_first() -> None:
+    elected = election_after_absence(state(3, 7, [3, 1]), REPLICAS, REPLICAS, returned=[THREE])
+    assert elected == state(1, 8, [1])
+
+
+def test_after_an_absence_of_a_follower_the_leader_goes_on_in_a_new_epoch() -> None:
+    elected = election_after_absence(state(2, 7, [3, 1, 2]), REPLICAS, REPLICAS, returned=[THREE])
+    assert elected == state(2, 8, [1, 2])
+
+
+def test_after_an_absence_of_all_everybody_may_lead_again() -> None:
+    elected = election_after_absence(state(1, 7, [1, 2]), REPLICAS, [ONE, TWO], returned=[ONE, TWO])
+    assert elected == state(1, 8, [1, 2])
+
+
+def test_the_last_member_of_an_isr_stays_in_it() -> None:
+    assert without_replica(state(3, 7, [3, 1]), THREE) == state(NO_LEADER, 8, [1])
+    assert without_replica(state(3, 7, [3, 1]), ONE) == state(3, 8, [3])
+    assert without_replica(state(3, 7, [3]), THREE) == state(NO_LEADER, 8, [3])
+
+
+def test_a_new_epoch_may_change_nothing_else() -> None:
+    assert same_leader(state(3, 7, [3, 1])) == state(3, 8, [3, 1])
+
+
+BROKERS = st.integers(1, 5).map(BrokerId)
+
+
+@given(data=st.data(), replicas=st.lists(BROKERS, min_size=1, max_size=5, unique=True))
+def test_every_election_keeps_its_promises(data: st.DataObject, replicas: list[BrokerId]) -> None:
+    """A leader is online and in an ISR of online replicas, and the epoch has risen."""
+    some = st.lists(st.sampled_from(replicas), unique=True)
+    isr = data.draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
+    online = data.draw(some)
+    before = state(data.draw(st.sampled_from([-1, *isr])), data.draw(st.integers(0, 9)), isr)
+    stopping = data.draw(some)
+    elected: list[PartitionState | None] = [
+        offline_partition_election(before, replicas, online, unclean=data.draw(st.booleans())),
+        preferred_replica_election(before, replicas, online),
+        controlled_shutdown_election(before, replicas, online, shutting_down=stopping),
+        election_after_absence(before, replicas, online, returned=stopping),
+    ]
+    for after in elected:
+        if after is not None:
+            assert after.leader in online
+            assert after.leader in after.isr
+            assert set(after.isr) <= set(replicas)
+            assert after.leader_epoch == before.leader_epoch + 1
+            assert after.leader in before.isr or after.leader_recovering
+    if set(online) & set(isr):
+        assert elected[0] is not None
