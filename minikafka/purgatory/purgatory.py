@@ -92,6 +92,15 @@ class DelayedOperationPurgatory(Generic[T]):
             operation.run()
         return False
 
+    def watch(self, operation: T, keys: Sequence[Hashable]) -> None:
+        """Leave ``operation`` here, for a caller that has looked in this very turn of the loop: nothing can
+        have happened since, so the two tries of ``try_complete_else_watch`` would find nothing."""
+        if not keys:
+            raise InvariantError(f"{self.name}: an operation without keys would only ever expire")
+        self._watch(operation, keys)
+        if not self._timer.add(operation) and not operation.cancelled:
+            operation.run()
+
     def check_and_complete(self, key: Hashable) -> int:
         """An event has happened on ``key``: try what is watched there.
 

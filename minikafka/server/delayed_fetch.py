@@ -18,6 +18,7 @@ States of a ``Fetch``:
     READING --enough, or an error-------------> ANSWERED
     READING --cold ranges--> WARMING --warm---> READING
     READING --too little---> PARKED --A to I--> READING (answers with whatever it finds)
+    PARKED  --I, and nothing has happened-----> ANSWERED (with what it had found)
     any     --the connection closes-----------> CANCELLED
 """
 
@@ -137,7 +138,24 @@ class Fetch:
         operation = DelayedFetch(self, self._replicas, self._params, reads, delay_ms=delay_ms)
         self._pending.on_closed = operation.abandon
         keys = [read.wanted.topic_partition for read in reads]
-        self._replicas.parked.fetch.try_complete_else_watch(operation, keys)
+        self._replicas.parked.fetch.watch(operation, keys)
+
+    def answer_unchanged(self, reads: list[PartitionRead]) -> bool:
+        """Answer with what was read before the wait, if it would be read again; most fetches of an idle
+        cluster end so. Returns whether it was."""
+        assert self._pending is not None
+        partitions = self._replicas.partitions
+        for read in reads:
+            partition = partitions.get(read.wanted.topic_partition)
+            if (
+                partition is None
+                or partition.log.high_watermark != read.high_watermark
+                or partition.log.log_start_offset != read.log_start_offset
+            ):
+                return False
+        if self._pending.is_waiting:
+            self._pending.complete(self._respond(reads))
+        return True
 
     def resume(self, *, answer_whatever: bool = False) -> None:
         """Read again after a wait; with ``answer_whatever`` the wait was the last."""
@@ -153,7 +171,7 @@ class Fetch:
 class DelayedFetch(DelayedOperation):
     """A parked fetch: knows where each partition stood and counts what has come since."""
 
-    __slots__ = ("_abandoned", "_fetch", "_params", "_reads", "_replicas")
+    __slots__ = ("_abandoned", "_fetch", "_params", "_reads", "_replicas", "_was_tried")
 
     def __init__(
         self,
@@ -170,8 +188,11 @@ class DelayedFetch(DelayedOperation):
         self._params = params
         self._reads = reads
         self._abandoned = False
+        self._was_tried = False
+        """Whether anything has happened to a partition since it was read: then this was called."""
 
     def try_complete(self) -> bool:
+        self._was_tried = True
         accumulated = 0
         for read in self._reads:
             try:
@@ -205,8 +226,9 @@ class DelayedFetch(DelayedOperation):
         return min(start.bytes_until(end), wanted.max_bytes)
 
     def on_complete(self) -> None:
-        if not self._abandoned:
-            self._fetch.resume(answer_whatever=True)
+        if self._abandoned or (not self._was_tried and self._fetch.answer_unchanged(self._reads)):
+            return
+        self._fetch.resume(answer_whatever=True)
 
     def abandon(self) -> None:
         """The connection is gone: leave the purgatory, answer nobody."""

@@ -118,6 +118,19 @@ def test_no_time_to_wait_means_expired_at_once(fixture: Fixture) -> None:
     fixture.purgatory.validate()
 
 
+def test_who_has_just_looked_is_watched_without_a_try(fixture: Fixture) -> None:
+    operation, late = Operation(), Operation(delay_ms=0)
+    fixture.purgatory.watch(operation, ["a"])
+    assert (operation.tries, operation.answers) == (0, 0)
+    operation.ready = now
+    assert fixture.purgatory.check_and_complete("a") == 1
+    assert (operation.tries, operation.answers, operation.expirations) == (1, 1, 0)
+    fixture.purgatory.watch(late, ["a"])
+    assert (late.tries, late.answers, late.expirations) == (0, 1, 1)
+    with pytest.raises(InvariantError):
+        fixture.purgatory.watch(Operation(), [])
+
+
 def test_an_operation_without_keys_is_our_bug(fixture: Fixture) -> None:
     with pytest.raises(InvariantError, match="without keys"):
         fixture.purgatory.try_complete_else_watch(Operation(), [])
