@@ -90,7 +90,7 @@ async def test_a_stopped_broker_hands_its_leadership_over_and_comes_back(cluster
     await send(cluster, b"one")
     old, port = leader(cluster), cluster.brokers[leader(cluster)].port
     await cluster.stop(old)
-    assert leader(cluster) != old
+    await cluster.wait_until(lambda: leader(cluster) != old)
     assert ".kafka_cleanshutdown" in os.listdir(cluster.brokers[old].data_dir)
     await send(cluster, b"two")
     await cluster.start(old)
