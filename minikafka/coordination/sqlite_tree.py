@@ -51,6 +51,7 @@ from minikafka.coordination.store import (
 )
 
 SWITCH_PAUSE_MS = 10
+"""Between tries to switch a new file to the write-ahead log; only the SQL thread waits."""
 APPLICATION_ID = 0x6D6B6166
 """In the file's header: this SQLite file is a minikafka store ("mkaf")."""
 SCHEMA_VERSION = 1

@@ -9,10 +9,9 @@ Behaviour (``KafkaApis.handleTopicMetadataRequest``, ``KRaftMetadataCache``):
 
 Where it differs from Kafka: a broker that has just started answers when the controller has told it of the
 cluster; Kafka's says that there are no brokers and no controller, and some clients take minutes to ask again.
-Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates and lets the client
-ask again; here the answer comes after the creation, so that a first produce works at once. Kafka refuses a
-whole request when one topic in it is malformed, and ignores names beside ids; here each topic is answered
-for itself.
+Kafka answers UNKNOWN_TOPIC_OR_PARTITION while it creates and lets the client ask again; here the answer comes
+after the creation, so that a first produce works at once. Kafka refuses a whole request when one topic in it
+is malformed, and ignores names beside ids; here each topic is answered for itself.
 
 Versions: 1 rack, controller id, is_internal; 2 cluster id; 4 allow_auto_topic_creation; 5 offline replicas;
 6 LISTENER_NOT_FOUND; 7 leader epoch; 8 authorized operations; 9 flexible; 10 topic ids in the answer; 11 no
