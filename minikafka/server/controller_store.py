@@ -50,6 +50,7 @@ from minikafka.coordination.store import (
     SetOp,
     StoreError,
     Watch,
+    in_multis,
 )
 from minikafka.errors import MinikafkaError
 from minikafka.log.log_directories import random_uuid
@@ -279,8 +280,8 @@ class ControllerStore:
                 if await self._store.exists(path) is not None:
                     nodes.append(path)
             try:
-                for chunk in _chunks(nodes):
-                    await self._multi([DeleteOp(path) for path in chunk])
+                for ops in in_multis(DeleteOp(path) for path in nodes):
+                    await self._multi(ops)
             except (NoNodeError, NotEmptyError):
                 continue  # somebody added or deleted a node since we looked
             self._topic_watches.pop(topic, None)
