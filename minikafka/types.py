@@ -5,6 +5,8 @@ Kafka's own classes: ``TopicPartition``, ``ReplicaAssignment``, ``LeaderIsrAndCo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from enum import IntEnum
 from typing import NamedTuple, NewType
 
 import msgspec
@@ -46,6 +48,44 @@ class ReplicaAssignment(msgspec.Struct, frozen=True):
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+
+    @property
+    def is_being_reassigned(self) -> bool:
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[BrokerId, ...]:
+        """The replicas before the reassignment: what cancelling it goes back to (OAR)."""
+        return tuple(replica for replica in self.replicas if replica not in self.adding)
+
+    @property
+    def target(self) -> tuple[BrokerId, ...]:
+        """The replicas after the reassignment, the preferred leader first (RAR)."""
+        return tuple(replica for replica in self.replicas if replica not in self.removing)
+
+    def reassign_to(self, target: Sequence[BrokerId]) -> ReplicaAssignment:
+        """On the way to ``target``, or to another target than before (``ReplicaAssignment.reassignTo``).
+
+        Every replica that is there stays named until it was stopped: one that the new target gives up is
+        both adding and removing. Kafka drops it from the list at once, so a controller that dies then leaves
+        its log behind. ``reassign_to(origin)`` cancels.
+        """
+        replicas = (*target, *(each for each in self.replicas if each not in target))
+        origin = self.origin
+        return ReplicaAssignment(
+            replicas,
+            adding=tuple(each for each in replicas if each not in origin),
+            removing=tuple(each for each in replicas if each not in target),
+        )
+
+
+class ElectionType(IntEnum):
+    """What ElectLeaders asks for (KIP-460)."""
+
+    PREFERRED = 0
+    """The first of the assignment is to lead, if it is in the ISR."""
+    UNCLEAN = 1
+    """Somebody is to lead a partition that nobody leads, even if acked records are lost by it."""
 
 
 class PartitionState(msgspec.Struct, frozen=True):

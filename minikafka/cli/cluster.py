@@ -4,6 +4,8 @@ One child process a broker (``minikafka-broker`` with a port, a directory and a 
 in this process. They share a SQLite file in the data directory, or a ZooKeeper. A cluster that is started
 again on the same directory goes on with its records, if it has as many brokers as before.
 
+``minikafka cluster describe`` is another command (``cluster_describe``): it looks at a cluster that runs.
+
 Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
 A second signal ends everything at once, as a crash would.
 """
@@ -40,6 +42,7 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="minikafka cluster",
         description="A cluster of several brokers on this machine; Ctrl-C stops it.",
+        epilog="minikafka cluster describe --bootstrap-server HOST:PORT says how a cluster is (any cluster).",
         allow_abbrev=False,
     )
     options.add_argument("--brokers", type=int, default=3, metavar="N", help="how many (3)")
@@ -75,9 +78,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a cluster until a signal stops it. Returns the exit status."""
+    """Run a cluster until a signal stops it, or describe one. Returns the exit status."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["describe"]:
+        from minikafka.cli import cluster_describe
+
+        return cluster_describe.main(given[1:])
     options = parser()
-    arguments = options.parse_args(argv)
+    arguments = options.parse_args(given)
     if not 1 <= arguments.brokers <= BROKERS_MAX:
         options.error(f"--brokers {arguments.brokers}: must be from 1 to {BROKERS_MAX}")
     if not 0 <= arguments.port <= PORT_MAX - arguments.brokers:

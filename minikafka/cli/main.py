@@ -13,8 +13,10 @@ from minikafka import __version__
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "broker": ("minikafka.cli.broker", "run a broker"),
-    "cluster": ("minikafka.cli.cluster", "run several brokers on this machine"),
+    "cluster": ("minikafka.cli.cluster", "run several brokers on this machine; describe a cluster"),
+    "elect-leaders": ("minikafka.cli.elect_leaders", "let preferred or unclean leaders be elected"),
     "dump-log": ("minikafka.cli.dump_log", "look into segments, indexes and checkpoints; verify them"),
+    "reassign": ("minikafka.cli.reassign", "move replicas: plan, execute, verify, cancel"),
     "topics": ("minikafka.cli.topics", "create, list, describe, alter and delete topics"),
 }
 """Name → module with ``main(argv) -> exit status``, and what it is for."""

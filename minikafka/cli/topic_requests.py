@@ -13,6 +13,8 @@ from typing import Any, Self
 
 import msgspec
 
+from minikafka.cli.admin_client import connect_to_any
+from minikafka.cli.commands import Address
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerClient
@@ -60,9 +62,9 @@ class TopicAdmin:
         self._timeout_ms = timeout_ms
 
     @classmethod
-    async def connect(cls, host: str, port: int, *, timeout_ms: int) -> Self:
-        """Connect, or raise BrokerUnavailable."""
-        client = await BrokerClient.connect(host, port, client_id="minikafka-topics", deadline_ms=timeout_ms)
+    async def connect(cls, addresses: Sequence[Address], *, timeout_ms: int) -> Self:
+        """Connect to one of ``addresses``, or raise BrokerUnavailable."""
+        client = await connect_to_any(addresses, client_id="minikafka-topics", timeout_ms=timeout_ms)
         return cls(client, timeout_ms=timeout_ms)
 
     async def __aenter__(self) -> Self:

@@ -10,19 +10,22 @@ Exit status: 0 when all went well, 1 when the broker refused something or cannot
 from __future__ import annotations
 
 import argparse
-import asyncio
 import sys
 from collections.abc import Sequence
-from typing import Any
 
-import msgspec
-
+from minikafka.cli.commands import (
+    FAILURE,
+    add_connection_options,
+    as_json,
+    explain,
+    parse_addresses,
+    run,
+    with_action_first,
+)
 from minikafka.cli.topic_requests import TopicAdmin, TopicDescription
-from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.errors import ErrorCode, KafkaError
 
 ACTIONS = ("create", "list", "describe", "alter", "delete")
-DEFAULT_PORT = 9092
-FAILURE = 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -34,13 +37,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument("action", choices=ACTIONS, help="also as an option: --create, --list, …")
     options.add_argument("topics", nargs="*", metavar="TOPIC", help="topics; describe without any: all")
-    options.add_argument(
-        "--bootstrap-server",
-        "-b",
-        default="localhost:9092",
-        metavar="HOST:PORT",
-        help="any broker of the cluster",
-    )
+    add_connection_options(options)
     options.add_argument("--topic", action="append", default=[], metavar="TOPIC", help="the same as TOPIC")
     options.add_argument("--partitions", type=int, metavar="N", help="create, alter: how many partitions")
     options.add_argument(
@@ -65,9 +62,6 @@ def parser() -> argparse.ArgumentParser:
         "--exclude-internal", action="store_true", help="list, describe: leave out Kafka's own"
     )
     options.add_argument("--json", action="store_true", help="list, describe: print JSON")
-    options.add_argument(
-        "--timeout-ms", type=int, default=30_000, metavar="MS", help="how long to wait (30000)"
-    )
     return options
 
 
@@ -75,36 +69,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one action. Returns the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
     options = parser()
-    arguments = options.parse_intermixed_args(_with_action_first(given))
+    arguments = options.parse_intermixed_args(with_action_first(given, ACTIONS))
     arguments.topics = [*arguments.topics, *(name for text in arguments.topic for name in text.split(","))]
     _check_usage(options, arguments)
     try:
-        host, port = parse_address(arguments.bootstrap_server)
+        arguments.addresses = parse_addresses(arguments.bootstrap_server)
         arguments.settings = parse_configs(arguments.config)
         arguments.assignment = parse_assignment(arguments.replica_assignment)
     except ValueError as error:
         options.error(str(error))
-    try:
-        return asyncio.run(_run(arguments, host, port))
-    except KafkaError as error:
-        print(f"minikafka topics: {explain(error)}", file=sys.stderr)
-    except MinikafkaError as error:
-        print(f"minikafka topics: {error}", file=sys.stderr)
-    except KeyboardInterrupt:
-        return 130
-    except BrokenPipeError:  # the reader of our output has gone
-        sys.stderr.close()
-    return FAILURE
-
-
-def _with_action_first(arguments: list[str]) -> list[str]:
-    """``--create`` and its like as kafka-topics.sh has them, turned into the subcommand."""
-    flags = [argument for argument in arguments if argument.removeprefix("--") in ACTIONS]
-    flags = [flag for flag in flags if flag.startswith("--")]
-    if not flags:
-        return arguments
-    rest = [argument for argument in arguments if argument not in flags]
-    return [*(flag.removeprefix("--") for flag in flags[:1]), *rest, *flags[1:]]
+    return run("minikafka topics", _run(arguments))
 
 
 def _check_usage(options: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
@@ -135,14 +109,14 @@ def _check_usage(options: argparse.ArgumentParser, arguments: argparse.Namespace
             options.error("--replica-assignment needs --partitions")
 
 
-async def _run(arguments: argparse.Namespace, host: str, port: int) -> int:
-    async with await TopicAdmin.connect(host, port, timeout_ms=arguments.timeout_ms) as admin:
+async def _run(arguments: argparse.Namespace) -> int:
+    async with await TopicAdmin.connect(arguments.addresses, timeout_ms=arguments.timeout_ms) as admin:
         match arguments.action:
             case "create":
                 return await _create(admin, arguments)
             case "list":
                 names = await admin.topic_names(internal=not arguments.exclude_internal)
-                print(_json(names) if arguments.json else "\n".join(names), end="\n" if names else "")
+                print(as_json(names) if arguments.json else "\n".join(names), end="\n" if names else "")
                 return 0
             case "describe":
                 return await _describe(admin, arguments)
@@ -182,7 +156,7 @@ async def _describe(admin: TopicAdmin, arguments: argparse.Namespace) -> int:
         elif not (arguments.if_exists and description.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             status = _complain(description.topic, description)
     if arguments.json:
-        print(_json(found))
+        print(as_json(found))
     else:
         for description in found:
             print("\n".join(description_lines(description)))
@@ -225,13 +199,6 @@ def _complain(topic: str, error: KafkaError) -> int:
     return FAILURE
 
 
-def explain(error: KafkaError) -> str:
-    """The broker's own words when it has any, and the error's name."""
-    if error.message is None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # Metadata has no words
-        return f"there is no such topic ({error.code.name})"
-    return f"{error.message} ({error.code.name})" if error.message else error.code.name
-
-
 def description_lines(description: TopicDescription) -> list[str]:
     """A topic as kafka-topics.sh shows it."""
     partitions = description.partitions
@@ -247,18 +214,6 @@ def description_lines(description: TopicDescription) -> list[str]:
             f"Replicas: {','.join(map(str, partition.replicas))}\tIsr: {','.join(map(str, partition.isr))}"
         )
     return lines
-
-
-def parse_address(text: str) -> tuple[str, int]:
-    """``host``, ``host:port`` or ``[v6]:port``, the first of several. Raises ValueError."""
-    first = text.split(",")[0].strip()
-    host, separator, port = first.rpartition(":")
-    if not separator or first.endswith("]"):
-        host, port = first, str(DEFAULT_PORT)
-    host = host.strip("[]")
-    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= 65535:
-        raise ValueError(f"--bootstrap-server {text}: must be HOST:PORT")
-    return host, int(port)
 
 
 def parse_configs(texts: Sequence[str]) -> dict[str, str]:
@@ -280,10 +235,6 @@ def parse_assignment(text: str | None) -> list[list[int]] | None:
         return [[int(broker) for broker in partition.split(":")] for partition in text.split(",")]
     except ValueError:
         raise ValueError(f"--replica-assignment {text}: must be broker ids like 1:2,2:1") from None
-
-
-def _json(value: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from minikafka.config.definition import ConfigType, Importance, prop
+from minikafka.config.definition import INT_MAX, LONG_MAX, ConfigType, Importance, UpdateMode, prop
 from minikafka.config.log_properties import LogProperties
 
 BOOLEAN, INT, LONG, STRING = ConfigType.BOOLEAN, ConfigType.INT, ConfigType.LONG, ConfigType.STRING
@@ -66,3 +66,62 @@ class ReplicationProperties(LogProperties, frozen=True, kw_only=True):
     controlled_shutdown_retry_backoff_ms: Annotated[
         int, prop(LONG, MEDIUM, "The pause between these tries.", ge=0)
     ] = 5_000
+    auto_leader_rebalance_enable: Annotated[
+        bool, prop(BOOLEAN, HIGH, "Whether the controller gives leadership back to preferred replicas.")
+    ] = True
+    leader_imbalance_check_interval_seconds: Annotated[
+        int, prop(LONG, HIGH, "How often it looks whether it should.", ge=1, le=INT_MAX)
+    ] = 300
+    leader_imbalance_per_broker_percentage: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How many percent of the partitions that prefer a broker others may lead before it does.",
+            ge=0,
+        ),
+    ] = 10
+    leader_replication_throttled_rate: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most bytes a second that followers fetch here of the partitions in their topic's "
+            "leader.replication.throttled.replicas while they are not in sync; best kept above 1 MB/s.",
+            ge=0,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = LONG_MAX
+    follower_replication_throttled_rate: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most bytes a second that this broker fetches of the partitions in their topic's "
+            "follower.replication.throttled.replicas while it is not in sync; best kept above 1 MB/s.",
+            ge=0,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = LONG_MAX
+    replica_alter_log_dirs_io_max_bytes_per_second: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most bytes a second that move between the broker's log directories; best kept above 1 MB/s.",
+            ge=0,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = LONG_MAX
+    replication_quota_window_num: Annotated[
+        int, prop(INT, LOW, "Samples that the rate of throttled replication is measured over.", ge=1)
+    ] = 11
+    replication_quota_window_size_seconds: Annotated[
+        int, prop(INT, LOW, "The length of each of these samples.", ge=1)
+    ] = 1
+    alter_log_dirs_replication_quota_window_num: Annotated[
+        int, prop(INT, LOW, "Samples that the rate of moves between log directories is measured over.", ge=1)
+    ] = 11
+    alter_log_dirs_replication_quota_window_size_seconds: Annotated[
+        int, prop(INT, LOW, "The length of each of these samples.", ge=1)
+    ] = 1

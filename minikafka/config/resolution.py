@@ -207,7 +207,8 @@ def _topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
     texts = {key.name: getattr(broker, key.attribute) for key in BROKER_CONFIG_KEYS.values()}
     values = {}
     for key in TOPIC_CONFIG_KEYS.values():
-        values[key.attribute] = effective_synonym(key.synonyms, texts)
+        if key.synonyms:
+            values[key.attribute] = effective_synonym(key.synonyms, texts)
     values["retention_ms"] = effective_retention_ms(broker)
     return values
 

@@ -18,6 +18,7 @@ from minikafka.config.definition import (
     config_keys,
     prop,
 )
+from minikafka.config.throttled_replicas import check_throttled_replicas
 from minikafka.errors import ConfigError
 
 BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
@@ -102,6 +103,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             synonyms=(Synonym("log.flush.interval.ms"), Synonym("log.flush.scheduler.interval.ms")),
         ),
     ] = LONG_MAX
+    follower_replication_throttled_replicas: Annotated[
+        tuple[str, ...],
+        prop(
+            LIST,
+            MEDIUM,
+            "The replicas that follow under the follower's throttle: partition:broker,..., or '*' for all.",
+        ),
+    ] = ()
     index_interval_bytes: Annotated[
         int,
         prop(
@@ -112,6 +121,14 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             synonyms=(Synonym("log.index.interval.bytes"),),
         ),
     ] = 4096
+    leader_replication_throttled_replicas: Annotated[
+        tuple[str, ...],
+        prop(
+            LIST,
+            MEDIUM,
+            "The replicas that lead under the leader's throttle: partition:broker,..., or '*' for all.",
+        ),
+    ] = ()
     max_compaction_lag_ms: Annotated[
         int,
         prop(
@@ -295,10 +312,10 @@ TOPIC_CONFIG_KEYS: dict[str, ConfigKey] = config_keys(TopicConfig)
 
 
 def check_topic_config(config: TopicConfig) -> None:
-    """What must hold between properties (``LogConfig.validateValues``).
+    """What must hold between properties (``LogConfig.validateValues``), and within the lists of replicas.
 
     Raises:
-        ConfigError: says which two disagree.
+        ConfigError: says which two disagree, or what is wrong in a list.
     """
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         raise ConfigError(
@@ -308,3 +325,8 @@ def check_topic_config(config: TopicConfig) -> None:
     if len(set(config.cleanup_policy)) != len(config.cleanup_policy):
         names = ",".join(config.cleanup_policy)
         raise ConfigError(f"Invalid value {names} for configuration cleanup.policy: each policy only once")
+    for name, replicas in (
+        ("leader.replication.throttled.replicas", config.leader_replication_throttled_replicas),
+        ("follower.replication.throttled.replicas", config.follower_replication_throttled_replicas),
+    ):
+        check_throttled_replicas(name, replicas)

@@ -6,10 +6,13 @@ Kafka: ``KafkaController.processBrokerChange``, ``onBrokerStartup``, ``onBrokerF
 What is registered is compared with what is known, by id and epoch (KIP-380): a broker with a new epoch has
 died and come back, though nobody has seen it away. It fails first and starts then.
 
-Where it differs from Kafka: those that are gone are not live any more from the beginning of the step, so
-nobody elects them; endpoints and racks are compared here, because one watch tells of both; and a partition
-whose ISR has grown between its election, which failed, and the removal of its leader is elected once more,
-where Kafka leaves it without a leader until something else happens.
+Where it differs from Kafka:
+- Those that are gone are not live any more from the beginning of the step, so nobody elects them.
+- Endpoints and racks are compared here, because one watch tells of both.
+- A partition whose ISR has grown between its election, which failed, and the removal of its leader is elected
+  once more, where Kafka leaves it without a leader until something else happens.
+- A reassignment that waits for a broker is looked at when it comes, but not begun again: its leader knows of
+  it, and the broker hears of it with all that it has.
 """
 
 from __future__ import annotations
@@ -21,6 +24,7 @@ from minikafka.controller.context import ControllerContext, Replicas
 from minikafka.controller.effects import Step
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.reassignment import finish_caught_up
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import read_brokers
 from minikafka.controller.unclean_returns import distrust_unclean_returns
@@ -85,7 +89,8 @@ def _broker_startup(machines: Machines, started: Collection[BrokerId]) -> Step[N
 def replicas_become_online(
     machines: Machines, replicas: Replicas, *, full_for: Collection[BrokerId] = ()
 ) -> Step[None]:
-    """Replicas are there (again): they hear what to do, may be elected, or can be deleted at last.
+    """Replicas are there (again): they hear what to do, may be elected, may be what a reassignment has waited
+    for, or can be deleted at last.
 
     ``full_for`` are brokers of which these are all replicas.
     """
@@ -100,6 +105,7 @@ def replicas_become_online(
     }
     yield from machines.replicas.change(undeleted, ReplicaStatus.ONLINE, full_for=full_for)
     yield from machines.partitions.trigger_online_state_change()
+    yield from finish_caught_up(machines, _targets_on(context, undeleted))
     to_be_deleted = [
         topic
         for topic in dict.fromkeys(each.topic for partitions in undeleted.values() for each in partitions)
@@ -107,6 +113,15 @@ def replicas_become_online(
     ]
     if to_be_deleted:
         yield from machines.deletions.resume_for(to_be_deleted)
+
+
+def _targets_on(context: ControllerContext, brokers: Collection[BrokerId]) -> list[TopicPartition]:
+    """The partitions that are being reassigned to ``brokers``, or stay there."""
+    return [
+        each
+        for each in context.being_reassigned
+        if any(broker in brokers for broker in context.assignments[each].target)
+    ]
 
 
 def _broker_failure(machines: Machines, failed: Collection[BrokerId]) -> Step[None]:

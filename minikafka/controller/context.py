@@ -11,7 +11,9 @@ Invariants, which ``validate`` checks between steps:
 - an ONLINE partition has a leader, unless its topic is to be deleted; an ONLINE replica is on a registered
   broker, and not on a lost log directory;
 - nothing here was written by a later controller than this one (I14);
-- topics whose deletion has started, or is not possible now, are topics to be deleted.
+- topics whose deletion has started, or is not possible now, are topics to be deleted;
+- a topic that waits for its deletion has a partition that is being reassigned; one that is to be deleted has
+  none.
 
 Where it differs from Kafka: a forgotten topic is forgotten as a whole (Kafka keeps its statuses); replicas
 are kept by broker, because almost all questions are about the replicas of one.
@@ -57,8 +59,12 @@ class ControllerContext:
         self.leadership: dict[TopicPartition, VersionedState] = {}
         self.partition_status: dict[TopicPartition, PartitionStatus] = {}
         self.replica_status: defaultdict[BrokerId, dict[TopicPartition, ReplicaStatus]] = defaultdict(dict)
+        self.being_reassigned: dict[TopicPartition, None] = {}
+        """The partitions whose assignment says so."""
         self.topics_to_be_deleted: dict[str, None] = {}
         """In the order in which their deletion was asked for."""
+        self.topics_waiting_for_deletion: dict[str, None] = {}
+        """Somebody wants them deleted, and first a reassignment has to end."""
         self.topics_with_deletion_started: set[str] = set()
         self.topics_ineligible_for_deletion: set[str] = set()
 
@@ -72,7 +78,8 @@ class ControllerContext:
         return (
             f"ControllerContext(epoch {self.epoch}, brokers {sorted(self.brokers)}, "
             f"shutting down {sorted(self.shutting_down)}, {len(self.topics)} topics, "
-            f"partitions: {counts or 'none'}, to be deleted: {list(self.topics_to_be_deleted)})"
+            f"partitions: {counts or 'none'}, being reassigned: {len(self.being_reassigned)}, "
+            f"to be deleted: {list(self.topics_to_be_deleted)})"
         )
 
     # Brokers
@@ -113,27 +120,45 @@ class ControllerContext:
             topic_partition = TopicPartition(name, partition)
             if topic_partition not in self.assignments:
                 added.append(topic_partition)
-                self.assignments[topic_partition] = assignment
                 self.partition_status[topic_partition] = PartitionStatus.NON_EXISTENT
-                for replica in assignment.replicas:
-                    self.replica_status[replica][topic_partition] = ReplicaStatus.NON_EXISTENT
+                self.set_assignment(topic_partition, assignment)
         self.topics[name] = msgspec.structs.replace(topic, partitions=(*topic.partitions, *added))
         return tuple(added)
+
+    def set_assignment(self, topic_partition: TopicPartition, assignment: ReplicaAssignment) -> None:
+        """Replicas that were none before are NON_EXISTENT. Those that are none any more are known until they
+        are forgotten (``forget_replica``)."""
+        self.assignments[topic_partition] = assignment
+        for replica in assignment.replicas:
+            self.replica_status[replica].setdefault(topic_partition, ReplicaStatus.NON_EXISTENT)
+        if assignment.is_being_reassigned:
+            self.being_reassigned[topic_partition] = None
+        else:
+            self.being_reassigned.pop(topic_partition, None)
+
+    def forget_replica(self, replica: BrokerId, topic_partition: TopicPartition) -> None:
+        self.replica_status[replica].pop(topic_partition, None)
+        self.replicas_on_offline_dirs.get(replica, set()).discard(topic_partition)
 
     def remove_topic(self, name: str) -> None:
         """Forget a topic and all that is known of it."""
         for topic_partition in self.topics.pop(name).partitions:
             for replica in self.assignments.pop(topic_partition).replicas:
-                self.replica_status[replica].pop(topic_partition, None)
-                self.replicas_on_offline_dirs.get(replica, set()).discard(topic_partition)
+                self.forget_replica(replica, topic_partition)
             del self.partition_status[topic_partition]
             self.leadership.pop(topic_partition, None)
+            self.being_reassigned.pop(topic_partition, None)
+        self.topics_waiting_for_deletion.pop(name, None)
         self.topics_to_be_deleted.pop(name, None)
         self.topics_with_deletion_started.discard(name)
         self.topics_ineligible_for_deletion.discard(name)
 
     def is_to_be_deleted(self, topic: str) -> bool:
         return topic in self.topics_to_be_deleted
+
+    def topics_being_reassigned(self) -> dict[str, None]:
+        """Those that have a partition that is."""
+        return dict.fromkeys(each.topic for each in self.being_reassigned)
 
     def led_by(self, broker: BrokerId) -> Iterator[TopicPartition]:
         """The partitions that a broker leads."""
@@ -220,6 +245,12 @@ class ControllerContext:
             raise InvariantError(f"a topic is being deleted that nobody wants deleted: {self!r}")
         if not to_be_deleted <= self.topics.keys():
             raise InvariantError(f"a topic is to be deleted that does not exist: {self!r}")
+        moving = {each for each, assignment in self.assignments.items() if assignment.is_being_reassigned}
+        if moving != self.being_reassigned.keys():
+            raise InvariantError(f"being reassigned is {sorted(moving)}, not {list(self.being_reassigned)}")
+        topics_moving = self.topics_being_reassigned().keys()
+        if not self.topics_waiting_for_deletion.keys() <= topics_moving or to_be_deleted & topics_moving:
+            raise InvariantError(f"a topic waits for its deletion and is not reassigned, or both: {self!r}")
 
     def _validate_partition(self, topic_partition: TopicPartition) -> None:
         replicas = self.assignments[topic_partition].replicas

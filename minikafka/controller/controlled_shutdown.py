@@ -1,12 +1,14 @@
 """A broker that is about to stop has its partitions led by others first.
 
-Kafka: ``KafkaController.doControlledShutdown``. Where the broker leads, another member of the ISR does; where
-it follows, it stops fetching and leaves the ISR. From now on, until it registers anew, it is elected nowhere.
+Kafka: ``KafkaController.doControlledShutdown``. Where the broker leads, another member of the ISR does. It
+follows nothing any more and leaves the ISRs. From now on, until it registers anew, it is elected nowhere.
 A partition without another replica, or whose topic is being deleted, has nobody else and is not counted among
 what remains.
 
 Where it differs from Kafka: followers are told to stop once, with their leaving of the ISR; Kafka tells them
-before as well. A broker epoch that is not the registered one is refused, whichever of both is older.
+before as well. Where another broker leads now, the replica goes OFFLINE at once. In Kafka it follows the new
+leader until its process ends, may be in the ISR again by then, and producers wait until it is out for the
+second time. A broker epoch that is not the registered one is refused, whichever of both is older.
 """
 
 from __future__ import annotations
@@ -42,8 +44,10 @@ def controlled_shutdown(
         for each in context.replicas_on([broker])[broker]
         if _has_to_move(context, each) and context.leadership[each].state.leader != broker
     ]
-    yield from machines.partitions.elect(led, ElectionStrategy.CONTROLLED_SHUTDOWN)
-    yield from machines.replicas.change({broker: followed}, ReplicaStatus.OFFLINE)
+    moved = (yield from machines.partitions.elect(led, ElectionStrategy.CONTROLLED_SHUTDOWN)).elected
+    yield from machines.replicas.change(
+        {broker: [*moved, *followed]}, ReplicaStatus.OFFLINE, just_elected=moved
+    )
     remaining = tuple(each for each in context.led_by(broker) if _has_to_move(context, each))
     return ControlledShutdownResponse(ErrorCode.NONE, remaining)
 

@@ -16,6 +16,10 @@ thread, and a test drives a step with a dictionary for a store.
     ReadTopicDeletions      list[str]: the topics that somebody wants deleted
     DeleteTopicNodes        None: the topic's nodes, its configuration and the wish to delete it are gone
     DropTopicDeletions      None
+    WriteAssignments        list[TopicPartition]: those written; the others were not what was expected
+    ReadReassignments       dict[TopicPartition, tuple[BrokerId, ...]]: what the admin node asks for
+    LeaveReassignments      None: the admin node asks for no more than that; it is gone when that is nothing
+    TakePreferredElections  list[TopicPartition]: what somebody has asked for; the node is gone
     TakeIsrChanges          list[TopicPartition]: what leaders have announced; the announcements are gone
     TakeLogDirEvents        list[BrokerId]: brokers that lost a log directory; the announcements are gone
     Send…                   None: the request waits in that broker's channel
@@ -28,7 +32,7 @@ on a store that cannot be reached is tried until it can, or the session ends.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -90,6 +94,8 @@ class ReadPartitionStates(msgspec.Struct, frozen=True):
     """``…/partitions/P/state`` of each partition."""
 
     partitions: tuple[TopicPartition, ...]
+    is_watched: bool = False
+    """The next write of each state comes as ``ReassignmentIsrChanged``, once."""
 
 
 class CreatePartitionStates(msgspec.Struct, frozen=True):
@@ -130,6 +136,33 @@ class DropTopicDeletions(msgspec.Struct, frozen=True):
     """Forget the wish to delete topics that do not exist, or that may not be deleted."""
 
     topics: tuple[str, ...]
+
+
+class AssignmentChange(NamedTuple):
+    """``expected`` is what the controller has read, ``new`` what is to stand in its place."""
+
+    expected: ReplicaAssignment
+    new: ReplicaAssignment
+
+
+class WriteAssignments(msgspec.Struct, frozen=True):
+    """New assignments in the topics' nodes; each is written only over what was expected there."""
+
+    changes: Mapping[TopicPartition, AssignmentChange]
+
+
+class ReadReassignments(msgspec.Struct, frozen=True):
+    """``/admin/reassign_partitions``; its next write comes as ``ReassignmentsAsked``."""
+
+
+class LeaveReassignments(msgspec.Struct, frozen=True):
+    """What is left of ``/admin/reassign_partitions``."""
+
+    replicas: Mapping[TopicPartition, tuple[BrokerId, ...]]
+
+
+class TakePreferredElections(msgspec.Struct, frozen=True):
+    """``/admin/preferred_replica_election``; its next write comes as ``PreferredElectionsAsked``."""
 
 
 class TakeIsrChanges(msgspec.Struct, frozen=True):
@@ -180,6 +213,10 @@ Effect = (
     | ReadTopicDeletions
     | DeleteTopicNodes
     | DropTopicDeletions
+    | WriteAssignments
+    | ReadReassignments
+    | LeaveReassignments
+    | TakePreferredElections
     | TakeIsrChanges
     | TakeLogDirEvents
     | SendLeaderAndIsr

@@ -13,7 +13,7 @@ from minikafka.protocol.control.messages import (
     StopReplicaPartition,
     StopReplicaResponse,
 )
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, ElectionType, TopicPartition
 
 
 class Elected(msgspec.Struct, frozen=True):
@@ -31,7 +31,7 @@ class TopicsChanged(msgspec.Struct, frozen=True):
 
 
 class PartitionsChanged(msgspec.Struct, frozen=True):
-    """A topic's node was written: it may have more partitions."""
+    """A topic's node was written: it may have more partitions, or some are to be reassigned."""
 
     topic: str
 
@@ -79,6 +79,43 @@ class UncleanElectionEnabled(msgspec.Struct, frozen=True):
     topic: str | None
 
 
+class MinIsrChanged(msgspec.Struct, frozen=True):
+    """``min.insync.replicas`` of a topic is not what it was."""
+
+    topic: str
+
+
+class ReassignmentsAsked(msgspec.Struct, frozen=True):
+    """``/admin/reassign_partitions`` was written."""
+
+
+class ReassignmentIsrChanged(msgspec.Struct, frozen=True):
+    """The state of a partition that is being reassigned was written: its ISR may have grown."""
+
+    topic_partition: TopicPartition
+
+
+class PreferredElectionsAsked(msgspec.Struct, frozen=True):
+    """``/admin/preferred_replica_election`` was written."""
+
+
+class LeaderElectionsAsked(msgspec.Struct, frozen=True):
+    """ElectLeaders (KIP-460). ``partitions`` is None for all. The step returns a
+    ``dict[TopicPartition, KafkaError | None]``: what became of each partition that was asked about, of all
+    partitions only those for which there was something to do."""
+
+    partitions: tuple[TopicPartition, ...] | None
+    election_type: ElectionType
+
+
+class LeaderRebalanceDue(msgspec.Struct, frozen=True):
+    """It is time to look whether brokers lead what they are preferred for
+    (``leader.imbalance.check.interval.seconds``)."""
+
+    imbalance_max_percent: int
+    """``leader.imbalance.per.broker.percentage``."""
+
+
 Event = (
     Elected
     | BrokersChanged
@@ -91,4 +128,10 @@ Event = (
     | StopReplicaAnswered
     | ControlledShutdownAsked
     | UncleanElectionEnabled
+    | MinIsrChanged
+    | ReassignmentsAsked
+    | ReassignmentIsrChanged
+    | PreferredElectionsAsked
+    | LeaderElectionsAsked
+    | LeaderRebalanceDue
 )

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 from minikafka.controller.context import ControllerContext
 from minikafka.controller.effects import Step
+from minikafka.controller.elections import preferred_elections
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.reassignment_wishes import resume_reassignments
 from minikafka.controller.store_access import (
     read_brokers,
     read_states,
@@ -59,9 +61,9 @@ def controller_failover(machines: Machines) -> Step[None]:
     )
     yield from machines.replicas.startup()
     yield from machines.partitions.trigger_online_state_change()
-    # Here reassignments under way are resumed,
+    yield from resume_reassignments(machines)
     yield from machines.deletions.resume()
-    # and here the preferred leaders that somebody has asked for are elected.
+    yield from preferred_elections(machines)
 
 
 def _initialize_context(context: ControllerContext) -> Step[None]:

@@ -72,6 +72,31 @@ def preferred_replica_election(
     return _new_epoch(state, preferred, state.isr)
 
 
+def reassign_partition_election(
+    state: PartitionState, replicas: Sequence[BrokerId], online: Collection[BrokerId]
+) -> PartitionState | None:
+    """``replicas`` are the target of a reassignment. The leader stays if it is one of them, else the first
+    leads that is online and in the ISR. Who is none of the target leaves the ISR at the same time: the leader
+    does not count it any more when it commits.
+
+    Nobody can be elected while the ISR has members that will leave, and misses one of the target: what they
+    hold must not be given up before the target holds it.
+    """
+    isr = tuple(member for member in state.isr if member in replicas)
+    if len(isr) < min(len(state.isr), len(replicas)):
+        return None
+    if state.leader in isr and state.leader in online:
+        return _new_epoch(state, state.leader, isr)
+    leader = _first(replicas, lambda replica: replica in online and replica in isr)
+    return None if leader is None else _new_epoch(state, leader, isr)
+
+
+def without_strangers(state: PartitionState, replicas: Collection[BrokerId]) -> PartitionState:
+    """The state in which only ``replicas`` are eligible: who was removed by a reassignment is it no more."""
+    eligible = tuple(each for each in state.eligible if each in replicas)
+    return state if eligible == state.eligible else msgspec.structs.replace(state, eligible=eligible)
+
+
 def controlled_shutdown_election(
     state: PartitionState,
     replicas: Sequence[BrokerId],

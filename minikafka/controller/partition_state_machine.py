@@ -17,7 +17,8 @@ Invariants:
 
 Where it differs from Kafka: the state of a NEW partition may be there already (a write that was repeated
 because its answer got lost, a topic that was created together with its states); then it is taken up and a
-leader elected, where Kafka gives up until the next controller. ``AFTER_ABSENCE`` does not exist in Kafka.
+leader elected, where Kafka gives up until the next controller. ``AFTER_ABSENCE`` does not exist in Kafka, and
+``SAME_LEADER`` is ``KafkaController.updateLeaderEpochAndSendRequest`` there.
 """
 
 from __future__ import annotations
@@ -36,11 +37,15 @@ from minikafka.controller.leader_election import (
     first_state,
     offline_partition_election,
     preferred_replica_election,
+    reassign_partition_election,
+    same_leader,
+    without_strangers,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import (
     PARTITION_PREDECESSORS,
     PartitionStatus,
+    ReplicaStatus,
     StateChangeFailed,
     log_failures,
 )
@@ -51,14 +56,20 @@ from minikafka.controller.store_access import (
     write_states,
 )
 from minikafka.protocol.control.eligible_replicas import keep_eligible
-from minikafka.types import BrokerId, PartitionState, TopicPartition
+from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition
 
 
 class ElectionStrategy(Enum):
     """``PartitionLeaderElectionStrategy``: which function of ``leader_election`` elects."""
 
     OFFLINE = "offline"
+    UNCLEAN = "unclean"
+    """As OFFLINE, whatever ``unclean.leader.election.enable`` says: somebody has asked for it (KIP-460)."""
     PREFERRED = "preferred"
+    REASSIGN = "reassign"
+    """The assignment is the target of a reassignment already."""
+    SAME_LEADER = "same leader"
+    """No election, but a new leader epoch: with it the leader hears of a new assignment."""
     CONTROLLED_SHUTDOWN = "controlled shutdown"
     AFTER_ABSENCE = "after absence"
 
@@ -229,6 +240,7 @@ class PartitionStateMachine:
             else:
                 min_isr = configs[each.topic].min_insync_replicas
                 state = keep_eligible(current[each].state, state, min_isr=min_isr)
+                state = without_strangers(state, context.assignments[each].replicas)
                 state = msgspec.structs.replace(state, controller_epoch=context.epoch)
                 elected[each] = VersionedState(state, current[each].version)
         versions = yield from write_states(elected)
@@ -256,12 +268,16 @@ class PartitionStateMachine:
         replicas = context.assignments[topic_partition].replicas
         online = context.online_replicas(topic_partition)
         match strategy:
-            case ElectionStrategy.OFFLINE:
-                unclean = config.unclean_leader_election
+            case ElectionStrategy.OFFLINE | ElectionStrategy.UNCLEAN:
+                unclean = strategy is ElectionStrategy.UNCLEAN or config.unclean_leader_election
                 min_isr = config.min_insync_replicas
                 return offline_partition_election(state, replicas, online, unclean=unclean, min_isr=min_isr)
             case ElectionStrategy.PREFERRED:
                 return preferred_replica_election(state, replicas, online)
+            case ElectionStrategy.REASSIGN:
+                return reassign_partition_election(state, replicas, online)
+            case ElectionStrategy.SAME_LEADER:
+                return None if state.leader == NO_LEADER else same_leader(state)
             case ElectionStrategy.CONTROLLED_SHUTDOWN:
                 online = context.online_or_shutting_down_replicas(topic_partition)
                 return controlled_shutdown_election(
@@ -277,14 +293,25 @@ class PartitionStateMachine:
         self, topic_partition: TopicPartition, strategy: ElectionStrategy
     ) -> Collection[BrokerId]:
         match strategy:
-            case ElectionStrategy.OFFLINE | ElectionStrategy.AFTER_ABSENCE:
+            case ElectionStrategy.OFFLINE | ElectionStrategy.UNCLEAN | ElectionStrategy.AFTER_ABSENCE:
                 return self._context.online_replicas(topic_partition)
-            case ElectionStrategy.PREFERRED:
+            case ElectionStrategy.PREFERRED | ElectionStrategy.REASSIGN:
                 return self._context.assignments[topic_partition].replicas
+            case ElectionStrategy.SAME_LEADER:
+                return self._started_replicas(topic_partition)
             case ElectionStrategy.CONTROLLED_SHUTDOWN:
                 return self._context.online_or_shutting_down_replicas(topic_partition)
             case _:
                 assert_never(strategy)
+
+    def _started_replicas(self, topic_partition: TopicPartition) -> list[BrokerId]:
+        """Those that have been told before that they are replicas."""
+        statuses = self._context.replica_status
+        return [
+            replica
+            for replica in self._context.assignments[topic_partition].replicas
+            if statuses[replica][topic_partition] is not ReplicaStatus.NON_EXISTENT
+        ]
 
 
 def _fail(changes: StateChanges, topic_partition: TopicPartition, target: PartitionStatus, why: str) -> None:

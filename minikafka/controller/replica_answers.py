@@ -8,9 +8,12 @@ LeaderAndIsr, and answers KAFKA_STORAGE_ERROR for what it has no more (KIP-112).
 
 An answer of an earlier incarnation of a broker says nothing about the one that is registered.
 
-Where it differs from Kafka: a replica that is answered for without an error after it was lost is ONLINE again
-at once; Kafka waits for the broker's restart. Only replicas that are ONLINE are asked about: the others are
-known to be lost, or are being stopped or deleted.
+What is answered about replicas that are none any more, because a reassignment has removed them, says nothing
+either: nobody waits for it.
+
+Where it differs from Kafka: a replica that is answered for without an error after it was lost is ONLINE
+again at once; Kafka waits for the broker's restart. Only replicas that are ONLINE or NEW are asked about,
+Kafka asks about all that are not NEW: the others are known to be lost, or are being stopped or deleted.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ from minikafka.controller.broker_changes import replicas_become_offline, replica
 from minikafka.controller.effects import Step
 from minikafka.controller.events import LeaderAndIsrAnswered, StopReplicaAnswered
 from minikafka.controller.machines import Machines
+from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import ReplicaStatus
 from minikafka.controller.store_access import take_log_dir_events
 from minikafka.errors import ErrorCode
+from minikafka.protocol.control.messages import EPOCH_DURING_DELETE
 from minikafka.types import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -35,13 +40,20 @@ def log_dir_event_notification(machines: Machines) -> Step[None]:
     brokers = [broker for broker in (yield from take_log_dir_events()) if broker in context.brokers]
     asked = {
         broker: [
-            each for each, status in context.replica_status[broker].items() if status is ReplicaStatus.ONLINE
+            each
+            for each, status in context.replica_status[broker].items()
+            if status in (ReplicaStatus.ONLINE, ReplicaStatus.NEW)
         ]
         for broker in brokers
     }
     if asked:
         _log.warning("brokers %s have lost log directories", brokers)
-        yield from machines.replicas.change(asked, ReplicaStatus.ONLINE)
+        batch = ControllerBrokerRequestBatch(context)
+        for broker, partitions in asked.items():
+            for each in partitions:
+                if each in context.leadership:
+                    batch.add_leader_and_isr([broker], each)
+        yield from batch.send()
 
 
 def leader_and_isr_answered(machines: Machines, answer: LeaderAndIsrAnswered) -> Step[None]:
@@ -78,7 +90,11 @@ def stop_replica_answered(machines: Machines, answer: StopReplicaAnswered) -> St
     if not context.is_current(broker, answer.broker_epoch):
         return
     statuses = context.replica_status[broker]
-    asked = [TopicPartition(each.topic, each.partition) for each in answer.asked if each.delete]
+    asked = [
+        TopicPartition(each.topic, each.partition)
+        for each in answer.asked
+        if each.delete and each.leader_epoch == EPOCH_DURING_DELETE  # else a reassignment has removed it
+    ]
     waiting = [each for each in asked if statuses.get(each) is ReplicaStatus.DELETION_STARTED]
     errors = {
         TopicPartition(topic, partition): error_code

@@ -12,14 +12,17 @@ Kafka: ``ZkReplicaStateMachine``; the statuses and their valid predecessors are 
     to DELETION_INELIGIBLE   nothing
     to NON_EXISTENT          nothing
 
+A replica that a reassignment has removed takes the way of a deleted one, while its partition's assignment
+names it no more (``reassignment``).
+
 Invariants: as for partitions (``partition_state_machine``). A replica goes OFFLINE even when its ISR cannot
 be written: that it is away does not depend on the store.
 
-Where it differs from Kafka: a replica that was ONLINE and outside of the ISR when it goes OFFLINE raises the
-leader epoch too. An expansion of the ISR that names it and is on its way from the leader to the store then
-loses the race against this write, and what the replica fetched before is of an old epoch (KIP-903; Kafka's
-controllers under ZooKeeper leave this gap). And where nothing in a state would change, it is not written, and
-LeaderAndIsr is not sent.
+Where it differs from Kafka: a replica that was NEW or ONLINE and outside of the ISR when it goes OFFLINE
+raises the leader epoch too. An expansion of the ISR that names it and is on its way from the leader to the
+store then loses the race against this write, and what the replica fetched before is of an old epoch (KIP-903;
+Kafka's controllers under ZooKeeper leave this gap). And where nothing in a state would change, it is not
+written, and LeaderAndIsr is not sent.
 """
 
 from __future__ import annotations
@@ -166,7 +169,7 @@ class ReplicaStateMachine:
         fenced = {
             each
             for each in partitions
-            if statuses[each] is ReplicaStatus.ONLINE
+            if statuses[each] in (ReplicaStatus.ONLINE, ReplicaStatus.NEW)
             and each not in just_elected
             and not context.is_to_be_deleted(each.topic)
         }

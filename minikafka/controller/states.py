@@ -12,13 +12,13 @@ A partition's status::
 
 A replica's status::
 
-    NEW                   part of a partition that is being created
+    NEW                   part of a partition that is being created, or that is being reassigned to it
     ONLINE                on a live broker, which knows what the partition's leader is
     OFFLINE               its broker is dead, shuts down or has lost the log; or it is about to be deleted
-    DELETION_STARTED      its broker was told to delete it
+    DELETION_STARTED      its broker was told to delete it, with its topic or because it was reassigned away
     DELETION_SUCCESSFUL   its broker has deleted it
     DELETION_INELIGIBLE   it cannot be deleted at the moment: the broker is dead, or could not do it
-    NON_EXISTENT          before NEW, and after the whole topic's deletion
+    NON_EXISTENT          before NEW, and after its deletion
 """
 
 from __future__ import annotations

@@ -21,6 +21,7 @@ from typing import assert_never
 from minikafka.controller.broker_changes import broker_change
 from minikafka.controller.controlled_shutdown import controlled_shutdown
 from minikafka.controller.effects import Step
+from minikafka.controller.elections import leader_elections, leader_rebalance, preferred_elections
 from minikafka.controller.events import (
     BrokersChanged,
     ControlledShutdownAsked,
@@ -28,8 +29,14 @@ from minikafka.controller.events import (
     Event,
     IsrChangesAnnounced,
     LeaderAndIsrAnswered,
+    LeaderElectionsAsked,
+    LeaderRebalanceDue,
     LogDirEventsAnnounced,
+    MinIsrChanged,
     PartitionsChanged,
+    PreferredElectionsAsked,
+    ReassignmentIsrChanged,
+    ReassignmentsAsked,
     StopReplicaAnswered,
     TopicDeletionsChanged,
     TopicsChanged,
@@ -37,6 +44,9 @@ from minikafka.controller.events import (
 )
 from minikafka.controller.failover import controller_failover
 from minikafka.controller.machines import Machines
+from minikafka.controller.min_isr_changes import min_isr_change
+from minikafka.controller.reassignment import reassignment_isr_change
+from minikafka.controller.reassignment_wishes import reassignments_asked
 from minikafka.controller.replica_answers import (
     leader_and_isr_answered,
     log_dir_event_notification,
@@ -116,6 +126,18 @@ def _handled(machines: Machines, event: Event) -> Step[object]:
             return (yield from controlled_shutdown(machines, broker, broker_epoch))
         case UncleanElectionEnabled(topic):
             yield from machines.partitions.trigger_online_state_change(topic)
+        case MinIsrChanged(topic):
+            yield from min_isr_change(machines, topic)
+        case ReassignmentsAsked():
+            yield from reassignments_asked(machines)
+        case ReassignmentIsrChanged(topic_partition):
+            yield from reassignment_isr_change(machines, topic_partition)
+        case PreferredElectionsAsked():
+            yield from preferred_elections(machines)
+        case LeaderElectionsAsked(partitions, election_type):
+            return (yield from leader_elections(machines, partitions, election_type))
+        case LeaderRebalanceDue(imbalance_max_percent):
+            yield from leader_rebalance(machines, imbalance_max_percent)
         case _:
             assert_never(event)
     return None

@@ -8,22 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from minikafka.controller.effects import (
+    AssignmentChange,
     AssignTopicIds,
     CreatePartitionStates,
     DeleteTopicNodes,
     DropTopicDeletions,
     ElectionConfig,
+    LeaveReassignments,
     ReadAssignments,
     ReadBrokers,
     ReadPartitionStates,
+    ReadReassignments,
     ReadTopicConfigs,
     ReadTopicDeletions,
     ReadTopics,
     Step,
     TakeIsrChanges,
     TakeLogDirEvents,
+    TakePreferredElections,
     TopicRecord,
     VersionedState,
+    WriteAssignments,
     WritePartitionStates,
 )
 from minikafka.protocol.control.messages import LiveBroker
@@ -61,11 +66,13 @@ def _read_assignments(topics: Iterable[str]) -> Step[dict[str, TopicRecord]]:
     return records
 
 
-def read_states(partitions: Iterable[TopicPartition]) -> Step[dict[TopicPartition, VersionedState]]:
+def read_states(
+    partitions: Iterable[TopicPartition], *, is_watched: bool = False
+) -> Step[dict[TopicPartition, VersionedState]]:
     asked = tuple(partitions)
     if not asked:
         return {}
-    states: dict[TopicPartition, VersionedState] = yield ReadPartitionStates(asked)
+    states: dict[TopicPartition, VersionedState] = yield ReadPartitionStates(asked, is_watched)
     return states
 
 
@@ -106,6 +113,30 @@ def drop_topic_deletions(topics: Iterable[str]) -> Step[None]:
 
 def delete_topic_nodes(topic: str) -> Step[None]:
     yield DeleteTopicNodes(topic)
+
+
+def write_assignments(changes: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
+    """Those of ``changes`` that the store has now: somebody else has written the others."""
+    different = {each: change for each, change in changes.items() if change.expected != change.new}
+    if not different:
+        return list(changes)
+    written: list[TopicPartition] = yield WriteAssignments(different)
+    done = set(written)
+    return [each for each in changes if each in done or each not in different]
+
+
+def read_reassignments() -> Step[dict[TopicPartition, tuple[BrokerId, ...]]]:
+    replicas: dict[TopicPartition, tuple[BrokerId, ...]] = yield ReadReassignments()
+    return replicas
+
+
+def leave_reassignments(replicas: Mapping[TopicPartition, tuple[BrokerId, ...]]) -> Step[None]:
+    yield LeaveReassignments(replicas)
+
+
+def take_preferred_elections() -> Step[list[TopicPartition]]:
+    partitions: list[TopicPartition] = yield TakePreferredElections()
+    return partitions
 
 
 def take_isr_changes() -> Step[list[TopicPartition]]:

@@ -19,8 +19,15 @@ Invariants:
 - A replica counts as deleted only when its broker has answered a request that said so.
 - One topic's deletion does not wait for another's.
 
-Where it differs from Kafka: replicas that were ONLINE when their broker died, before the deletion could
-begin, go OFFLINE first; Kafka tries to make them ineligible at once, which its own table forbids.
+A topic of which a partition is being reassigned waits with its deletion until that is done. Until then it is
+a topic like any other: it has leaders, elections and clients, because without them the reassignment could
+not end. Who wants it gone and cannot wait cancels the reassignment.
+
+Where it differs from Kafka:
+- There such a topic is queued for deletion and ineligible, and nobody is elected for it: when its leader
+  dies, neither the reassignment nor the deletion comes to an end.
+- Replicas that were ONLINE when their broker died, before the deletion could begin, go OFFLINE first; Kafka
+  tries to make them ineligible at once, which its own table forbids.
 """
 
 from __future__ import annotations
@@ -64,14 +71,29 @@ class TopicDeletionManager:
         )
 
     def enqueue(self, wanted: Iterable[str]) -> Step[None]:
-        """Somebody wants these topics deleted. Wishes that cannot be granted are dropped."""
+        """Somebody wants these topics deleted. Wishes that cannot be granted are dropped, those that cannot
+        be granted yet are kept."""
         context = self._context
-        granted: list[str] = []
+        moving = context.topics_being_reassigned()
         dropped: list[str] = []
         for topic in wanted:
-            (granted if self._is_enabled and topic in context.topics else dropped).append(topic)
+            if not self._is_enabled or topic not in context.topics:
+                dropped.append(topic)
+            elif topic in moving:
+                _log.info("deletion of topic %s waits until it is reassigned", topic)
+                context.topics_waiting_for_deletion[topic] = None
+            else:
+                context.topics_waiting_for_deletion.pop(topic, None)
+                context.topics_to_be_deleted[topic] = None
         yield from drop_topic_deletions(dropped)
-        context.topics_to_be_deleted.update(dict.fromkeys(granted))
+
+    def resume_after_reassignment(self) -> Step[None]:
+        """Partitions are not being reassigned any more: their topics may have waited for that."""
+        moving = self._context.topics_being_reassigned()
+        ready = [topic for topic in self._context.topics_waiting_for_deletion if topic not in moving]
+        if ready:
+            yield from self.enqueue(ready)
+            yield from self.resume()
 
     def mark_ineligible(self, topics: Iterable[str]) -> None:
         """Halt the deletion of those of ``topics`` that are to be deleted."""

@@ -6,6 +6,9 @@ that is being moved to this log directory (KIP-113), with ``-stray`` one that be
 
 A file name has at most 255 characters, so the topic's name is cut for ``-delete`` and ``-stray``; what such a
 directory is called no longer says to which topic it belonged.
+
+A current directory that its ``-future`` one has replaced takes that one's digits with it when it becomes
+``-delete``: so a start can tell that the replacement had begun (``future_logs``).
 """
 
 from __future__ import annotations
@@ -18,7 +21,9 @@ from minikafka.types import TopicPartition
 
 NAME_LENGTH_MAX = 255
 
-_NAME = re.compile(r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(?:\.\S*-(?P<kind>delete|future|stray))?")
+_NAME = re.compile(
+    r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(?:\.(?P<unique>\S*)-(?P<kind>delete|future|stray))?"
+)
 
 
 class DirectoryKind(Enum):
@@ -35,6 +40,8 @@ class ParsedName(NamedTuple):
 
     topic_partition: TopicPartition
     kind: DirectoryKind
+    unique: str = ""
+    """What tells it from other directories of this kind; empty for a current one."""
 
 
 def parse_directory_name(name: str) -> ParsedName | None:
@@ -43,7 +50,13 @@ def parse_directory_name(name: str) -> ParsedName | None:
     if match is None or int(match["partition"]) >= 1 << 31:
         return None
     kind = DirectoryKind(match["kind"] or "current")
-    return ParsedName(TopicPartition(match["topic"], int(match["partition"])), kind)
+    return ParsedName(TopicPartition(match["topic"], int(match["partition"])), kind, match["unique"] or "")
+
+
+def future_directory_name(topic_partition: TopicPartition, unique: str) -> str:
+    """The name of a directory to which a replica is being moved. Never cut: the name must say whose it is, so
+    it is longer than ``NAME_LENGTH_MAX`` for a topic that cannot be moved (KAFKA-4893)."""
+    return f"{topic_partition}.{unique}-future"
 
 
 def delete_directory_name(topic_partition: TopicPartition, unique: str) -> str:

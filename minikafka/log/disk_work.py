@@ -56,6 +56,17 @@ class NewLogSync:
 
 
 @dataclass(frozen=True, slots=True)
+class DirectorySync:
+    """Makes the renames in a log directory durable."""
+
+    files: Files
+    log_directory: str
+
+    def run(self) -> None:
+        self.files.sync_directory(self.log_directory)
+
+
+@dataclass(frozen=True, slots=True)
 class DirectoryRemoval:
     """Removes the directory of a deleted partition, from ``due_ms`` on."""
 

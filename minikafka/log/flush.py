@@ -28,7 +28,7 @@ def fsync_file(files: Files, path: str) -> bool:
 class Flush:
     """The fsyncs that make everything below ``up_to`` durable."""
 
-    __slots__ = ("_directory", "_files", "_has_new_files", "_paths", "missing_paths", "truncations", "up_to")
+    __slots__ = ("_directory", "_files", "_has_new_files", "_paths", "generation", "missing_paths", "up_to")
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class Flush:
         directory: str,
         has_new_files: bool,
         up_to: int,
-        truncations: int,
+        generation: int,
     ) -> None:
         self._files = files
         self._paths = paths
         self._directory = directory
         self._has_new_files = has_new_files
         self.up_to = up_to
-        self.truncations = truncations
+        self.generation = generation
         self.missing_paths: list[str] = []
 
     def __repr__(self) -> str:

@@ -195,8 +195,15 @@ class LeaderEpochCache:
         return self._path
 
     def update_directory(self, directory: str) -> None:
-        """The partition's directory was renamed."""
+        """The partition's directory was renamed; an fsync that is under way may miss the file."""
         self._path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
+        self._is_durable = False
+
+    def take_over(self, other: LeaderEpochCache) -> None:
+        """Have the same epochs as the cache of a log with the same records."""
+        if (self._epochs, self._starts) != (other._epochs, other._starts):
+            self._epochs, self._starts = list(other._epochs), list(other._starts)
+            self._write()
 
     def _encode(self) -> bytes:
         return encode_leader_epochs(map(EpochEntry, self._epochs, self._starts))

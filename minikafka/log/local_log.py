@@ -11,6 +11,7 @@ Invariants: base offsets ascend and the last segment is the active one; recovery
 
 from __future__ import annotations
 
+import os
 from typing import NoReturn
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.recovery import LoadedLog
 from minikafka.log.retention import DeletedFiles, rename_deleted, total_bytes
 from minikafka.log.segment import LogSegment
+from minikafka.log.segment_files import DELETED_SUFFIX
 from minikafka.types import Offset, TopicPartition
 
 
@@ -38,13 +40,13 @@ class LocalLog:
         "_deleted_files",
         "_epochs",
         "_files",
+        "_generation",
         "_last_flush_ms",
         "_producers",
         "_reader",
         "_segment_ms",
         "_segments",
-        "_snapshots_to_sync",
-        "_truncations",
+        "_small_files_to_sync",
         "config",
         "directory",
         "log_end_offset",
@@ -82,8 +84,8 @@ class LocalLog:
         self._reader = LogReader(loaded.segments)
         self._closed_reason: str | None = None
         self._deleted_files: list[DeletedFiles] = []
-        self._snapshots_to_sync: list[str] = []
-        self._truncations = 0
+        self._small_files_to_sync: list[str] = []
+        self._generation = 0
         self._last_flush_ms = clock.monotonic_ms()
 
     @property
@@ -97,6 +99,11 @@ class LocalLog:
     @property
     def is_open(self) -> bool:
         return self._closed_reason is None
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is a copy that will take the current log's place (KIP-113)."""
+        return self.directory.endswith("-future")
 
     def update_config(self, config: TopicConfig) -> None:
         """Takes effect with the next append; index sizes and intervals with the next segment."""
@@ -148,6 +155,9 @@ class LocalLog:
             self._delete_segment(old)  # its index is full though it is empty (KAFKA-6388): begin it again
         else:
             old.become_inactive()
+            # Its records may be flushed, or about to be, so that no flush comes by again; but the indexes
+            # were trimmed just now, and the time index has got its last entry.
+            self._small_files_to_sync += [old.offset_index.path, old.time_index.path]
         segment = LogSegment.create(
             self.directory,
             base_offset,
@@ -159,7 +169,7 @@ class LocalLog:
         self._producers.map_end_offset = base_offset
         snapshot = self._producers.take_snapshot()
         if snapshot is not None:
-            self._snapshots_to_sync.append(snapshot)
+            self._small_files_to_sync.append(snapshot)
         return segment
 
     def _delete_segment(self, segment: LogSegment) -> None:
@@ -207,27 +217,27 @@ class LocalLog:
             has_new_files = has_new_files or segment.base_offset >= self.recovery_point
         return Flush(
             self._files,
-            paths=paths,
+            paths=list(dict.fromkeys(paths)),
             directory=self.directory,
             has_new_files=has_new_files,
             up_to=up_to,
-            truncations=self._truncations,
+            generation=self._generation,
         )
 
     def take_unsynced_paths(self) -> list[str]:
         """Small files that wait for their fsync; the caller sees to that and to the directory's. The recovery
         point may rise above what they say only after that, or not at all when it failed."""
-        paths, self._snapshots_to_sync = self._snapshots_to_sync, []
+        paths, self._small_files_to_sync = self._small_files_to_sync, []
         epochs = self._epochs.take_unsynced()
         return paths if epochs is None else [*paths, epochs]
 
     def complete_flush(self, flush: Flush) -> None:
-        """The flush has run: raise the recovery point, unless the log was truncated meanwhile.
+        """The flush has run: raise the recovery point, unless the log was truncated or renamed meanwhile.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: a file of the log is not where it was; the log is fenced.
         """
-        if self._closed_reason is not None or flush.truncations != self._truncations:
+        if self._closed_reason is not None or flush.generation != self._generation:
             return
         live = {segment.path for segment in self._segments}
         if any(path in live for path in flush.missing_paths):
@@ -253,7 +263,7 @@ class LocalLog:
         self._producers.map_end_offset = self.log_end_offset
         snapshot = self._producers.take_snapshot()
         if snapshot is not None:
-            self._snapshots_to_sync.append(snapshot)
+            self._small_files_to_sync.append(snapshot)
         self._segments.active.become_inactive()
         flush = self.begin_flush()
         if flush is not None:
@@ -262,10 +272,32 @@ class LocalLog:
         self._segments.release()
         self._closed_reason = "the log is closed"
 
-    def rename_for_deletion(self, directory: str) -> None:
-        """Move the log's directory out of the way; nothing can be read or appended afterwards. Raises
-        OSError."""
+    def put_away(self, directory: str, *, reason: str) -> None:
+        """Rename the log's directory; nothing can be read or appended afterwards. Raises OSError."""
         self._segments.release()
-        self._closed_reason = "the partition is being deleted"
+        self._closed_reason = reason
         self._files.rename(self.directory, directory)
         self.directory = directory
+
+    def rename(self, directory: str) -> None:
+        """Rename the log's directory (``renameDir``); reads and appends go on as if nothing had happened.
+
+        A flush that is under way may not have found its files, so it does not count, and the small ones are
+        fsynced once more. Raises OSError.
+        """
+        self._files.rename(self.directory, directory)
+        self.directory = directory
+        self._segments.update_directory(directory)
+        self._epochs.update_directory(directory)
+        self._producers.update_directory(directory)
+        self._generation += 1
+        indexes = [
+            path
+            for each in list(self._segments)[:-1]
+            for path in (each.offset_index.path, each.time_index.path)
+        ]
+        snapshots = [self._producers.snapshot_path(offset) for offset in self._producers.snapshot_offsets]
+        self._small_files_to_sync = indexes + snapshots
+        names = [name for name in self._files.list(directory) if name.endswith(DELETED_SUFFIX)]
+        paths = tuple(os.path.join(directory, name) for name in names)
+        self._deleted_files = [DeletedFiles(paths)] if paths else []

@@ -1,8 +1,8 @@
 """Loads the logs of one log directory, and knows what else may be in there.
 
 Kafka: ``LogManager.loadLogs`` and ``loadLog``. Directories that wait for their removal are only named, not
-loaded; ``-future`` and ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing
-more.
+loaded; so are ``-future`` ones, for what they are is known when all log directories were seen
+(``future_logs``); ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing more.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from minikafka.log.checkpoint import (
     read_partition_metadata,
     take_clean_shutdown_marker,
 )
-from minikafka.log.directory_names import DirectoryKind, parse_directory_name, stray_directory_name
+from minikafka.log.directory_names import (
+    DirectoryKind,
+    ParsedName,
+    parse_directory_name,
+    stray_directory_name,
+)
+from minikafka.log.future_logs import FoundLog
 from minikafka.log.log_directories import RandomBits, random_uuid
 from minikafka.log.log_segments import OpenSegments
 from minikafka.log.unified_log import UnifiedLog
@@ -59,6 +65,7 @@ class LogDirectoryLoader:
         self._topic_config = topic_config
         self.producer_id_expiration_ms = producer_id_expiration_ms  # of logs that are opened from now on
         self._deleted: list[str] = []
+        self._futures: list[FoundLog] = []
         self.all_clean = True
         """Whether each directory loaded so far had the marker of a clean stop."""
         # One limit on descriptors for all logs.
@@ -90,7 +97,7 @@ class LogDirectoryLoader:
         )
 
     def load(self, log_directory: str, is_stray: IsStray) -> Iterator[UnifiedLog]:
-        """The logs in ``log_directory``, each loaded when asked for.
+        """The current logs in ``log_directory``, each loaded when asked for.
 
         Raises:
             StartError: something in it is no partition's.
@@ -107,36 +114,70 @@ class LogDirectoryLoader:
             path = os.path.join(log_directory, name)
             if name.startswith(".") or name in _NOT_PARTITIONS or not self._files.is_directory(path):
                 continue
-            topic_partition = self._partition_to_load(path, name)
-            if topic_partition is None:
+            parsed = self._log_to_load(path, name)
+            if parsed is None:
                 continue
+            topic_partition = parsed.topic_partition
             topic_id = self._read_topic_id(path)
             if is_stray(topic_partition, topic_id):
-                self._set_aside(path, topic_partition)
+                self.set_aside(path, topic_partition, "does not belong to this broker")
                 continue
-            log = self.open(
+            found = FoundLog(
                 path,
                 topic_partition,
-                topic_id=topic_id,
-                clean_shutdown=was_clean,
+                parsed.unique,
+                topic_id,
+                was_clean,
                 log_start_offset=log_start_offsets.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition, 0),
+                high_watermark=high_watermarks.get(topic_partition, 0),
             )
-            high_watermark = max(high_watermarks.get(topic_partition, 0), log.log_start_offset)
-            log.update_high_watermark(Offset(min(high_watermark, log.log_end_offset)))
-            yield log
+            if parsed.kind is DirectoryKind.FUTURE:
+                self._futures.append(found)
+                continue
+            yield self.open_found(found)
             count += 1
         duration_ms = self._clock.monotonic_ms() - started_ms
         note = "" if was_clean or not count else ", recovering: the last shutdown was not clean"
         _log.info("loaded %d logs from %s in %d ms%s", count, log_directory, duration_ms, note)
+
+    def open_found(self, found: FoundLog, *, directory: str | None = None) -> UnifiedLog:
+        """Load a log that was found; in ``directory`` if it was renamed since. Raises OSError."""
+        log = self.open(
+            directory or found.directory,
+            found.topic_partition,
+            topic_id=found.topic_id,
+            clean_shutdown=found.was_clean,
+            log_start_offset=found.log_start_offset,
+            recovery_point=found.recovery_point,
+        )
+        high_watermark = max(found.high_watermark, log.log_start_offset)
+        log.update_high_watermark(Offset(min(high_watermark, log.log_end_offset)))
+        return log
 
     def take_deleted(self) -> list[str]:
         """The directories that ``load`` found waiting for their removal."""
         deleted, self._deleted = self._deleted, []
         return deleted
 
-    def _partition_to_load(self, path: str, name: str) -> TopicPartition | None:
-        """The partition whose log is in ``path``; None for a directory with another purpose."""
+    def take_futures(self) -> list[FoundLog]:
+        """The half-moved replicas that ``load`` found."""
+        futures, self._futures = self._futures, []
+        return futures
+
+    def set_aside(self, path: str, topic_partition: TopicPartition, reason: str) -> None:
+        """Rename a directory to ``-stray``: it is kept and not used. Raises OSError."""
+        target = self.stray_path(path, topic_partition)
+        self._files.rename(path, target)
+        log_stray(path, target, reason)
+
+    def stray_path(self, path: str, topic_partition: TopicPartition) -> str:
+        """What to call the directory ``path`` when it is set aside."""
+        unique = random_uuid(self._rng).hex
+        return os.path.join(os.path.dirname(path), stray_directory_name(topic_partition, unique))
+
+    def _log_to_load(self, path: str, name: str) -> ParsedName | None:
+        """What the name of a log's directory says; None for a directory with another purpose."""
         parsed = parse_directory_name(name)
         if parsed is None:
             raise StartError(
@@ -146,14 +187,12 @@ class LogDirectoryLoader:
         if parsed.topic_partition.topic == _CLUSTER_METADATA_TOPIC:
             return None
         match parsed.kind:
-            case DirectoryKind.CURRENT:
-                return parsed.topic_partition
+            case DirectoryKind.CURRENT | DirectoryKind.FUTURE:
+                return parsed
             case DirectoryKind.DELETE:
                 self._deleted.append(path)
             case DirectoryKind.STRAY:
                 _log.warning("%s belongs to no topic of this broker; remove it when you do not need it", path)
-            case DirectoryKind.FUTURE:
-                _log.warning("%s is a half-moved replica and is left alone", path)
         return None
 
     def _read_checkpoint(self, log_directory: str, name: str) -> dict[TopicPartition, int]:
@@ -170,8 +209,12 @@ class LogDirectoryLoader:
             _log.warning("%s; the topic id is not known until the partition is assigned again", error)
             return None
 
-    def _set_aside(self, path: str, topic_partition: TopicPartition) -> None:
-        unique = random_uuid(self._rng).hex
-        target = os.path.join(os.path.dirname(path), stray_directory_name(topic_partition, unique))
-        self._files.rename(path, target)
-        _log.warning("%s does not belong to this broker and is renamed to %s", path, target)
+
+def log_stray(path: str, target: str, reason: str) -> None:
+    """Say that a directory was set aside, and what to do."""
+    _log.warning(
+        "%s %s and is renamed to %s; nothing of it is removed: when you do not need it, remove it yourself",
+        path,
+        reason,
+        target,
+    )

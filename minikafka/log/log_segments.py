@@ -97,6 +97,11 @@ class LogSegments:
         """The segment that holds ``offset``, or the first one when all are above, and all behind it."""
         return self._segments[max(self.floor_index(offset), 0) :]
 
+    def update_directory(self, directory: str) -> None:
+        """The log's directory was renamed."""
+        for segment in self._segments:
+            segment.update_directory(directory)
+
     def release(self) -> None:
         """Close every descriptor."""
         for segment in self._segments:

@@ -312,6 +312,12 @@ class ProducerStateManager:
         """The partition's directory was renamed."""
         self._snapshots.directory = directory
 
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Know what ``other`` knows, which is of a log with the same records and is used no more. It may know
+        producers whose records are deleted."""
+        self._producers, self._ongoing = other._producers, other._ongoing
+        self._unreplicated, self._first_unstable = other._unreplicated, other._first_unstable
+
     # Inside
 
     def _clear(self) -> None:

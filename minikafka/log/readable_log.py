@@ -11,7 +11,7 @@ from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
 from minikafka.log.fetch_data import (
     ColdRead,
@@ -95,6 +95,37 @@ class ReadableLog(LocalLog):
 
     def _forget_high_watermark_position(self) -> None:
         self._hw_segment_base_offset = self._hw_position = _UNKNOWN
+
+    def continue_for(self, current: ReadableLog) -> None:
+        """Take the place of ``current``, whose records this log has all copied: with epochs that never had a
+        record, producers whose records are deleted, and the same bounds.
+
+        Raises:
+            InvariantError: the logs do not end at one offset.
+            KafkaError: KAFKA_STORAGE_ERROR: the epochs could not be written here.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        if self.log_end_offset != current.log_end_offset:
+            raise InvariantError(f"{self!r} cannot take the place of {current!r}")
+        self._producers.take_over(current._producers)
+        try:
+            self._epochs.take_over(current._epochs)
+        except OSError as error:
+            self._fence(f"the leader epochs could not be written: {error}", error)
+        self.log_start_offset = max(self.log_start_offset, current.log_start_offset)
+        self.update_high_watermark(current.high_watermark)
+
+    def skip_to(self, offset: int) -> None:
+        """End at ``offset``, in a new segment: up to there the log that this one copies holds no more
+        records, for they were compacted away. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
+        if self._closed_reason is not None:
+            self._refuse()
+        try:
+            self._roll(offset)
+        except OSError as error:
+            self._fence(f"a roll failed: {error}", error)
+        self.log_end_offset = Offset(offset)
 
     @property
     def leader_epoch(self) -> LeaderEpoch:

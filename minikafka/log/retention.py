@@ -5,6 +5,9 @@ A segment goes when its records are below the log start, or (cleanup.policy dele
 log may hold; oldest first, never past the first that stays, never at or above the high watermark, never an
 empty active one. Its files are renamed to ``*.deleted`` at once and removed by the shell after
 ``file.delete.delay.ms``.
+
+A future log follows the log start of the current one, and neither age nor size: its segments begin elsewhere,
+so it would forget records that the current log still has.
 """
 
 from __future__ import annotations
@@ -52,6 +55,7 @@ def deletable_segments(
     segments: LogSegments,
     *,
     config: TopicConfig,
+    is_future: bool,
     now_ms: int,
     log_start_offset: int,
     log_end_offset: int,
@@ -76,7 +80,7 @@ def deletable_segments(
         return following is not None and following.base_offset <= log_start_offset
 
     count = prefix(0, below_log_start)
-    if not config.delete:
+    if is_future or not config.delete:
         return list(segments)[:count]
     if config.retention_bytes >= 0:
         excess_bytes = total_bytes(list(segments)[count:]) - config.retention_bytes

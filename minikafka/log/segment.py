@@ -351,6 +351,14 @@ class LogSegment(FileRecords):
         if self._txn_index is not None:
             self._txn_index.close()
 
+    def update_directory(self, directory: str) -> None:
+        """The log's directory was renamed; what is open stays open."""
+        self.directory = directory
+        for file in (self, self.offset_index, self.time_index):
+            file.path = os.path.join(directory, os.path.basename(file.path))
+        if self._txn_index is not None:
+            self._txn_index.update_directory(directory)
+
     def cut(self, position: int) -> None:
         """End the file here: what lies behind is no batch. The indexes know nothing of it."""
         self.release()

@@ -268,6 +268,7 @@ class UnifiedLog(ReadableLog):
             deletable = deletable_segments(
                 self._segments,
                 config=self.config,
+                is_future=self.is_future,
                 now_ms=self._clock.now_ms(),
                 log_start_offset=self.log_start_offset,
                 log_end_offset=self.log_end_offset,
@@ -376,7 +377,7 @@ class UnifiedLog(ReadableLog):
         self.high_watermark = Offset(offset)
 
     def _set_end_after_truncation(self, end_offset: int) -> None:
-        self._truncations += 1
+        self._generation += 1
         self._reader.forget_positions()
         self.log_end_offset = Offset(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)

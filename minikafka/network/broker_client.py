@@ -65,7 +65,7 @@ class BrokerClient(asyncio.Protocol):
         self._address = format_address(host, port)
         self._client_id = client_id
         self._in_flight_max = in_flight_max
-        self._reader = FrameReader(frame_bytes_max=response_bytes_max)
+        self._reader = FrameReader(frame_bytes_max=response_bytes_max, keeps_buffer=True)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()

@@ -4,7 +4,8 @@ Kafka's ``NetworkReceive``. A frame is a 4-byte big-endian size and that many by
 
 Invariants:
 - A frame that arrived in one chunk is a view of that chunk; no byte of it is copied. A frame in several
-  chunks is collected in one ``bytearray``: each byte is copied once, whatever the number of chunks.
+  chunks is collected in one buffer: each byte is copied once, whatever the number of chunks.
+- A buffer is used again only when nobody has a view of it any more.
 - Memory grows with the bytes that arrive, never with the size that a header claims.
 - The result does not depend on where the chunks were cut: frames in front of a bad size are delivered first,
   then ``error`` is set and nothing more comes out.
@@ -19,16 +20,71 @@ from minikafka.types import Buffer
 
 _SIZE = Struct(">i")
 
+KEPT_TIMES_MAX = 8
+"""A buffer that is this many times as large as the next frame is given back."""
+
+
+class _FrameBuffer:
+    """Where a frame in several chunks is collected."""
+
+    __slots__ = ("_buffer", "_is_kept", "filled")
+
+    def __init__(self, *, is_kept: bool) -> None:
+        self._buffer = bytearray()
+        self._is_kept = is_kept
+        self.filled = 0
+        """How much of the frame is here."""
+
+    def begin(self, frame_bytes: int) -> None:
+        if len(self._buffer) > KEPT_TIMES_MAX * frame_bytes or not self._is_free():
+            self._buffer = bytearray()
+        self.filled = 0
+
+    def _is_free(self) -> bool:
+        """Whether the last frame is forgotten: a ``bytearray`` that has views refuses to change its size."""
+        try:
+            self._buffer.append(0)
+        except BufferError:
+            return False
+        self._buffer.pop()
+        return True
+
+    def add(self, chunk: memoryview) -> None:
+        start, stop = self.filled, self.filled + len(chunk)
+        room = len(self._buffer) - start
+        if room > 0:
+            with memoryview(self._buffer) as view:
+                view[start:stop] = chunk[:room]
+        if len(chunk) > room:
+            self._buffer += chunk[room:]
+        self.filled = stop
+
+    def take(self) -> Buffer:
+        """The frame, which is complete."""
+        frame: Buffer = self._buffer
+        if self._is_kept:
+            frame = memoryview(self._buffer)[: self.filled]
+        else:
+            self._buffer = bytearray()
+        self.filled = 0
+        return frame
+
 
 class FrameReader:
-    """One direction of one connection."""
+    """One direction of one connection.
+
+    Args:
+        keeps_buffer: collect the next frame where the last one was, if it is forgotten by then. For the few
+            connections that carry one large frame after the other: fresh memory for each costs a page fault
+            per 4 KiB, a fifth of the time of a follower that catches up.
+    """
 
     __slots__ = ("_frame", "_frame_bytes_max", "_missing_bytes", "_rest", "error", "expected_bytes")
 
-    def __init__(self, *, frame_bytes_max: int) -> None:
+    def __init__(self, *, frame_bytes_max: int, keeps_buffer: bool = False) -> None:
         self._frame_bytes_max = frame_bytes_max
         self._rest = b""  # up to 3 bytes of a size
-        self._frame = bytearray()  # the frame being collected
+        self._frame = _FrameBuffer(is_kept=keeps_buffer)  # the frame being collected
         self._missing_bytes = 0
         self.expected_bytes = 0
         """The whole size of the frame being collected; 0 between frames."""
@@ -41,7 +97,7 @@ class FrameReader:
     @property
     def buffered_bytes(self) -> int:
         """Bytes kept here for a frame that is not complete."""
-        return len(self._frame) + len(self._rest)
+        return self._frame.filled + len(self._rest)
 
     def feed(self, data: bytes) -> list[Buffer]:
         """The frames that ``data`` completes, without their sizes, in order.
@@ -55,15 +111,13 @@ class FrameReader:
         position = 0
         end = len(data)
         if self._missing_bytes:
-            if end < self._missing_bytes:
-                self._frame += data
-                self._missing_bytes -= end
+            position = min(end, self._missing_bytes)
+            self._frame.add(memoryview(data)[:position])
+            self._missing_bytes -= position
+            if self._missing_bytes:
                 return frames
-            position = self._missing_bytes
-            self._frame += memoryview(data)[:position]
-            frames.append(self._frame)
-            self._frame = bytearray()
-            self._missing_bytes = self.expected_bytes = 0
+            frames.append(self._frame.take())
+            self.expected_bytes = 0
             if position == end:
                 return frames
         elif self._rest:
@@ -83,7 +137,8 @@ class FrameReader:
             position += 4
             stop = position + size
             if stop > end:
-                self._frame = bytearray(view[position:])
+                self._frame.begin(size)
+                self._frame.add(view[position:])
                 self._missing_bytes = stop - end
                 self.expected_bytes = size
                 return frames

@@ -32,6 +32,7 @@ partition counts as delayed until the fetcher has seen that it is over.
 from __future__ import annotations
 
 from enum import Enum, auto
+from heapq import heappop, heappush
 from typing import NamedTuple
 from uuid import UUID
 
@@ -97,6 +98,12 @@ class PartitionFetchState(NamedTuple):
     def is_truncating(self) -> bool:
         return self.state is ReplicaState.TRUNCATING and self.delayed_until_ms is None
 
+    @property
+    def is_in_sync(self) -> bool:
+        """Whether it holds all that was committed on the leader, as of the last answer
+        (``isReplicaInSync``)."""
+        return self.lag is not None and self.lag <= 0
+
     def truncated(self, *, fetch_offset: Offset, last_fetched_epoch: LeaderEpoch) -> PartitionFetchState:
         """The log was cut and ends at ``fetch_offset`` now."""
         return self._after(FetchEvent.TRUNCATED, fetch_offset, last_fetched_epoch, self.lag)
@@ -124,10 +131,11 @@ class FetchStates:
     def __init__(self) -> None:
         self._states: dict[TopicPartition, PartitionFetchState] = {}
         self._changed: dict[TopicPartition, None] = {}
-        self._delayed: dict[TopicPartition, int] = {}
+        self._due: list[tuple[int, TopicPartition]] = []
+        """A heap of when delays end; with those that are over already, or were replaced."""
 
     def __repr__(self) -> str:
-        return f"FetchStates({len(self._states)} partitions, {len(self._delayed)} delayed)"
+        return f"FetchStates({len(self._states)} partitions, up to {len(self._due)} delayed)"
 
     def __len__(self) -> int:
         return len(self._states)
@@ -141,42 +149,51 @@ class FetchStates:
     @property
     def next_due_ms(self) -> int | None:
         """When the first delay ends; None when nothing is delayed."""
-        return next(iter(self._delayed.values()), None)
+        while self._due:
+            due_ms, topic_partition = self._due[0]
+            state = self._states.get(topic_partition)
+            if state is not None and state.delayed_until_ms == due_ms:
+                return due_ms
+            heappop(self._due)
+        return None
 
     def put(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
         """Add a partition or replace its state."""
-        if state.delayed_until_ms is None:
-            self._delayed.pop(topic_partition, None)
-        else:
-            self._delayed[topic_partition] = state.delayed_until_ms
+        if state.delayed_until_ms is not None:
+            heappush(self._due, (state.delayed_until_ms, topic_partition))
         self._states[topic_partition] = state
         self._changed[topic_partition] = None
 
     def remove(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
         """Forget a partition; an unknown one is fine."""
         self._changed.pop(topic_partition, None)
-        self._delayed.pop(topic_partition, None)
         return self._states.pop(topic_partition, None)
 
     def delay(self, topic_partition: TopicPartition, until_ms: int) -> None:
-        """Let a partition rest. One that is gone, or rests already, stays as it is. All delays of a fetcher
-        are equally long, so that they end in the order in which they began."""
+        """Let a partition rest. One that is gone, or rests already, stays as it is."""
         state = self._states.get(topic_partition)
         if state is not None and state.delayed_until_ms is None:
             self.put(topic_partition, state._replace(delayed_until_ms=until_ms))
 
+    def touch(self, topic_partition: TopicPartition) -> None:
+        """Look at a partition again although its state is as it was; an unknown one is fine."""
+        if topic_partition in self._states:
+            self._changed[topic_partition] = None
+
     def take_changed(self, now_ms: int) -> list[tuple[TopicPartition, PartitionFetchState]]:
-        """End the delays that are over; what is new or has changed since the last call, with its state."""
+        """End the delays that are over; what is new, changed or was touched since the last call, with its
+        state."""
         while (due_ms := self.next_due_ms) is not None and due_ms <= now_ms:
-            topic_partition = next(iter(self._delayed))
+            _, topic_partition = heappop(self._due)
             self.put(topic_partition, self._states[topic_partition]._replace(delayed_until_ms=None))
         changed, self._changed = self._changed, {}
         return [(topic_partition, self._states[topic_partition]) for topic_partition in changed]
 
     def validate(self) -> None:
         """For tests. Raises InvariantError when the parts do not agree."""
-        delayed = {each: state.delayed_until_ms for each, state in self._states.items()}
-        if {each: until for each, until in delayed.items() if until is not None} != self._delayed:
-            raise InvariantError(f"{self!r} has other delays than its states")
+        due = set(self._due)
+        for each, state in self._states.items():
+            if state.delayed_until_ms is not None and (state.delayed_until_ms, each) not in due:
+                raise InvariantError(f"{self!r} never ends the delay of {each}: {state}")
         if not self._changed.keys() <= self._states.keys():
             raise InvariantError(f"{self!r} knows changes of partitions that are gone")

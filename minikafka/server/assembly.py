@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from minikafka.clock import Clock
+from minikafka.config.broker import BrokerConfig
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
@@ -32,7 +33,9 @@ from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.parked_operations import ParkedOperations
 from minikafka.server.producer_ids import ProducerIdManager
+from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.services import Services
 from minikafka.server.session_keeper import SessionKeeper
 from minikafka.server.stored_topics import StoredTopics
@@ -117,20 +120,18 @@ def make_services(
 ) -> Services:
     """Everything that handlers use; nothing runs yet."""
     config = configs.broker_config
+    quotas = _replication_quotas(configs, node_id)
     replica_manager = ReplicaManager(
         node_id=node_id,
         log_manager=log_manager,
         metadata=metadata,
-        parked=ParkedOperations(
-            timer,
-            produce_purge_interval=config.producer_purgatory_purge_interval_requests,
-            fetch_purge_interval=config.fetch_purgatory_purge_interval_requests,
-        ),
+        parked=_parked_operations(config, timer),
         chores=chores,
         clock=clock,
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         inter_broker_listener_name=config.inter_broker_listener(),
         replica_selector=replica_selector(config.replica_selector_class),
+        leader_quota=quotas.leader,
     )
     configs.subscribe_topics(replica_manager.update_topic_config)
     services = Services(
@@ -145,7 +146,9 @@ def make_services(
         replica_manager=replica_manager,
         metadata=metadata,
         topics=TopicService(store=store, metadata=metadata, configs=configs, rng=rng),
+        reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
+        replication_quotas=quotas,
         producer_ids=ProducerIdManager(node_id=node_id, store=store),
         fetch_sessions=FetchSessionCache(
             max_slots=config.max_incremental_fetch_session_cache_slots, rng=rng, clock=clock
@@ -166,6 +169,20 @@ def make_services(
     return services
 
 
+def _parked_operations(config: BrokerConfig, timer: LoopTimer) -> ParkedOperations:
+    return ParkedOperations(
+        timer,
+        produce_purge_interval=config.producer_purgatory_purge_interval_requests,
+        fetch_purge_interval=config.fetch_purgatory_purge_interval_requests,
+    )
+
+
+def _replication_quotas(configs: ConfigService, node_id: BrokerId) -> ReplicationQuotas:
+    quotas = ReplicationQuotas(configs.broker_config, node_id=node_id)
+    configs.follow_topics(quotas.update_topic)
+    return quotas
+
+
 def join_membership(
     services: Services, *, sessions: SessionKeeper, config_changes: ConfigChangeListener
 ) -> ClusterMembership:
@@ -184,6 +201,7 @@ def join_membership(
         supervisor=services.supervisor,
         config=lambda: services.config,
         broker_epoch=lambda: services.broker_epoch,
+        quota=services.replication_quotas.follower,
         connect=services.connect,
     )
     membership = ClusterMembership(

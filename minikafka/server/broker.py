@@ -7,9 +7,9 @@ disk thread: recovery may read a lot), begin the chores, bind the listeners, joi
 candidate for controller, hear from the controller what to lead and follow. A start that fails undoes what it
 did.
 
-Stop: the controller moves what is led here; no new connections; answers that are ready leave; parked fetches
-go with their connections; fetchers and chores end; everything is flushed and the clean-shutdown marker is
-written; the session ends, last.
+Stop: the controller moves what is led here, and clients are told for a moment who leads it now; no new
+connections; answers that are ready leave; parked fetches go with their connections; fetchers and chores end;
+everything is flushed and the clean-shutdown marker is written; the session ends, last.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from minikafka.log.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.protocol import record_codec
+from minikafka.server.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import (
     join_membership,
@@ -225,6 +226,7 @@ class Broker:
         configs.subscribe_broker(self._broker_config_changed)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         Maintenance(services, chores).start()
+        ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
         await self._listen(services)
         self._membership = membership
         await membership.join(
@@ -289,6 +291,7 @@ class Broker:
     def _broker_config_changed(self, config: BrokerConfig) -> None:
         services = self.services
         services.config = config
+        services.replication_quotas.update_rates(config)
         services.log_manager.reconfigure(
             default_config=topic_config(config), producer_id_expiration_ms=config.producer_id_expiration_ms
         )

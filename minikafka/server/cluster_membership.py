@@ -7,6 +7,10 @@ then on this broker answers for the cluster; before, clients find it empty and a
 
 Leaving: ask the controller to move the partitions that are led here (ControlledShutdown), as often as
 ``controlled.shutdown.max.retries`` says; then the broker stops whatever came of it.
+
+Where it differs from Kafka: a broker whose leaders were moved serves on until it has heard so itself, and for
+a moment more. A client that comes meanwhile is told who leads now. Without that, a client would only see its
+connection break, might ask a broker that has not heard yet, and look again a second later.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from minikafka.controller.events import UncleanElectionEnabled
+from minikafka.controller.events import MinIsrChanged, UncleanElectionEnabled
 from minikafka.coordination import notifications, paths
 from minikafka.coordination.paths import BrokerRegistration
 from minikafka.coordination.store import StoreError
@@ -49,6 +53,14 @@ FIRST_INSTRUCTIONS_TIMEOUT_MS = 10_000
 when there is one."""
 
 ANNOUNCE_RETRY_MS = 1_000
+
+MOVED_TIMEOUT_MS = 2_000
+"""How long a stopping broker waits until the controller has told it who leads what it led."""
+
+FAREWELL_MS = 250
+"""How long it then tells clients so. They ask for the metadata 100 ms after they are refused (the default of
+``retry.backoff.ms``), and librdkafka loses a second when the first answer that names the new leader does not
+list the old one any more."""
 
 
 class OwnBroker:
@@ -100,6 +112,7 @@ class ClusterMembership:
         self._config_changes = config_changes
         self._registration: BrokerRegistration | None = None
         self._unclean: set[str] = set()
+        self._min_isr: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"ClusterMembership({self._registration}, {self._sessions})"
@@ -143,7 +156,12 @@ class ClusterMembership:
         self._registration = msgspec.structs.replace(registration, clean_start=True)
 
     def _topic_config_changed(self, topic: str, config: Any) -> None:
-        """A controller that runs here elects leaders when unclean elections become allowed."""
+        """A controller that runs here elects leaders when unclean elections become allowed, and trusts fewer
+        replicas when fewer are enough to commit."""
+        min_isr = config.min_insync_replicas
+        if self._min_isr.setdefault(topic, min_isr) != min_isr:
+            self._min_isr[topic] = min_isr
+            self._services.controller.notify(MinIsrChanged(topic))
         if not config.unclean_leader_election_enable:
             self._unclean.discard(topic)
         elif topic not in self._unclean:
@@ -178,6 +196,8 @@ class ClusterMembership:
         def is_alone() -> bool:
             return not any(broker.node_id != self._services.node_id for broker in metadata.brokers())
 
+        has_led = self._is_leading()
+        self._services.replica_manager.is_leaving = True
         for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
             if is_alone():
                 return  # there is nobody who could lead
@@ -190,10 +210,20 @@ class ClusterMembership:
                 why = "the controller does not answer"
             if why is None:
                 logger.info("the partitions that were led here have other leaders")
+                if has_led:
+                    await metadata.wait_for(lambda: not self._is_leading(), timeout_ms=MOVED_TIMEOUT_MS)
+                    await asyncio.sleep(FAREWELL_MS / 1000)
                 return
             logger.warning("leaders were not moved: %s (%d tries left)", why, tries_left)
             if tries_left:
                 await metadata.wait_for(is_alone, timeout_ms=config.controlled_shutdown_retry_backoff_ms)
+
+    def _is_leading(self) -> bool:
+        """Whether anything is led here that others could lead."""
+        return any(
+            partition.leader_id == self._services.node_id and len(partition.replicas) > 1
+            for partition in self._services.replica_manager.partitions.values()
+        )
 
     async def _try_to_leave(self) -> str | None:
         """Ask once. Returns what is in the way, None when nothing is.

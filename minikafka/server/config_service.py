@@ -22,7 +22,6 @@ one, is logged and left out when it is loaded; Kafka's broker stops there.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
@@ -37,7 +36,6 @@ from minikafka.config.resolution import (
     describe_broker,
     describe_cluster_defaults,
     describe_topic,
-    topic_config,
 )
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import notifications, paths
@@ -52,7 +50,7 @@ from minikafka.coordination.store import (
     Op,
     SetOp,
 )
-from minikafka.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.broker_loggers import alter_logger_levels, logger_levels
 from minikafka.server.config_resource import (
     ConfigResource,
@@ -63,11 +61,10 @@ from minikafka.server.config_resource import (
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.store_failures import mapped_store_failures
 from minikafka.server.stored_configs import usable_broker_properties, usable_topic_properties
+from minikafka.server.topic_configs import Apply, TopicConfigs
 from minikafka.server.topic_validation import validate_topic_name
 from minikafka.server.turns import Turns
 from minikafka.types import BrokerId
-
-logger = logging.getLogger(__name__)
 
 WRITE_ATTEMPTS_MAX = 5
 """Lost races before a change gives up; in each of them somebody else's change of the node won."""
@@ -94,11 +91,9 @@ class ConfigService:
         self._metadata = metadata
         self._properties = BrokerProperties.of(static_config)
         self._broker_config = static_config
-        self._topics: dict[str, dict[str, str]] = {}
-        # What they come to; an entry goes when it may change.
-        self._topic_configs: dict[str, TopicConfig] = {}
+        self._topics = TopicConfigs(lambda: self._broker_config)
         self._read_for: dict[str, UUID] = {}
-        self._topic_subscribers: list[Callable[[str, TopicConfig], None]] = []
+        self._topic_subscribers: list[Apply] = []
         self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []
 
     def __repr__(self) -> str:
@@ -112,9 +107,14 @@ class ConfigService:
         """The broker's configuration as it is now: dynamic over static over defaults."""
         return self._broker_config
 
-    def subscribe_topics(self, apply: Callable[[str, TopicConfig], None]) -> None:
+    def subscribe_topics(self, apply: Apply) -> None:
         """``apply`` is called with a topic and its new configuration whenever that changes."""
         self._topic_subscribers.append(apply)
+
+    def follow_topics(self, apply: Apply) -> None:
+        """``apply`` is called with each topic and its configuration: now, when it is read or set, when it is
+        gone. For what a topic alone can set; changed defaults are not told."""
+        self._topics.follow(apply)
 
     def subscribe_broker(self, apply: Callable[[BrokerConfig], None]) -> None:
         """``apply`` is called with the broker's new configuration whenever that changes."""
@@ -136,13 +136,18 @@ class ConfigService:
 
     async def load_topic(self, topic: str) -> None:
         """Read what is set for one topic."""
-        self._set_topic(topic, await self._read(paths.topic_config_path(topic)))
+        self._topics.set(topic, await self._read(paths.topic_config_path(topic)))
 
-    async def load_missing_topics(self, topics: Iterable[str]) -> None:
-        """Read what is set for those of ``topics`` that are new here. Raises StoreError."""
+    async def read_topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
+        """The configurations of ``topics``. Those that are not known here are read and not kept: they may be
+        on their way in or out. Raises StoreError."""
+        configs = {}
         for topic in topics:
-            if topic not in self._topics:
-                await self.load_topic(topic)
+            if topic in self._topics:
+                configs[topic] = self._topics.config(topic)
+            else:
+                configs[topic] = self._topics.resolve(topic, await self._read(paths.topic_config_path(topic)))
+        return configs
 
     async def load_topics(self, topics: Mapping[str, UUID]) -> None:
         """Read what is set for those that are new here: of a name, or another topic of the same name. What
@@ -167,20 +172,7 @@ class ConfigService:
 
     def topic_config(self, topic: str) -> TopicConfig:
         """The configuration of a topic, whether it exists or not."""
-        overrides = self._topics.get(topic)
-        if overrides is None:
-            return topic_config(self._broker_config)
-        config = self._topic_configs.get(topic)
-        if config is None:
-            try:
-                config = topic_config(self._broker_config, overrides)
-            except ConfigError as error:
-                logger.error("topic %s: %s; the property is ignored", topic, error)
-                config = topic_config(
-                    self._broker_config, usable_topic_properties(self._broker_config, overrides)
-                )
-            self._topic_configs[topic] = config
-        return config
+        return self._topics.config(topic)
 
     def check_topic(self, overrides: Mapping[str, str | None]) -> dict[str, str]:
         """What a client wants to set for a new topic, checked.
@@ -198,17 +190,12 @@ class ConfigService:
     def expect_topics(self, overrides: Mapping[str, dict[str, str]]) -> None:
         """Topics that are about to be stored, so that their logs are opened with their configurations."""
         for topic, texts in overrides.items():
-            self._set_topic(topic, texts)
+            self._topics.set(topic, texts)
 
     def topic_gone(self, topic: str) -> None:
         """The topic was deleted: forget what was set for it."""
-        self._topics.pop(topic, None)
-        self._topic_configs.pop(topic, None)
+        self._topics.forget(topic)
         self._read_for.pop(topic, None)
-
-    def _set_topic(self, topic: str, overrides: dict[str, str]) -> None:
-        self._topics[topic] = overrides
-        self._topic_configs.pop(topic, None)
 
     # What clients ask
 
@@ -221,7 +208,7 @@ class ConfigService:
         match resource.type:
             case ConfigResourceType.TOPIC:
                 self._check_topic_exists(resource.name)
-                overrides = self._topics.get(resource.name, {})
+                overrides = self._topics.overrides(resource.name)
                 return self.describe_topic(usable_topic_properties(self._broker_config, overrides))
             case ConfigResourceType.BROKER:
                 check_broker_name(resource.name, node_id=self._node_id, may_be_empty=True)
@@ -292,7 +279,7 @@ class ConfigService:
                 validate_only=validate_only,
             )
             if changed is not None:
-                self._set_topic(topic, changed)
+                self._topics.set(topic, changed)
                 self._apply_topic(topic)
 
     async def _change_broker(self, change: Alter, *, per_broker: bool, validate_only: bool) -> None:
@@ -315,7 +302,7 @@ class ConfigService:
             await self._apply_broker()
 
     async def _apply_broker(self) -> None:
-        self._topic_configs.clear()
+        self._topics.defaults_changed()
         for apply in self._broker_subscribers:
             apply(self._broker_config)
         turns = Turns()

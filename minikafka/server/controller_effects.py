@@ -53,27 +53,35 @@ class ControllerEffects:
                 return await store.topics()
             case effects.ReadAssignments(topics):
                 return await store.assignments(topics)
-            case effects.ReadPartitionStates(partitions):
-                return await store.partition_states(partitions)
+            case effects.ReadPartitionStates(partitions, is_watched):
+                return await store.states.read(partitions, is_watched=is_watched)
             case effects.CreatePartitionStates(states):
-                return await store.create_states(states)
+                return await store.states.create(states)
             case effects.WritePartitionStates(states):
-                return await store.write_states(states)
+                return await store.states.write(states)
             case effects.AssignTopicIds(topics):
                 return await store.assign_topic_ids(topics)
             case effects.ReadTopicConfigs(topics):
-                await self._configs.load_missing_topics(topics)
-                return {topic: _election_config(self._configs.topic_config(topic)) for topic in topics}
+                configs = await self._configs.read_topic_configs(topics)
+                return {topic: _election_config(config) for topic, config in configs.items()}
             case effects.ReadTopicDeletions():
-                return await store.topic_deletions()
+                return await store.notifications.topic_deletions()
             case effects.DeleteTopicNodes(topic):
                 return await store.delete_topic(topic)
             case effects.DropTopicDeletions(topics):
-                return await store.drop_topic_deletions(topics)
+                return await store.notifications.drop_topic_deletions(topics)
+            case effects.WriteAssignments(changes):
+                return await store.write_assignments(changes)
+            case effects.ReadReassignments():
+                return await store.notifications.reassignments()
+            case effects.LeaveReassignments(replicas):
+                return await store.notifications.leave_reassignments(replicas)
+            case effects.TakePreferredElections():
+                return await store.notifications.take_preferred_elections()
             case effects.TakeIsrChanges():
-                return await store.take_isr_changes()
+                return await store.notifications.take_isr_changes()
             case effects.TakeLogDirEvents():
-                return await store.take_log_dir_events()
+                return await store.notifications.take_log_dir_events()
             case effects.SendLeaderAndIsr() | effects.SendUpdateMetadata() | effects.SendStopReplica():
                 self._send(effect)
             case _:

@@ -12,8 +12,9 @@ A step that loses the controllership in the middle is closed where it stands, an
 controller knew is dropped with it: the next one reads the store. While the store cannot be reached the step
 waits (Kafka: ``retryRequestUntilConnected``); brokers go on with what they were told.
 
-The same event waits in the queue at most once, unless it carries something: so the queue is bounded by the
-number of topics, brokers and requests under way.
+The same event waits in the queue at most once, unless somebody waits for its answer: so the queue is bounded
+by the number of topics, partitions, brokers and requests under way. Watches outlive a reign; what they tell
+then is told to nobody.
 """
 
 from __future__ import annotations
@@ -22,12 +23,18 @@ import asyncio
 import logging
 import random
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from minikafka.clock import Clock
 from minikafka.controller.effects import Effect
-from minikafka.controller.events import ControlledShutdownAsked, Elected, Event
+from minikafka.controller.events import (
+    ControlledShutdownAsked,
+    Elected,
+    Event,
+    LeaderElectionsAsked,
+    LeaderRebalanceDue,
+)
 from minikafka.controller.step import Controller
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
@@ -37,7 +44,7 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -47,15 +54,19 @@ from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_channel import ControllerChannels, Send
 from minikafka.server.controller_effects import ControllerEffects
 from minikafka.server.controller_election import Election, elect
-from minikafka.server.controller_store import ControllerMoved, ControllerStore
+from minikafka.server.controller_store import ControllerStore
+from minikafka.server.guarded_store import ControllerMoved
 from minikafka.server.session_keeper import SessionKeeper
 from minikafka.server.supervisor import Restart, Supervisor
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, ElectionType, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 STORE_RETRY_PAUSE_MS = 200
 """Between tries of an effect while the store cannot be reached."""
+
+FIRST_REBALANCE_DELAY_MS = 5_000
+"""From the election to the first look at who leads (``KafkaController.onControllerFailover``)."""
 
 
 class EventQueue:
@@ -138,17 +149,48 @@ class ControllerLoop:
 
     async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
         """A broker asks to have its leaders moved."""
-        if self._election is None:
-            return ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER)
-        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._queue.put(ControlledShutdownAsked(request.node_id, request.broker_epoch), answer)
         try:
-            response: ControlledShutdownResponse = await answer
+            response: ControlledShutdownResponse = await self._ask(
+                ControlledShutdownAsked(request.node_id, request.broker_epoch)
+            )
+        except KafkaError as error:
+            return ControlledShutdownResponse(error.code)
+        return response
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, election_type: ElectionType
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Hold elections (KIP-460), of all partitions for None. Returns what became of each that was asked
+        about; of all partitions only those for which there was something to do.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER.
+        """
+        asked = None if partitions is None else tuple(partitions)
+        results: dict[TopicPartition, KafkaError | None] = await self._ask(
+            LeaderElectionsAsked(asked, election_type)
+        )
+        return results
+
+    async def _ask(self, event: Event) -> Any:
+        """What the step of ``event`` returns.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER, also when another broker becomes it before the step is done.
+        """
+        not_controller = KafkaError(
+            ErrorCode.NOT_CONTROLLER, f"Broker {self._node_id} is not the active controller."
+        )
+        if self._election is None:
+            raise not_controller
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put(event, answer)
+        try:
+            return await answer
         except asyncio.CancelledError:
             if answer.cancelled():  # deposed in the meantime
-                return ControlledShutdownResponse(ErrorCode.NOT_CONTROLLER)
+                raise not_controller from None
             raise
-        return response
 
     async def run(self) -> None:
         """Until cancelled: wait for the election, lead, resign."""
@@ -167,11 +209,14 @@ class ControllerLoop:
         self._election, self._deposed = election, None
         self._queue.put(Elected(election.controller_epoch))  # before anything else can come
         store = ControllerStore(
-            self._store, epoch_version=election.epoch_version, rng=self._rng, notify=self.notify
+            self._store,
+            epoch_version=election.epoch_version,
+            rng=self._rng,
+            notify=lambda event: self._notify_in(election, event),
         )
         channels = ControllerChannels(
             open_sender=lambda broker: self._open_sender(broker, election.controller_epoch),
-            notify=self.notify,
+            notify=lambda event: self._notify_in(election, event),
             start=lambda name, work: self._supervisor.start(name, work, restart=Restart.ALWAYS),
         )
         effects = ControllerEffects(
@@ -181,6 +226,7 @@ class ControllerLoop:
             node_id=self._node_id,
             controller_epoch=election.controller_epoch,
         )
+        rebalance = self._supervisor.start("leader-rebalance", lambda: self._rebalance_leaders(election))
         try:
             await self._watch_controller(election)
             await self._lead_on(Controller(self._node_id), effects)
@@ -192,9 +238,25 @@ class ControllerLoop:
             await self._resign(store)  # our bug: the next controller begins with what the store says
             raise
         finally:
+            rebalance.cancel()
             self._election = None
             self._queue.clear()
             await channels.close()
+
+    def _notify_in(self, election: Election, event: Event) -> None:
+        """Something happened to the controller of that election; nothing, when it is none any more."""
+        if self._election is election:
+            self._queue.put(event)
+
+    async def _rebalance_leaders(self, election: Election) -> None:
+        """Have the controller look, every now and then, whether leadership is spread as it is preferred."""
+        config = self._configs.broker_config
+        if not config.auto_leader_rebalance_enable:
+            return
+        await asyncio.sleep(FIRST_REBALANCE_DELAY_MS / 1000)
+        while True:
+            self._notify_in(election, LeaderRebalanceDue(config.leader_imbalance_per_broker_percentage))
+            await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
 
     async def _lead_on(self, controller: Controller, effects: ControllerEffects) -> None:
         while True:

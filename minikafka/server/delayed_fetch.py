@@ -10,6 +10,9 @@ consumer is sent to another replica. Otherwise it is parked under its partitions
     D  the leader epoch in the request is fenced       I  max wait is over
     E  the fetch offset lies beyond the end (truncation)
 
+F and G do not count partitions that the replication quota holds back from a follower (KIP-73). When such a
+wait is over the partitions are read again: by then the quota may be free.
+
 A, unless any replica may answer (``FetchParams.leader_only``). A follower's fetch tells how far it is: that
 is noted once, at the first pass, after all of its partitions were read.
 
@@ -18,7 +21,7 @@ States of a ``Fetch``:
     READING --enough, or an error-------------> ANSWERED
     READING --cold ranges--> WARMING --warm---> READING
     READING --too little---> PARKED --A to I--> READING (answers with whatever it finds)
-    PARKED  --I, and nothing has happened-----> ANSWERED (with what it had found)
+    PARKED  --I, and nothing has happened-----> ANSWERED (with what it had found, unless held back)
     any     --the connection closes-----------> CANCELLED
 """
 
@@ -34,6 +37,7 @@ from minikafka.server.log_io import LogIo
 from minikafka.server.partition import Partition
 from minikafka.server.partition_reads import (
     FetchParams,
+    LeaderThrottle,
     PartitionRead,
     WantedPartition,
     check_access,
@@ -52,8 +56,8 @@ class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
-        "_answer_whatever", "_clock", "_deadline_ms", "_log_io", "_params", "_pending", "_replicas",
-        "_respond", "_rounds", "_wanted",
+        "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pending",
+        "_replicas", "_respond", "_rounds", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +79,7 @@ class Fetch:
         self._pending: PendingResponse | None = None
         self._deadline_ms = 0
         self._rounds = 0
+        self._has_held_back = False
         self._answer_whatever = params.max_wait_ms <= 0 or not wanted
 
     def start(self) -> Result:
@@ -86,7 +91,7 @@ class Fetch:
 
     def _read(self) -> list[PartitionRead] | None:
         """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
-        reads, size_bytes, cold, followed = read_partitions(
+        reads, size_bytes, cold, followed, self._has_held_back = read_partitions(
             self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
         )
         if followed and self._pending is None:
@@ -144,6 +149,8 @@ class Fetch:
         """Answer with what was read before the wait, if it would be read again; most fetches of an idle
         cluster end so. Returns whether it was."""
         assert self._pending is not None
+        if self._has_held_back:
+            return False
         partitions = self._replicas.partitions
         for read in reads:
             partition = partitions.get(read.wanted.topic_partition)
@@ -194,9 +201,10 @@ class DelayedFetch(DelayedOperation):
     def try_complete(self) -> bool:
         self._was_tried = True
         accumulated = 0
+        throttle = LeaderThrottle.of(self._replicas, self._params)
         for read in self._reads:
             try:
-                available = self._bytes_available(read)
+                available = self._bytes_available(read, throttle)
             except KafkaError:  # A to D: the answer will name the error
                 return self.force_complete()
             if available is None:
@@ -204,7 +212,7 @@ class DelayedFetch(DelayedOperation):
             accumulated += available
         return accumulated >= self._params.min_bytes and self.force_complete()
 
-    def _bytes_available(self, read: PartitionRead) -> int | None:
+    def _bytes_available(self, read: PartitionRead, throttle: LeaderThrottle | None) -> int | None:
         """Bytes that came for one partition since it was read; None when it must answer whatever there is."""
         wanted, start = read.wanted, read.start
         partition = self._replicas.hosted(wanted.topic_partition)
@@ -213,17 +221,16 @@ class DelayedFetch(DelayedOperation):
         if start is None or end_offset == start.message_offset:
             return 0
         end = partition.log.offset_metadata(end_offset)
-        if (
-            end.message_offset < start.message_offset
-            or start.on_older_segment(end)
-            or end.message_offset_only
-        ):
-            return None  # E, F
+        is_held_back = throttle is not None and throttle.holds_back(partition)
+        if end.message_offset < start.message_offset:
+            return None  # E
+        if not is_held_back and (start.on_older_segment(end) or end.message_offset_only):
+            return None  # F
         if partition.diverging_epoch(
             last_fetched_epoch=wanted.last_fetched_epoch, fetch_offset=wanted.fetch_offset
         ):
             return None  # H
-        return min(start.bytes_until(end), wanted.max_bytes)
+        return 0 if is_held_back else min(start.bytes_until(end), wanted.max_bytes)
 
     def on_complete(self) -> None:
         if self._abandoned or (not self._was_tried and self._fetch.answer_unchanged(self._reads)):

@@ -1,7 +1,8 @@
 """What the request road leaves for the disk: noted here by whoever caused it, done by ``maintenance``.
 
 A rolled segment wants its flush, a created or deleted log its directory synced, a failed directory to be
-taken offline. Noting costs nothing and never waits; the same log noted twice is flushed once.
+taken offline; a replica that is to be moved to another log directory wants to be copied, which
+``alter_log_dirs`` does. Noting costs nothing and never waits; the same log noted twice is flushed once.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ class Noted(NamedTuple):
     """What has been noted since the last look."""
 
     flushes: list[UnifiedLog]
+    """Up to their ends."""
+    closed: list[UnifiedLog]
+    """As far as they will not change any more."""
     failures: dict[str, str]
     """Log directories that failed, and why."""
     waiting: list[asyncio.Future[None]]
@@ -28,18 +32,28 @@ class DiskChores:
 
     def __init__(self) -> None:
         self._flushes: dict[TopicPartition, UnifiedLog] = {}
+        self._closed: dict[TopicPartition, UnifiedLog] = {}
         self._failures: dict[str, str] = {}
         self._waiting: list[asyncio.Future[None]] = []
         self._wake = asyncio.Event()
+        self.moves = asyncio.Event()
+        """Set when there may be a replica to move between log directories."""
 
     def __repr__(self) -> str:
         return (
-            f"DiskChores(flushes={[str(tp) for tp in self._flushes]}, failures={self._failures}, "
+            f"DiskChores(flushes={[str(tp) for tp in self._flushes]}, "
+            f"closed={[str(tp) for tp in self._closed]}, failures={self._failures}, "
             f"waiting={self._wake.is_set()})"
         )
 
+    def flush_closed(self, log: UnifiedLog) -> None:
+        """Flush soon what a roll or a new leader epoch has left: closed segments and small files. Not the
+        active segment: while its pages are written, appends to it wait, and the loop with them."""
+        self._closed[log.topic_partition] = log
+        self._wake.set()
+
     def flush(self, log: UnifiedLog) -> None:
-        """Flush ``log`` soon."""
+        """Flush ``log`` soon, up to its end."""
         self._flushes[log.topic_partition] = log
         self._wake.set()
 
@@ -66,8 +80,11 @@ class DiskChores:
         """Wait until there is something to do."""
         await self._wake.wait()
         self._wake.clear()
-        noted = Noted(list(self._flushes.values()), self._failures, self._waiting)
+        noted = Noted(
+            list(self._flushes.values()), list(self._closed.values()), self._failures, self._waiting
+        )
         self._flushes.clear()
+        self._closed.clear()
         self._failures = {}
         self._waiting = []
         return noted

@@ -25,6 +25,7 @@ from minikafka.server.follower_partition import PartitionT, Replicas
 from minikafka.server.remote_leader import Connect, RemoteLeader
 from minikafka.server.replica_fetcher import ReplicaFetcher
 from minikafka.server.replica_fetchers import InitialFetchState, LeaderEndpoint
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
@@ -52,6 +53,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
         supervisor: Supervisor,
         config: Callable[[], BrokerConfig],
         broker_epoch: Callable[[], int],
+        quota: ReplicationQuotaManager,
         connect: Connect = BrokerClient.connect,
     ) -> None:
         self.failed_partitions: set[TopicPartition] = set()
@@ -62,6 +64,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
         self._supervisor = supervisor
         self._config = config
         self._broker_epoch = broker_epoch
+        self._quota = quota
         self._connect = connect
         self._fetchers: dict[FetcherKey, ReplicaFetcher[PartitionT]] = {}
         self._keys: dict[TopicPartition, FetcherKey] = {}
@@ -155,6 +158,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
             clock=self._clock,
             config=self._config,
             failed_partitions=self.failed_partitions,
+            quota=self._quota,
         )
         name = f"replica-fetcher-{key.leader_id}-{key.fetcher_id}"
         loop = self._supervisor.start(name, fetcher.run, restart=Restart.ALWAYS)

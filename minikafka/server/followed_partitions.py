@@ -9,6 +9,8 @@ records, or none            appended; high watermark and log start follow the le
 a diverging epoch           the log is cut; high watermark and log start wait for the next answer (R9)
 OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, begun anew or kept
 FENCED_LEADER_EPOCH         failed: there is a newer leadership, and LeaderAndIsr will name it
+NOT_LEADER_OR_FOLLOWER,     delayed: the leader has not heard yet what we have, so not for long at first
+UNKNOWN_LEADER_EPOCH
 any other error             delayed by ``replica.fetch.backoff.ms``
 records that are damaged    delayed: the next answer may bring them whole
 records that do not fit     failed: the log end is not what was asked from
@@ -28,7 +30,7 @@ Invariants:
 - One partition's failure leaves the others alone.
 
 Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
-once could get the same answer for ever; an error is logged when it begins, not at every try.
+once could get the same answer for ever; see also ``fetch_troubles``.
 """
 
 from __future__ import annotations
@@ -45,17 +47,17 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.replication.fetch_session_handler import FetchSessionHandler, SessionRequest
 from minikafka.replication.fetch_state import FetchStates, PartitionFetchState
 from minikafka.replication.truncation import ResetAction, reset_out_of_range, truncation_point
+from minikafka.server.fetch_troubles import EXPECTED_ERRORS, FetchTroubles
 from minikafka.server.follower_partition import PartitionT, Replicas
+from minikafka.server.follower_throttle import FollowerThrottle
 from minikafka.server.remote_leader import FetchedPartition, ListedOffset
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.types import LeaderEpoch, Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 _RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
 """Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
-
-_EXPECTED_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH)
-"""Of the leader, while leadership moves: it has not heard yet, or we have not."""
 
 
 class FollowedPartitions(Generic[PartitionT]):
@@ -68,15 +70,18 @@ class FollowedPartitions(Generic[PartitionT]):
         clock: Clock,
         config: Callable[[], BrokerConfig],
         failed_partitions: set[TopicPartition],
+        quota: ReplicationQuotaManager,
     ) -> None:
         self.session: FetchSessionHandler[FetchedPartition] = FetchSessionHandler()
         self._states = FetchStates()
+        self._throttle = FollowerThrottle(quota, clock)
+        self._ask_quota_again_ms = 0
         self._replicas = replicas
         self._clock = clock
         self._config = config
         self._failed_partitions = failed_partitions
         self._out_of_range: dict[TopicPartition, PartitionFetchState] = {}
-        self._complaints: dict[TopicPartition, ErrorCode] = {}  # what was logged and has not ended
+        self._troubles = FetchTroubles(logger)
 
     def __repr__(self) -> str:
         return f"FollowedPartitions({self._states!r}, {self.session!r})"
@@ -91,8 +96,11 @@ class FollowedPartitions(Generic[PartitionT]):
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first delayed partition may be fetched again."""
-        return self._states.next_due_ms
+        """When the first delayed partition may be fetched again, or the quota may be free."""
+        due_ms = self._states.next_due_ms
+        if self._throttle.holds_any and (due_ms is None or due_ms > self._ask_quota_again_ms):
+            return self._ask_quota_again_ms
+        return due_ms
 
     def add(
         self,
@@ -128,7 +136,8 @@ class FollowedPartitions(Generic[PartitionT]):
     def remove(self, topic_partition: TopicPartition) -> None:
         """Let go of a partition at once: an answer that is under way for it is ignored."""
         state = self._states.remove(topic_partition)
-        self._complaints.pop(topic_partition, None)
+        self._throttle.let_go(topic_partition)
+        self._troubles.end(topic_partition)
         if state is not None:
             self.session.drop((state.topic_id, topic_partition.partition))
 
@@ -142,10 +151,14 @@ class FollowedPartitions(Generic[PartitionT]):
     # ---- asking
 
     def next_request(self) -> SessionRequest[FetchedPartition] | None:
-        """What to ask the leader now; None when there is nothing to ask. Cuts the logs that must be cut
-        first."""
-        max_bytes = self._config().replica_fetch_max_bytes
-        for topic_partition, state in self._states.take_changed(self._clock.monotonic_ms()):
+        """What to ask the leader now; None when there is nothing to ask, or when the quota holds it all back.
+        Cuts the logs that must be cut first."""
+        config = self._config()
+        max_bytes = config.replica_fetch_max_bytes
+        now_ms = self._clock.monotonic_ms()
+        self._throttle.update(self._states)
+        self._ask_quota_again_ms = now_ms + config.replica_fetch_backoff_ms
+        for topic_partition, state in self._states.take_changed(now_ms):
             self._apply(topic_partition, partial(self._ask, topic_partition, state, max_bytes))
         return self.session.next_request()
 
@@ -160,7 +173,7 @@ class FollowedPartitions(Generic[PartitionT]):
         log = partition.log
         if state.is_truncating:
             state = self._truncate(partition, topic_partition, state, log.high_watermark)
-        if not state.is_ready_for_fetch:
+        if not state.is_ready_for_fetch or self._throttle.holds(topic_partition):
             self.session.drop(key)
             return
         asked = FetchedPartition(
@@ -212,6 +225,7 @@ class FollowedPartitions(Generic[PartitionT]):
         if data.records:
             info = partition.append_as_follower(data.records, current_leader_epoch=state.current_leader_epoch)
             self.session.move_to_end((state.topic_id, topic_partition.partition))
+        self._throttle.fetched(topic_partition, len(data.records or b""))
         high_watermark_moved = partition.update_follower_high_watermark(data.high_watermark)
         partition.maybe_increment_log_start_offset(data.log_start_offset)
         followed = state.fetched(
@@ -245,7 +259,7 @@ class FollowedPartitions(Generic[PartitionT]):
         )
         after = self._truncate(partition, topic_partition, state, cut.offset)
         if after == state:  # the same question would get the same answer (KAFKA-10706)
-            self._complain(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
+            self._troubles.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
             self._delay(topic_partition)
 
     def _truncate(
@@ -279,8 +293,7 @@ class FollowedPartitions(Generic[PartitionT]):
 
     def _go_on(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
         self._states.put(topic_partition, state)
-        if self._complaints:
-            self._complaints.pop(topic_partition, None)
+        self._troubles.end(topic_partition)
 
     # ---- out of range
 
@@ -325,7 +338,7 @@ class FollowedPartitions(Generic[PartitionT]):
             f"its end {log_end_offset} is out of the leader's range, {leader_start_offset} to "
             f"{leader_end_offset}: {reset.action.name} {reset.offset}"
         )
-        self._complain(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
+        self._troubles.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
         match reset.action:
             case ResetAction.TRUNCATE:
                 self._truncate(partition, topic_partition, state, reset.offset)
@@ -345,7 +358,7 @@ class FollowedPartitions(Generic[PartitionT]):
             step(partition)
         except KafkaError as error:
             if error.code in _RETRIED_ERRORS:
-                self._complain(topic_partition, error.code, logging.ERROR, str(error))
+                self._troubles.note(topic_partition, error.code, logging.ERROR, str(error))
                 self._delay(topic_partition)
                 return
             if partition is not None:
@@ -359,18 +372,14 @@ class FollowedPartitions(Generic[PartitionT]):
         if code is ErrorCode.FENCED_LEADER_EPOCH:
             self._fail(topic_partition, KafkaError(code), level=logging.INFO)
             return
-        level = logging.DEBUG if code in _EXPECTED_ERRORS else logging.WARNING
-        self._complain(topic_partition, code, level, f"the leader answers {code!r}")
+        level = logging.DEBUG if code in EXPECTED_ERRORS else logging.WARNING
+        self._troubles.note(topic_partition, code, level, f"the leader answers {code!r}")
         self._delay(topic_partition)
-
-    def _complain(self, topic_partition: TopicPartition, code: ErrorCode, level: int, reason: str) -> None:
-        if self._complaints.get(topic_partition) is not code:
-            self._complaints[topic_partition] = code
-            logger.log(level, "fetching %s: %s", topic_partition, reason)
 
     def _delay(self, topic_partition: TopicPartition) -> None:
         backoff_ms = self._config().replica_fetch_backoff_ms
-        self._states.delay(topic_partition, self._clock.monotonic_ms() + backoff_ms)
+        rest_ms = self._troubles.rest_ms(topic_partition, backoff_ms=backoff_ms)
+        self._states.delay(topic_partition, self._clock.monotonic_ms() + rest_ms)
 
     def _fail(self, topic_partition: TopicPartition, error: Exception, level: int = logging.ERROR) -> None:
         self._failed_partitions.add(topic_partition)

@@ -77,6 +77,9 @@ class LeadershipChanges(HostedPartitions):
         """The highest seen."""
         self.fetchers: ReplicaFetchers | None = None
         """Set once they are made, which needs this object; None for a broker that is alone."""
+        self.is_leaving = False
+        """The broker has asked for others to lead what it leads. It does not follow them: it would be in the
+        ISR again just before it stops, and producers would wait for it."""
         self.parked = parked
         self._host_broker = host
         self._chores = chores
@@ -107,14 +110,14 @@ class LeadershipChanges(HostedPartitions):
             except KafkaError as error:
                 logger.warning("LeaderAndIsr of controller %d is refused: %s", request.controller_id, error)
                 return LeaderAndIsrResponse(error.code)
+            if request.is_full:
+                self._set_strays_aside(request)
             leaders = self._endpoints(request.live_leaders)
             answers: list[PartitionError] = []
             turns = Turns()
             for state in request.partitions:
                 answers.append(PartitionError(state.topic, state.partition, self._become(state, leaders)))
                 await turns.give_way()
-            if request.is_full:
-                self._tell_of_strays(request)
             if self.fetchers is not None:
                 self.fetchers.end_idle()
             return LeaderAndIsrResponse(ErrorCode.NONE, tuple(answers))
@@ -186,13 +189,15 @@ class LeadershipChanges(HostedPartitions):
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {error}") from error
         partition = Partition(topic_partition, topic_id=state.topic_id, host=self._host_broker, log=log)
         self._host(partition)
+        if topic_partition in self.log_manager.future_logs:
+            self._chores.moves.set()  # it was being moved when the broker stopped
         return partition
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartition) -> None:
         topic_partition = partition.topic_partition
         self._stop_fetching(topic_partition)
         if partition.make_leader(state, now_ms=self._host_broker.clock.monotonic_ms()):
-            self._chores.flush(partition.log)
+            self._chores.flush_closed(partition.log)
         self.parked.leadership_changed(topic_partition)
 
     def _follow(
@@ -204,7 +209,8 @@ class LeadershipChanges(HostedPartitions):
         topic_partition = partition.topic_partition
         if state.leader_epoch > partition.leader_epoch:
             self._stop_fetching(topic_partition)
-            self._without_fetcher.add(topic_partition)
+            if not (self.is_leaving and partition.leader_id == self.node_id):
+                self._without_fetcher.add(topic_partition)
         partition.make_follower(state)
         self.parked.leadership_changed(topic_partition)
         if topic_partition not in self._without_fetcher or state.leader == NO_LEADER:
@@ -224,11 +230,26 @@ class LeadershipChanges(HostedPartitions):
         if self.fetchers is not None:
             self.fetchers.remove([topic_partition])
 
-    def _tell_of_strays(self, request: LeaderAndIsrRequest) -> None:
-        ours = {state.topic_partition for state in request.partitions}
-        for topic_partition in self.log_manager.logs:
-            if topic_partition not in ours:
-                logger.warning("%s is in a log directory, but no replica of this broker", topic_partition)
+    def _set_strays_aside(self, request: LeaderAndIsrRequest) -> None:
+        """``request`` names all that this broker has: what else is here was moved away while it could not be
+        told. Kafka does so with the full requests of KIP-866 (``LogManager.findStrayReplicas``)."""
+        topic_ids = {state.topic_partition: state.topic_id for state in request.partitions}
+        for topic_partition, log in list(self.log_manager.logs.items()):
+            wanted = topic_ids.get(topic_partition)
+            if wanted is not None and log.topic_id in (wanted, None):
+                continue
+            self._stop_fetching(topic_partition)
+            self._forget(topic_partition)
+            self.parked.leadership_changed(topic_partition)
+            self._chores.logs_changed()
+            reason = (
+                f"is no replica of this broker any more, says controller {request.controller_id} in epoch "
+                f"{request.controller_epoch},"
+            )
+            try:
+                self.log_manager.set_aside(topic_partition, reason)
+            except OSError as error:
+                logger.error("the directory of stray %s could not be renamed: %s", topic_partition, error)
 
     # StopReplica
 

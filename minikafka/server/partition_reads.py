@@ -8,13 +8,22 @@ Followers read up to the log end, from the leader alone; consumers up to the hig
 offset, from any replica when they say that they can (KIP-392); the bounds are those of the moment when the
 read of a partition begins (KAFKA-9807).
 
+For a follower the partitions in whose ISR it is come first: their records are what acks=all waits for. What
+it has to catch up with comes in small pieces (``CATCH_UP_BYTES_MAX``), so that neither this loop nor its own
+is long busy with it; one batch of it comes in every answer, however much there is of the others. Kafka's
+order knows no difference.
+
+A follower that is not in sync gets no records of a partition that is listed for the leader's replication
+quota, while that is exceeded (KIP-73): all the rest of its answer comes, and it counts as a fetch.
+
 A range that is not in the page cache is not read here. All such ranges of a fetch are collected, the disk
 thread warms them, and then the whole fetch is read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import repeat
 from typing import NamedTuple
 from uuid import UUID
 
@@ -25,13 +34,20 @@ from minikafka.log.fetch_data import (
     FetchIsolation,
     LogOffsetMetadata,
 )
+from minikafka.protocol.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.fast_paths import EpochEndOffset
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.partition import Partition
 from minikafka.server.partition_offsets import CONSUMER_REPLICA_ID
 from minikafka.server.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
 from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
+
+CATCH_UP_BYTES_MAX = 1 << 18
+"""Read at a time for a follower that is not in sync. While 20 followers moved under load, at 220 to 240 MB/s
+in each case, the p99 of produce was about 16 ms with it, 28 ms with four times as much, and over 100 ms with
+the 10 MiB of ``replica.fetch.response.max.bytes``."""
 
 
 class FetchParams(NamedTuple):
@@ -98,32 +114,61 @@ class Reads(NamedTuple):
     followed: list[tuple[Partition, WantedPartition]]
     """What a follower fetched without an error and a diverging epoch: there it holds all below its fetch
     offset."""
+    has_held_back: bool
+    """Whether the quota kept records of a partition back, if it has any."""
+
+
+class LeaderThrottle(NamedTuple):
+    """The leader's quota at a moment when it is exceeded, for one follower (``shouldLeaderThrottle``)."""
+
+    quota: ReplicationQuotaManager
+    replica_id: BrokerId
+
+    @classmethod
+    def of(cls, replicas: ReplicaManager, params: FetchParams) -> LeaderThrottle | None:
+        """None when nothing is held back from this reader."""
+        quota = replicas.leader_quota
+        if (
+            params.is_from_follower
+            and quota.is_active
+            and quota.is_quota_exceeded(replicas.clock.monotonic_ms())
+        ):
+            return cls(quota, params.replica_id)
+        return None
+
+    def holds_back(self, partition: Partition) -> bool:
+        """A replica that is in sync gets what it asks for, or the throttle would shrink the ISR."""
+        return self.replica_id not in partition.isr and self.quota.is_throttled(partition.topic_partition)
 
 
 def read_partitions(
     replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], *, cached_only: bool
 ) -> Reads:
-    """One pass over ``wanted``, in order."""
-    bytes_left = params.max_bytes
+    """One pass over ``wanted``, in order, but for what a follower has to catch up with."""
     reads: list[PartitionRead] = []
     cold: list[ColdRead] = []
     followed: list[tuple[Partition, WantedPartition]] = []
     is_from_follower = params.is_from_follower
-    found = False
-    for want in wanted:
+    throttle = LeaderThrottle.of(replicas, params)
+    has_held_back = False
+    whole = _Budget(params.max_bytes)
+    turns = _in_turn(replicas, params, wanted, whole) if is_from_follower else zip(wanted, repeat(whole))
+    for want, budget in turns:
         if not want.topic_partition.topic:
             reads.append(PartitionRead(want, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
         partition = None
         try:
             partition = replicas.hosted(want.topic_partition)
+            is_held_back = throttle is not None and throttle.holds_back(partition)
+            has_held_back = has_held_back or is_held_back
             read = _read(
                 replicas,
                 partition,
                 want,
                 params,
-                max_bytes=min(want.max_bytes, max(bytes_left, 0)),
-                min_one_message=not found,
+                max_bytes=0 if is_held_back else max(0, min(want.max_bytes, whole.left, budget.left)),
+                min_one_message=not (budget.is_touched or is_held_back),
                 cached_only=cached_only,
             )
         except KafkaError as error:
@@ -136,14 +181,58 @@ def read_partitions(
             size_bytes = range_.size
             has_parted = False
         else:
+            if budget is not whole:
+                read = read._replace(records=_whole_batches(read.records))
             reads.append(read)
             size_bytes = len(read.records)
             has_parted = read.diverging_epoch is not None
         if is_from_follower and partition is not None and not has_parted:
             followed.append((partition, want))
-        found = found or size_bytes > 0
-        bytes_left -= size_bytes
-    return Reads(reads, params.max_bytes - bytes_left, cold, followed)
+        whole.spend(size_bytes)
+        if budget is not whole:
+            budget.spend(size_bytes)
+    return Reads(reads, params.max_bytes - whole.left, cold, followed, has_held_back)
+
+
+def _whole_batches(records: Buffer) -> Buffer:
+    """Without the batch that is cut off at the end: in a small piece it is much for nothing."""
+    end = 0
+    try:
+        for position, header in iterate_headers(records):
+            end = position + header.size
+    except CorruptBatch:
+        return records  # whoever appends them says so
+    return memoryview(records)[:end] if 0 < end < len(records) else records
+
+
+class _Budget:
+    """Bytes that an answer may have; the first batch may be larger than all of it."""
+
+    __slots__ = ("is_touched", "left")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.left = size_bytes
+        self.is_touched = False
+
+    def spend(self, size_bytes: int) -> None:
+        self.left -= size_bytes
+        self.is_touched = self.is_touched or size_bytes > 0
+
+
+def _in_turn(
+    replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], whole: _Budget
+) -> Iterator[tuple[WantedPartition, _Budget]]:
+    """The partitions in whose ISR the follower is, then the others, each with the bytes it may take from."""
+    catching_up = _Budget(CATCH_UP_BYTES_MAX)
+    late = []
+    for want in wanted:
+        partition = replicas.partitions.get(want.topic_partition)
+        if partition is not None and params.replica_id not in partition.isr:
+            late.append(want)
+        else:
+            yield want, whole
+    for want in late:
+        yield want, catching_up
 
 
 def _read(

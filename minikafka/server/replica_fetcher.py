@@ -35,6 +35,7 @@ from minikafka.server.followed_partitions import FollowedPartitions
 from minikafka.server.follower_partition import PartitionT, Replicas
 from minikafka.server.partition_offsets import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minikafka.server.remote_leader import ListedOffset, RemoteLeader
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.turns import Turns
 from minikafka.types import NO_OFFSET, TopicPartition
 
@@ -55,10 +56,15 @@ class ReplicaFetcher(Generic[PartitionT]):
         clock: Clock,
         config: Callable[[], BrokerConfig],
         failed_partitions: set[TopicPartition],
+        quota: ReplicationQuotaManager,
     ) -> None:
         self.leader = leader
         self.partitions = FollowedPartitions(
-            replicas=replicas, clock=clock, config=config, failed_partitions=failed_partitions
+            replicas=replicas,
+            clock=clock,
+            config=config,
+            failed_partitions=failed_partitions,
+            quota=quota,
         )
         self._clock = clock
         self._config = config
@@ -132,7 +138,7 @@ class ReplicaFetcher(Generic[PartitionT]):
             )
 
     async def _wait_for_work(self) -> None:
-        """Until partitions are added, or a delayed one may be fetched again."""
+        """Until partitions are added, or one that is delayed or held back may be fetched again."""
         self._added.clear()
         due_ms = self.partitions.next_due_ms
         wait_s = None if due_ms is None else max(0, due_ms - self._clock.monotonic_ms()) / 1000

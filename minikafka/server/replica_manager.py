@@ -20,8 +20,9 @@ from typing import Protocol
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
-from minikafka.errors import InvariantError, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.log_manager import LogManager
+from minikafka.log.log_registry import Replacement
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.replication.isr import IsrChange, IsrOutcome
 from minikafka.replication.replica_selector import ReplicaSelector
@@ -30,6 +31,7 @@ from minikafka.server.leadership_changes import LeadershipChanges
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.parked_operations import ParkedOperations
 from minikafka.server.partition import HostBroker, Partition
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.turns import Turns
 from minikafka.types import BrokerId, Buffer, Offset, TopicPartition
 
@@ -57,6 +59,7 @@ class ReplicaManager(LeadershipChanges):
         replica_lag_time_max_ms: int,
         inter_broker_listener_name: str,
         replica_selector: ReplicaSelector | None = None,
+        leader_quota: ReplicationQuotaManager,
     ) -> None:
         super().__init__(
             host=HostBroker(
@@ -76,6 +79,8 @@ class ReplicaManager(LeadershipChanges):
         self.clock = clock
         self.replica_selector = replica_selector
         """Where consumers are sent (KIP-392); None: they stay."""
+        self.leader_quota = leader_quota
+        """For what followers fetch here."""
         self.isr_manager: IsrWriter | None = None
         """Set before a partition with more than one replica is led here."""
 
@@ -100,13 +105,18 @@ class ReplicaManager(LeadershipChanges):
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
-        if info.rolled or log.log_end_offset - log.recovery_point >= log.config.flush_messages:
-            self._chores.flush(log)
+        self._note_flush(log, rolled=info.rolled)
         if log.high_watermark != high_watermark:
             self.parked.high_watermark_moved(topic_partition)
         else:
             self.parked.appended(topic_partition)
         return info
+
+    def _note_flush(self, log: UnifiedLog, *, rolled: bool) -> None:
+        if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
+            self._chores.flush(log)
+        elif rolled:
+            self._chores.flush_closed(log)
 
     def flushed(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
         """For an append's answer: what it waits for, when ``flush.messages`` says that a flush is due."""
@@ -134,6 +144,45 @@ class ReplicaManager(LeadershipChanges):
         """Apply a topic's new configuration to its logs."""
         for partition in self.partitions_of(topic):
             partition.log.update_config(config)
+            future = self.log_manager.future_logs.get(partition.topic_partition)
+            if future is not None:
+                future.update_config(config)
+
+    # Log directories
+
+    def alter_log_dir(self, topic_partition: TopicPartition, log_directory: str) -> None:
+        """Move a replica to another log directory of this broker, while it goes on serving (KIP-113). A move
+        to elsewhere ends, also when it is asked for where it is. One that is not here is remembered: its log
+        will be made there.
+
+        Raises:
+            KafkaError: see ``LogPlacement.check_move`` and ``start_move``; KAFKA_STORAGE_ERROR: the replica
+                is offline; REPLICA_NOT_AVAILABLE: there is none here.
+        """
+        self.log_manager.check_move(topic_partition, log_directory)
+        if topic_partition not in self.partitions:
+            if self.is_offline(topic_partition):
+                raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is offline here")
+            self.log_manager.prefer_directory(topic_partition, log_directory)
+            raise KafkaError(
+                ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker has no replica of {topic_partition}"
+            )
+        self._chores.logs_changed()  # also when it fails: the log manager may have found a failed disk
+        self.log_manager.start_move(topic_partition, log_directory)
+        self._chores.moves.set()
+
+    def replace_with_future_log(self, partition: Partition) -> Replacement:
+        """The copy of a replica in another log directory has caught up and takes the replica's place, see
+        ``LogPlacement.begin_replacement``.
+
+        Parked fetches have noted positions in the log that was. Where segments begin elsewhere in this one,
+        they count too many bytes, never too few, and answer early.
+        """
+        replacement = self.log_manager.begin_replacement(partition.topic_partition)
+        partition.log = replacement.log
+        self._chores.flush(replacement.log)
+        self._chores.logs_changed()
+        return replacement
 
     # Followers of partitions that are led here
 
@@ -190,10 +239,8 @@ class ReplicaManager(LeadershipChanges):
     def follower_appended(self, partition: Partition, info: AppendInfo | None) -> None:
         """A fetcher has appended, or only moved the high watermark (``info`` None)."""
         log = partition.log
-        if info is not None and (
-            info.rolled or log.log_end_offset - log.recovery_point >= log.config.flush_messages
-        ):
-            self._chores.flush(log)
+        if info is not None:
+            self._note_flush(log, rolled=info.rolled)
         self.parked.appended(partition.topic_partition)
 
     def _log_truncated(self, log: UnifiedLog) -> None:

@@ -23,7 +23,9 @@ from minikafka.server.log_io import LogIo
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
+from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.types import BrokerId
@@ -44,7 +46,9 @@ class Services:
     replica_manager: ReplicaManager
     metadata: MetadataCache
     topics: TopicService
+    reassignments: ReassignmentService
     configs: ConfigService
+    replication_quotas: ReplicationQuotas
     producer_ids: ProducerIdManager
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor

@@ -186,11 +186,17 @@ class TopicService:
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
-                INVALID_REPLICATION_FACTOR, POLICY_VIOLATION.
+                INVALID_REPLICATION_FACTOR, POLICY_VIOLATION; REASSIGNMENT_IN_PROGRESS while one of its
+                partitions is being moved (``ZkAdminManager.createPartitions``).
         """
         stored = await self._store.read(name)
         if stored is None or self._metadata.topic(name) is None:
             raise unknown_topic(name)
+        if any(each.is_being_reassigned for each in stored.assignment.values()):
+            raise KafkaError(
+                ErrorCode.REASSIGNMENT_IN_PROGRESS,
+                f"A partition reassignment is in progress for the topic '{name}'.",
+            )
         added = self._added_assignment(stored, total=total, assignments=assignments)
         if not validate_only:
             first = len(stored.assignment)

@@ -2,7 +2,7 @@
 
 Kafka: the topic half of ``KafkaZkClient`` and ``AdminZkClient``. ``/brokers/topics/T`` holds the id and the
 replicas of each partition, ``/config/topics/T`` the configuration, ``/admin/delete_topics/T`` the wish to
-delete it. The states of partitions below it are the controller's (``controller_store.py``).
+delete it. The states of partitions below it are the controller's (``controller_states.py``).
 
 Invariants: a topic is created with its configuration in one ``multi``, so it is there as a whole or not at
 all; a write that changes what it read names the version that it read.
@@ -77,12 +77,16 @@ class TopicStore:
             except NoNodeError:
                 return []
 
-    async def read_all(self) -> tuple[dict[str, StoredTopic], dict[str, paths.DamagedNodeError]]:
-        """All topics by name, sorted, and those whose node cannot be read. Raises StoreError."""
-        try:
-            names = await self._store.children(paths.TOPICS)
-        except NoNodeError:
-            return {}, {}
+    async def read_all(
+        self, names: Iterable[str] | None = None
+    ) -> tuple[dict[str, StoredTopic], dict[str, paths.DamagedNodeError]]:
+        """All topics by name, sorted, or those of ``names`` that exist in their order; and those whose node
+        cannot be read. Raises StoreError."""
+        if names is None:
+            try:
+                names = await self._store.children(paths.TOPICS)
+            except NoNodeError:
+                return {}, {}
         damaged: dict[str, paths.DamagedNodeError] = {}
 
         async def read(name: str) -> StoredTopic | None:
@@ -147,7 +151,7 @@ class TopicStore:
                     await self._make_parents()
                     continue
                 return
-        raise _contended(topic.name)
+        raise contended(topic.name)
 
     async def _make_parents(self) -> None:
         await self._store.ensure_path(paths.TOPICS)
@@ -189,7 +193,32 @@ class TopicStore:
             try:
                 await self._store.set(paths.topic_path(topic.name), _encode(grown), topic.version)
             except (BadVersionError, NoNodeError):
-                raise _contended(topic.name) from None
+                raise contended(topic.name) from None
+
+    async def replace_assignments(self, topic: StoredTopic, changed: Mapping[int, ReplicaAssignment]) -> bool:
+        """Write other assignments of some partitions of a topic that was read before, all or none.
+
+        Returns whether that was done; else somebody changed the topic since.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT while the store cannot be reached; nobody knows then.
+        """
+        reassigned = msgspec.structs.replace(topic, assignment={**topic.assignment, **changed})
+        with mapped_store_failures(f"reassigning partitions of topic {topic.name}"):
+            try:
+                await self._store.set(paths.topic_path(topic.name), _encode(reassigned), topic.version)
+            except (BadVersionError, NoNodeError):
+                return False
+        return True
+
+    async def is_to_be_deleted(self, name: str) -> bool:
+        """Whether somebody wants that topic deleted.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
+        """
+        with mapped_store_failures(f"reading topic {name}"):
+            return await self._store.exists(paths.delete_topic_path(name)) is not None
 
     async def request_deletion(self, name: str) -> None:
         """Leave the wish for the controller. One that is there already is fine.
@@ -234,5 +263,6 @@ def _encode(topic: StoredTopic) -> bytes:
     return paths.encode_topic(paths.TopicAssignment(topic.topic_id, topic.assignment))
 
 
-def _contended(name: str) -> KafkaError:
+def contended(name: str) -> KafkaError:
+    """Somebody else was faster, each time."""
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{name}' was changed by others all the time.")

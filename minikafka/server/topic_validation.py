@@ -11,7 +11,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, ReplicaAssignment
 
 TOPIC_NAME_LENGTH_MAX = 249
 """``Topic.MAX_NAME_LENGTH``: a directory ``<topic>-<partition>`` fits into 255 bytes."""
@@ -149,6 +149,40 @@ def validate_added_assignment(
         _validate_replicas(replicas, brokers=brokers, replication_factor=replication_factor)
         for replicas in assignments
     ]
+
+
+def validate_reassignment(
+    replicas: Sequence[int],
+    *,
+    current: ReplicaAssignment,
+    brokers: Collection[BrokerId],
+    allow_replication_factor_change: bool,
+) -> tuple[BrokerId, ...]:
+    """The brokers that a partition is to be moved to. One that it leaves or stays on may be dead; one that it
+    comes to must live (``KafkaController.validateReplicas``).
+
+    Raises:
+        KafkaError: INVALID_REPLICA_ASSIGNMENT; INVALID_REPLICATION_FACTOR when they are not as many as before
+            and that is not allowed (KIP-860).
+    """
+    if not replicas:
+        raise _invalid_assignment("The manual partition assignment includes an empty replica list.")
+    for replica in sorted(replicas):
+        if replicas.count(replica) > 1:
+            raise _invalid_assignment(
+                f"The manual partition assignment includes the broker {replica} more than once."
+            )
+        if replica not in brokers and replica not in current.origin:
+            raise _invalid_assignment(
+                f"The manual partition assignment includes broker {replica}, but no such broker is alive."
+            )
+    replication_factor = len(current.target)
+    if len(replicas) != replication_factor and not allow_replication_factor_change:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"The replication factor is changed from {replication_factor} to {len(replicas)}",
+        )
+    return tuple(BrokerId(replica) for replica in replicas)
 
 
 def _validate_replicas(

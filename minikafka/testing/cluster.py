@@ -295,8 +295,10 @@ class Cluster:
         try:
             self.heal()
             controller = self.controller
-            for broker in sorted(self.brokers.values(), key=lambda each: each.node_id == controller):
-                await broker.stop()
+            others = [broker for node_id, broker in self.brokers.items() if node_id != controller]
+            await asyncio.gather(*(broker.stop() for broker in others))
+            if controller is not None:
+                await self.brokers[controller].stop()
         finally:
             await self._network.close()
             self._network = Network()

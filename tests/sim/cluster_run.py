@@ -13,10 +13,9 @@ from minikafka.testing.simulation.invariants import InvariantChecker, hosted_par
 from minikafka.testing.simulation.producer import SimulatedProducer
 from minikafka.testing.simulation.simulation import Simulation
 
-BROKERS = (1, 2, 3)
 TOPIC = "t"
 PARTITIONS = 2
-ADDRESSES = [(f"broker-{node_id}", 9092) for node_id in BROKERS]
+REPLICAS = 3
 
 CONFIG: dict[str, Property] = {
     "default.replication.factor": 3,
@@ -42,23 +41,27 @@ async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HE
 
 
 class ClusterRun:
-    """Three brokers, a topic of two partitions, and a producer for each."""
+    """Some brokers, a topic of two partitions with three replicas, and a producer for each partition."""
 
-    def __init__(self, simulation: Simulation, *, config: Mapping[str, Property] | None = None) -> None:
+    def __init__(
+        self, simulation: Simulation, *, brokers: int = 3, config: Mapping[str, Property] | None = None
+    ) -> None:
         self.simulation = simulation
+        self.brokers = tuple(range(1, brokers + 1))
+        self.addresses = [(f"broker-{node_id}", 9092) for node_id in self.brokers]
         self.config = {**CONFIG, **(config or {})}
         self.checker = InvariantChecker(simulation)
-        self.client = SimulatedClient(ADDRESSES)
+        self.client = SimulatedClient(self.addresses)
         self.acked: list[tuple[int, int, bytes]] = []
         """Partition, offset and value, as acknowledged with acks=all."""
         self._stopping = False
         self._producers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        for node_id in BROKERS:
+        for node_id in self.brokers:
             await self.simulation.start_broker(node_id, self.config)
         self.checker.start()
-        await self.client.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=3)
+        await self.client.create_topic(TOPIC, partitions=PARTITIONS, replication_factor=REPLICAS)
 
     def produce(self) -> None:
         """Begin to produce with acks=all, one record after the other in each partition."""
@@ -66,7 +69,7 @@ class ClusterRun:
             self._producers.append(asyncio.create_task(self._produce(partition)))
 
     async def _produce(self, partition: int) -> None:
-        client = SimulatedClient(ADDRESSES, client_id=f"producer-{partition}")
+        client = SimulatedClient(self.addresses, client_id=f"producer-{partition}")
         producer = SimulatedProducer(client)
         number = 0
         while not self._stopping:
@@ -92,7 +95,7 @@ class ClusterRun:
             partition
             for broker in self.simulation.brokers.values()
             for partition in hosted_partitions(broker)
-            if partition.is_leader and len(partition.isr) == len(BROKERS)
+            if partition.is_leader and set(partition.isr) == set(partition.replicas)
         ]
         return len({partition.topic_partition for partition in led}) == PARTITIONS
 

@@ -7,7 +7,7 @@ import random
 from collections.abc import Awaitable, Callable
 
 from minikafka.testing.simulation.simulation import Simulation
-from tests.sim.cluster_run import BROKERS, ClusterRun
+from tests.sim.cluster_run import ClusterRun
 
 SESSION_TIMEOUT_MS = 6_000
 FAULTS = 4
@@ -18,20 +18,24 @@ FAULT_MS_MAX = 9_000
 async def random_faults(simulation: Simulation) -> int:
     """The scenario of one seed. Returns how many records were acked."""
     run = ClusterRun(simulation)
-    rng = simulation.rng("faults")
     await run.start()
     run.produce()
+    await faults(run, simulation.rng("faults"))
+    await run.finish()
+    return len(run.acked)
+
+
+async def faults(run: ClusterRun, rng: random.Random) -> None:
+    """``FAULTS`` times something happens to one broker or two, and ends."""
     for _ in range(FAULTS):
         await asyncio.sleep(rng.uniform(0.2, 3))
         if rng.random() < 0.5:
             await run.until_whole()
             if rng.random() < 0.4:
-                await _power_off(run, rng, rng.choice(BROKERS))
+                await _power_off(run, rng, rng.choice(run.brokers))
                 continue
-        victims = rng.sample(BROKERS, rng.choice((1, 1, 1, 2)))
+        victims = rng.sample(run.brokers, rng.choice((1, 1, 1, 2)))
         await asyncio.gather(*(_fault(run, rng, victim) for victim in victims))
-    await run.finish()
-    return len(run.acked)
 
 
 async def _fault(run: ClusterRun, rng: random.Random, victim: int) -> None:
@@ -74,7 +78,7 @@ async def _isolate(run: ClusterRun, rng: random.Random, victim: int) -> None:
 
 
 async def _one_way(run: ClusterRun, rng: random.Random, victim: int) -> None:
-    network, other = run.simulation.network, rng.choice([each for each in BROKERS if each != victim])
+    network, other = run.simulation.network, rng.choice([each for each in run.brokers if each != victim])
     network.cut(f"broker-{victim}", f"broker-{other}")
     await asyncio.sleep(_while(rng))
     network.heal(f"broker-{victim}", f"broker-{other}")
@@ -87,7 +91,7 @@ async def _without_store(run: ClusterRun, rng: random.Random, victim: int) -> No
 
 
 async def _slow(run: ClusterRun, rng: random.Random, victim: int) -> None:
-    network, other = run.simulation.network, rng.choice([each for each in BROKERS if each != victim])
+    network, other = run.simulation.network, rng.choice([each for each in run.brokers if each != victim])
     network.delay(f"broker-{victim}", f"broker-{other}", 5, 300)
     await asyncio.sleep(_while(rng))
     network.delay(f"broker-{victim}", f"broker-{other}", 0.1, 1)
@@ -98,7 +102,7 @@ async def _clean_restart(run: ClusterRun, rng: random.Random, victim: int) -> No
 
 
 async def _drop_connections(run: ClusterRun, rng: random.Random, victim: int) -> None:
-    for other in BROKERS:
+    for other in run.brokers:
         if other != victim:
             run.simulation.network.drop(f"broker-{victim}", f"broker-{other}")
 

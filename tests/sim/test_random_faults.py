@@ -1,6 +1,8 @@
-"""200 seeds of faults: no acked record is lost, no invariant breaks, the cluster heals; reproducibly.
+"""200 seeds of faults, 100 with an operator who moves partitions meanwhile: no acked record is lost, no
+invariant breaks, the cluster heals and every move ends; reproducibly.
 
-A seed that fails is run again alone with ``python -m tests.sim SEED``, which prints its trace.
+A seed that fails is run again alone with ``python -m tests.sim SEED [reassignments]``, which prints its
+trace.
 """
 
 from __future__ import annotations
@@ -8,20 +10,24 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import pytest
 
 from minikafka.testing.simulation.simulation import Simulation
-from tests.sim.random_faults import SESSION_TIMEOUT_MS, random_faults, run_seed
+from tests.sim import random_faults, random_reassignments
+from tests.sim.random_faults import SESSION_TIMEOUT_MS
 
 SEEDS = 200
+SEEDS_OF_REASSIGNMENTS = 100
 SEEDS_PER_TEST = 20
 ACKED_MIN = 20
 """A run in which next to nothing was acked has shown nothing."""
 
 
-def _outcome(seed: int) -> str | None:
+def _outcome(run_seed: Callable[[int], int], seed: int) -> str | None:
     """None: the seed went well; else what went wrong."""
     logging.disable(logging.CRITICAL)
     try:
@@ -33,10 +39,19 @@ def _outcome(seed: int) -> str | None:
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
 def test_whatever_fails_no_acked_record_is_lost(first: int) -> None:
+    assert _failures(random_faults.run_seed, first) == []
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_OF_REASSIGNMENTS, SEEDS_PER_TEST))
+def test_partitions_that_move_during_faults_lose_nothing_and_arrive(first: int) -> None:
+    assert _failures(random_reassignments.run_seed, first) == []
+
+
+def _failures(run_seed: Callable[[int], int], first: int) -> list[str]:
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        outcomes = list(pool.map(_outcome, range(first, first + SEEDS_PER_TEST)))
-    assert [outcome for outcome in outcomes if outcome is not None] == []
+        outcomes = list(pool.map(partial(_outcome, run_seed), range(first, first + SEEDS_PER_TEST)))
+    return [outcome for outcome in outcomes if outcome is not None]
 
 
 @pytest.mark.parametrize("seed", [3, 14])
@@ -44,7 +59,7 @@ def test_a_seed_does_the_same_thing_twice(seed: int) -> None:
     traces = []
     for _ in range(2):
         simulation = Simulation(seed, session_timeout_ms=SESSION_TIMEOUT_MS)
-        simulation.run(random_faults)
+        simulation.run(random_faults.random_faults)
         traces.append(simulation.trace)
     assert traces[0] == traces[1]
     assert len(traces[0]) > 500

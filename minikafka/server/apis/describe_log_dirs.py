@@ -2,8 +2,9 @@
 
 Behaviour (``KafkaApis.handleDescribeLogDirsRequest``, ``ReplicaManager.describeLogDirs``): every directory
 is listed; with a list of topics (null means all) only the partitions named in it, and what the broker does
-not have is passed over. A directory that has failed is KAFKA_STORAGE_ERROR and lists nothing. The lag of a
-replica that leads is 0. Replicas are not moved between directories, so there are no future ones.
+not have is passed over. A directory that has failed is KAFKA_STORAGE_ERROR and lists nothing. A replica has
+no lag while its log holds all that is committed. The copy of a replica that is being moved is listed where it
+is, with the future key; its lag is what the current log has more, -1 when that is offline.
 
 Versions: 2 flexible; 3 an error code for all; 4 size and free space of the volume.
 """
@@ -16,6 +17,7 @@ from typing import Any
 import aiofiles.os
 
 from minikafka.errors import ErrorCode
+from minikafka.log.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.codec import Body
 from minikafka.server.request_context import RequestContext
@@ -24,6 +26,9 @@ from minikafka.types import TopicPartition
 
 UNKNOWN_BYTES = -1
 """``DescribeLogDirsResponse.UNKNOWN_VOLUME_BYTES``."""
+
+UNKNOWN_LAG = -1
+"""``DescribeLogDirsResponse.INVALID_OFFSET_LAG``."""
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
@@ -45,7 +50,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         logs = [
             log for log in log_manager.logs_in(directory) if wanted is None or log.topic_partition in wanted
         ]
-        results.append(_directory(directory, logs, volume))
+        results.append(_directory(services.log_manager, directory, logs, volume))
     results += [
         _failed(directory) for directory in log_manager.offline_directories if directory not in directories
     ]
@@ -71,15 +76,22 @@ def _failed(directory: str) -> dict[str, Any]:
     }
 
 
-def _directory(directory: str, logs: Sequence[UnifiedLog], volume: tuple[int, int]) -> dict[str, Any]:
+def _directory(
+    log_manager: LogManager, directory: str, logs: Sequence[UnifiedLog], volume: tuple[int, int]
+) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for log in sorted(logs, key=lambda log: log.topic_partition):
+        current = log_manager.get(log.topic_partition)
+        is_future = current is not log
+        lag = UNKNOWN_LAG
+        if current is not None:
+            lag = (current.log_end_offset if is_future else log.high_watermark) - log.log_end_offset
         topics.setdefault(log.topic_partition.topic, []).append(
             {
                 "partition_index": log.topic_partition.partition,
                 "partition_size": log.size_bytes,
-                "offset_lag": max(log.high_watermark - log.log_end_offset, 0),
-                "is_future_key": False,
+                "offset_lag": lag if is_future else max(lag, 0),
+                "is_future_key": is_future,
             }
         )
     total_bytes, usable_bytes = volume

@@ -5,7 +5,8 @@ topic ids): the session cache turns the request into the partitions to read, ``F
 session picks the answers that are news. A consumer sees up to the high watermark, or to the last stable
 offset with read_committed, and may be sent to a replica in its rack (KIP-392); a follower (it gives its
 replica id) sees up to the log end, and its fetch offset says how far it is. max bytes is capped by
-``fetch.max.bytes``.
+``fetch.max.bytes``. What followers get of throttled partitions counts for the leader's replication quota when
+it is answered, whoever gets it (KIP-73).
 
 Versions: 4 isolation level; 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack id; 12
 flexible, last fetched epoch and diverging epoch; 13 topic ids; 15 replica state as a tagged field; 16 node
@@ -15,7 +16,7 @@ ids; 18 the follower's high watermark.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -24,7 +25,13 @@ from minikafka.log.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import field
 from minikafka.protocol.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response
-from minikafka.replication.fetch_context import FINAL_EPOCH, INVALID_SESSION_ID, FetchContext, PartitionKey
+from minikafka.replication.fetch_context import (
+    FINAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchContext,
+    PartitionKey,
+    SessionResponse,
+)
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.current_leader import current_leader, leader_endpoints
 from minikafka.server.delayed_fetch import Fetch
@@ -57,7 +64,10 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
         wanted.append(want)
 
     def respond(reads: list[PartitionRead]) -> Sequence[Buffer]:
-        return _response(services, context, session, zip(keys, reads, strict=True))
+        told = session.respond(zip(keys, reads, strict=True))
+        if params.is_from_follower and services.replication_quotas.leader.is_active:
+            _record(services, told)
+        return _response(services, context, told)
 
     return Fetch(
         replicas=services.replica_manager,
@@ -140,13 +150,17 @@ def _with_name(services: Services, want: WantedPartition) -> WantedPartition:
     return want._replace(topic_partition=TopicPartition(name, want.topic_partition.partition))
 
 
+def _record(services: Services, told: SessionResponse[PartitionRead]) -> None:
+    """Count what a follower gets of throttled partitions (``sizeOfThrottledPartitions``)."""
+    quota = services.replication_quotas.leader
+    sizes = [len(read.records) for _, read in told.answers if quota.is_throttled(read.wanted.topic_partition)]
+    if sizes:
+        quota.record(sum(sizes), services.clock.monotonic_ms())
+
+
 def _response(
-    services: Services,
-    context: RequestContext,
-    session: FetchContext[WantedPartition],
-    answers: Iterable[tuple[PartitionKey, PartitionRead]],
+    services: Services, context: RequestContext, told: SessionResponse[PartitionRead]
 ) -> Sequence[Buffer]:
-    told = session.respond(answers)
     partitions = [_partition(read) for _, read in told.answers]
     endpoints: Sequence[NodeEndpoint] = ()
     if context.api_version >= FIRST_VERSION_WITH_ENDPOINTS and any(

@@ -47,7 +47,8 @@ class InvariantChecker:
         self._clean_elections = clean_elections
         self._leaders: dict[tuple[TopicPartition, int], int] = {}
         self._high_watermarks: dict[tuple[TopicPartition, int, int, int], int] = {}
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, dict[int, int]] = {}
+        """The highest high watermark of each leader epoch."""
         self._states: dict[TopicPartition, tuple[int, int]] = {}
         self.looks = 0
 
@@ -96,12 +97,14 @@ class InvariantChecker:
             )
         is_new = life not in self._high_watermarks
         self._high_watermarks[life] = log.high_watermark
-        committed = self._committed.get(at, 0)
+        by_epoch = self._committed.setdefault(at, {})
+        # What a later leader has committed, one that hears late of its own election cannot have.
+        committed = max((end for committing, end in by_epoch.items() if committing <= epoch), default=0)
         if is_new and self._clean_elections and log.log_end_offset < committed:
             raise InvariantError(
                 f"I5: {where} leads epoch {epoch} and ends at {log.log_end_offset}; {committed} was committed"
             )
-        self._committed[at] = max(committed, log.high_watermark)
+        by_epoch[epoch] = max(by_epoch.get(epoch, 0), log.high_watermark)
 
     def _check_store(self) -> None:
         tree = self._simulation.store.tree
@@ -173,12 +176,14 @@ def read_up_to(partition: Partition, start: int, end: int) -> bytes:
             cached_only=False,
         )
         records = bytes(data.records)
+        whole_bytes = 0  # a read may end in the middle of a batch
         for position, header in iterate_headers(records):
             if header.last_offset >= end:
-                return bytes(found + records[:position])
+                break
             offset = header.last_offset + 1
-        found += records
-        if not records:
+            whole_bytes = position + header.size
+        found += records[:whole_bytes]
+        if not whole_bytes:
             break
     return bytes(found)
 

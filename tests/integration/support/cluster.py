@@ -21,7 +21,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError, StoreError
 from minikafka.protocol.batch import iterate_headers
 from minikafka.server.system_clock import SystemClock
-from minikafka.types import PartitionState
+from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 from tests.support.zookeeper import ZooKeeperServer
@@ -152,6 +152,11 @@ class StoreView:
         data = self.get(paths.partition_state_path(topic, partition))
         return None if data is None else paths.decode_partition_state(topic, partition, data)
 
+    def assignment(self, topic: str, partition: int = 0) -> ReplicaAssignment:
+        data = self.get(paths.topic_path(topic))
+        assert data is not None, f"there is no topic {topic}"
+        return paths.decode_topic(topic, data).partitions[partition]
+
 
 class ProcessCluster:
     """Brokers 1 to ``brokers`` as processes, and a view of their store."""
@@ -241,6 +246,19 @@ class ProcessCluster:
         """One partition with a replica on each broker. Waits until all of them lead or follow."""
         confluent.make_topic(self.bootstrap, topic, replicas=len(self.brokers), config=config)
         self.wait_until_whole(topic)
+
+    def wait_until_moved(self, topic: str, *replicas: int, partition: int = 0) -> None:
+        """The partition is on these brokers and no others, the preferred leader first, all in sync."""
+
+        def is_there() -> bool:
+            assignment, state = self.store.assignment(topic, partition), self.store.state(topic, partition)
+            return (
+                assignment == ReplicaAssignment(tuple(map(BrokerId, replicas)))
+                and state is not None
+                and sorted(state.isr) == sorted(replicas)
+            )
+
+        confluent.wait_until(is_there, f"{topic}-{partition} is on {replicas}", deadline_s=60)
 
     def log_below(self, node_id: int, topic: str, end_offset: int) -> bytes:
         """The bytes of a replica's log below an offset that begins a batch or is the end."""

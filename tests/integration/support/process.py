@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.integration.support.wire import RawClient
@@ -51,11 +51,13 @@ class BrokerProcess:
         self,
         data_dir: Path,
         *,
+        more_dirs: Sequence[Path] = (),
         properties: Mapping[str, object] | None = None,
         port: int | None = None,
         command: list[str] | None = None,
     ) -> None:
         self.data_dir = data_dir
+        self.log_dirs = ",".join(map(str, (data_dir, *more_dirs)))
         self.properties = DEFAULTS | {name: str(value) for name, value in (properties or {}).items()}
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.command = command or [sys.executable, "-m", "minikafka.cli.broker"]
@@ -84,7 +86,7 @@ class BrokerProcess:
 
     def arguments(self) -> list[str]:
         settings = [f"--set={name}={value}" for name, value in self.properties.items()]
-        return [*self.command, f"--port={self.port}", f"--data-dir={self.data_dir}", *settings]
+        return [*self.command, f"--port={self.port}", f"--data-dir={self.log_dirs}", *settings]
 
     def environment(self) -> dict[str, str]:
         """A user's: his Python keeps its byte code, so that it is not compiled at every start."""
@@ -183,10 +185,11 @@ class KafkaProcess(BrokerProcess):
         data_dir: Path,
         *,
         classpath: str,
+        more_dirs: Sequence[Path] = (),
         properties: Mapping[str, object] | None = None,
         port: int | None = None,
     ) -> None:
-        super().__init__(data_dir, properties=properties, port=port)
+        super().__init__(data_dir, more_dirs=more_dirs, properties=properties, port=port)
         self._java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
 
     def arguments(self) -> list[str]:
@@ -199,7 +202,7 @@ class KafkaProcess(BrokerProcess):
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.listener.names": "CONTROLLER",
             "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-            "log.dirs": str(self.data_dir),
+            "log.dirs": self.log_dirs,
             "offsets.topic.replication.factor": "1",
         } | self.properties
         path = self.data_dir.with_name(self.data_dir.name + ".properties")

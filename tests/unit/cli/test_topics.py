@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from minikafka.cli import topics
+from minikafka.cli.commands import Address
 from minikafka.cli.topic_requests import TopicAdmin
-from minikafka.cli.topics import main, parse_address, parse_assignment
+from minikafka.cli.topics import main, parse_assignment
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 
@@ -38,7 +39,7 @@ class FakeClient:
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     fake = FakeClient({})
 
-    async def connect(host: str, port: int, *, timeout_ms: int) -> TopicAdmin:
+    async def connect(addresses: list[Address], *, timeout_ms: int) -> TopicAdmin:
         return TopicAdmin(fake, timeout_ms=timeout_ms)  # type: ignore[arg-type]
 
     monkeypatch.setattr(topics.TopicAdmin, "connect", connect)
@@ -229,20 +230,6 @@ def test_no_broker_there_is_one_line(unused_tcp_port: int, capsys: pytest.Captur
     assert main(["list", "-b", f"127.0.0.1:{unused_tcp_port}"]) == 1
     error = capsys.readouterr().err
     assert f"127.0.0.1:{unused_tcp_port}" in error and len(error.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [
-        ("localhost:9092", ("localhost", 9092)),
-        ("localhost", ("localhost", 9092)),
-        ("[::1]:19092", ("::1", 19092)),
-        ("[::1]", ("::1", 9092)),
-        ("a:1,b:2", ("a", 1)),
-    ],
-)
-def test_addresses(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
 
 
 def test_no_assignment_is_none() -> None:

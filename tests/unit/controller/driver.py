@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, assert_never
+from typing import Any, TypeVar, assert_never
 from uuid import UUID
 
 import msgspec
@@ -25,6 +25,9 @@ from minikafka.controller.events import (
     LeaderAndIsrAnswered,
     LogDirEventsAnnounced,
     PartitionsChanged,
+    PreferredElectionsAsked,
+    ReassignmentIsrChanged,
+    ReassignmentsAsked,
     StopReplicaAnswered,
     TopicDeletionsChanged,
     TopicsChanged,
@@ -44,6 +47,8 @@ from minikafka.protocol.control.messages import (
 from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
 
 Send = effects.SendLeaderAndIsr | effects.SendUpdateMetadata | effects.SendStopReplica
+S = TypeVar("S", bound=Send)
+E = TypeVar("E", bound=Effect)
 
 
 class ControllerMoved(Exception):
@@ -64,6 +69,12 @@ class FakeStore:
         self.deletions: dict[str, None] = {}
         self.isr_changes: list[TopicPartition] = []
         self.log_dir_events: list[BrokerId] = []
+        self.reassignments: dict[TopicPartition, tuple[BrokerId, ...]] = {}
+        """What the admin node asks for."""
+        self.preferred_elections: list[TopicPartition] = []
+        self.watched_states: set[TopicPartition] = set()
+        self.removed: set[tuple[BrokerId, TopicPartition]] = set()
+        """Who has ever been a replica of what and was none then."""
         self.events: deque[Event] = deque()
         self.leaders: dict[tuple[UUID | None, int, int], BrokerId] = {}
         """Who has ever led, by topic id, partition and leader epoch (I6)."""
@@ -107,6 +118,36 @@ class FakeStore:
         }
         self.topics[name] = TopicRecord(known.topic_id, known.partitions | added)
         self._tell(PartitionsChanged(name))
+
+    def reassign(self, topic: str, *targets: Sequence[int] | None) -> None:
+        """A broker serves AlterPartitionReassignments for partition 0, 1, …; None leaves one as it is."""
+        partitions = dict(self.topics[topic].partitions)
+        for partition, target in enumerate(targets):
+            if target is not None:
+                partitions[partition] = partitions[partition].reassign_to(tuple(map(BrokerId, target)))
+        self._put_assignments(topic, partitions)
+
+    def cancel(self, topic: str, partition: int = 0) -> None:
+        """A broker serves the wish to go back to where the reassignment began."""
+        partitions = dict(self.topics[topic].partitions)
+        partitions[partition] = partitions[partition].reassign_to(partitions[partition].origin)
+        self._put_assignments(topic, partitions)
+
+    def want_reassigned(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
+        """Somebody writes the admin node."""
+        self.reassignments = {each: tuple(map(BrokerId, target)) for each, target in targets.items()}
+        self._tell(ReassignmentsAsked())
+
+    def want_preferred(self, *partitions: TopicPartition) -> None:
+        self.preferred_elections = list(partitions)
+        self._tell(PreferredElectionsAsked())
+
+    def _put_assignments(self, topic: str, partitions: dict[int, ReplicaAssignment]) -> None:
+        for partition, known in self.topics[topic].partitions.items():
+            gone = [each for each in known.replicas if each not in partitions[partition].replicas]
+            self.removed.update((broker, TopicPartition(topic, partition)) for broker in gone)
+        self.topics[topic] = TopicRecord(self.topics[topic].topic_id, partitions)
+        self._tell(PartitionsChanged(topic))
 
     def want_deleted(self, *topics: str) -> None:
         self.deletions.update(dict.fromkeys(topics))
@@ -162,12 +203,15 @@ class FakeStore:
             case effects.ReadAssignments(topics):
                 readable = self.topics.keys() - self.damaged_topics
                 return {topic: self.topics[topic] for topic in topics if topic in readable}
-            case effects.ReadPartitionStates(partitions):
+            case effects.ReadPartitionStates(partitions, is_watched):
+                self.watched_states.update(partitions if is_watched else ())
                 return {each: self.states[each] for each in partitions if each in self.states}
             case effects.ReadTopicConfigs(topics):
                 return {topic: self.configs.get(topic, ElectionConfig()) for topic in topics}
             case effects.ReadTopicDeletions():
                 return sorted(self.deletions)
+            case effects.ReadReassignments():
+                return dict(self.reassignments)
         if controller_epoch != self.controller_epoch:
             raise ControllerMoved
         return self._write(effect)
@@ -193,6 +237,13 @@ class FakeStore:
             case effects.DropTopicDeletions(topics):
                 for topic in topics:
                     self.deletions.pop(topic, None)
+            case effects.WriteAssignments(changes):
+                return self._write_assignments(changes)
+            case effects.LeaveReassignments(replicas):
+                self.want_reassigned(replicas)
+            case effects.TakePreferredElections():
+                asked, self.preferred_elections = self.preferred_elections, []
+                return asked
             case effects.TakeIsrChanges():
                 announced, self.isr_changes = self.isr_changes, []
                 return sorted(set(announced))
@@ -200,6 +251,17 @@ class FakeStore:
                 lost, self.log_dir_events = self.log_dir_events, []
                 return sorted(set(lost))
         return None
+
+    def _write_assignments(
+        self, changes: Mapping[TopicPartition, effects.AssignmentChange]
+    ) -> list[TopicPartition]:
+        written = []
+        for each, change in changes.items():
+            record = self.topics.get(each.topic)
+            if record is not None and record.partitions.get(each.partition) == change.expected:
+                self._put_assignments(each.topic, record.partitions | {each.partition: change.new})
+                written.append(each)
+        return written
 
     def _can_be_created(self, topic_partition: TopicPartition, state: PartitionState) -> bool:
         """Not if it exists, or its topic does not; nor what is meant for a topic before this one."""
@@ -216,6 +278,8 @@ class FakeStore:
         assert state.controller_epoch == self.controller_epoch
         known = self.states.get(topic_partition)
         assert state.leader_epoch == (0 if known is None else known.state.leader_epoch + 1)
+        if known is not None and not state.leader_recovering:  # only a leader knows who else is in sync
+            assert {*state.isr} <= {*known.state.isr, *known.state.eligible}
         return self._put_state(topic_partition, state)
 
     def _put_state(self, topic_partition: TopicPartition, state: PartitionState) -> int:
@@ -230,6 +294,9 @@ class FakeStore:
         assert known is None or known.state.controller_epoch <= state.controller_epoch
         version = 0 if known is None else known.version + 1
         self.states[topic_partition] = VersionedState(state, version, self._next_zxid())
+        if topic_partition in self.watched_states:
+            self.watched_states.remove(topic_partition)
+            self._tell(ReassignmentIsrChanged(topic_partition))
         return version
 
 
@@ -333,6 +400,7 @@ class Cluster:
         self.controller = controller or Controller(BrokerId(controller_id))
         self.epoch = self.store.controller_epoch
         self.channels.clear()
+        self.store.watched_states.clear()
         for event in list(self.store.events):
             if isinstance(event, LeaderAndIsrAnswered | StopReplicaAnswered):
                 self.store.events.remove(event)
@@ -417,6 +485,37 @@ class Cluster:
         while self.store.events:
             self.step(self.store.events.popleft())
 
+    def catch_up(self) -> None:
+        """Every leader that knows its replicas takes those that are alive into the ISR."""
+        for partition, current in list(self.store.states.items()):
+            leader = self.brokers.get(current.state.leader)
+            told = None if leader is None else leader.replicas.get(partition)
+            if (
+                told is not None
+                and told.leader_epoch == current.state.leader_epoch
+                and told.topic_id == self.store.topics[partition.topic].topic_id
+            ):
+                isr = [each for each in told.replicas if self._follows(each, partition)]
+                if current.state.leader in isr and set(isr) != set(current.state.isr):
+                    self.store.leader_writes_isr(partition, isr, version=current.version)
+
+    def _follows(self, broker: BrokerId, partition: TopicPartition) -> bool:
+        known, registered = self.brokers.get(broker), self.store.brokers.get(broker)
+        return (
+            known is not None
+            and registered is not None
+            and registered.epoch == known.live.epoch
+            and partition in known.replicas
+        )
+
+    def calm_down(self) -> None:
+        """Until all that can catch up has, and nothing happens any more."""
+        while True:
+            self.settle()
+            self.catch_up()
+            if not self.store.events:
+                return
+
     def shut_down(self, broker: int) -> ControlledShutdownResponse:
         """A broker asks the controller to move its leaders."""
         live = self.store.brokers[BrokerId(broker)]
@@ -425,6 +524,12 @@ class Cluster:
         return response
 
     # What was sent
+
+    def all_sent(self, kind: type[S]) -> list[S]:
+        return [each for each in self.sent if isinstance(each, kind)]
+
+    def all_performed(self, kind: type[E]) -> list[E]:
+        return [each for each in self.performed if isinstance(each, kind)]
 
     def leader_and_isr(self, to: int) -> list[effects.SendLeaderAndIsr]:
         return [each for each in self.sent if isinstance(each, effects.SendLeaderAndIsr) and each.to == to]

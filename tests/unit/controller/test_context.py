@@ -55,6 +55,15 @@ DAMAGES: dict[str, Callable[[ControllerContext], object]] = {
     "a stranger has lost directories": lambda c: c.replicas_on_offline_dirs.update({THREE: set()}),
     "a deletion without a topic": lambda c: c.topics_to_be_deleted.update({"gone": None}),
     "a started deletion that nobody wants": lambda c: c.topics_with_deletion_started.add("t"),
+    "a reassignment that no assignment tells of": lambda c: c.being_reassigned.update({T0: None}),
+    "an assignment under way that is not known as such": lambda c: c.assignments.update(
+        {T0: ReplicaAssignment((ONE, TWO), removing=(TWO,))}
+    ),
+    "a deletion that waits for nothing": lambda c: c.topics_waiting_for_deletion.update({"t": None}),
+    "a deletion that should wait": lambda c: (
+        c.set_assignment(T0, ReplicaAssignment((ONE, TWO), removing=(TWO,))),
+        c.topics_to_be_deleted.update({"t": None}),
+    ),
     "an ineligible topic that nobody wants deleted": lambda c: c.topics_ineligible_for_deletion.add("t"),
 }
 
@@ -93,6 +102,24 @@ def test_partitions_that_are_known_are_not_added_again(context: ControllerContex
     context.validate()
 
 
+def test_an_assignment_may_change_and_its_replicas_are_known_until_they_are_forgotten(
+    context: ControllerContext,
+) -> None:
+    context.set_assignment(T0, ReplicaAssignment((THREE, ONE, TWO), adding=(THREE,), removing=(TWO,)))
+    context.validate()
+    assert list(context.being_reassigned) == [T0]
+    assert context.topics_being_reassigned() == {"t": None}
+    assert context.replica_status[ONE][T0] is ReplicaStatus.ONLINE
+    assert context.replica_status[THREE][T0] is ReplicaStatus.NON_EXISTENT
+    put(context, 1, [1])
+    context.set_assignment(T0, ReplicaAssignment((THREE, ONE)))
+    assert context.replica_status[TWO][T0] is ReplicaStatus.ONLINE
+    context.replicas_on_offline_dirs[TWO] = {T0}
+    context.forget_replica(TWO, T0)
+    context.validate()
+    assert (context.being_reassigned, context.replicas_on_offline_dirs) == ({}, {TWO: set()})
+
+
 def test_who_is_online(context: ControllerContext) -> None:
     assert context.online_replicas(T0) == [ONE, TWO]
     context.shutting_down.add(ONE)
@@ -108,5 +135,5 @@ def test_who_is_online(context: ControllerContext) -> None:
 def test_it_shows_what_there_is(context: ControllerContext) -> None:
     assert repr(context) == (
         "ControllerContext(epoch 4, brokers [1, 2], shutting down [], 1 topics, partitions: 1 online, "
-        "to be deleted: [])"
+        "being reassigned: 0, to be deleted: [])"
     )

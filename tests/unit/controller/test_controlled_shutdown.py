@@ -19,7 +19,19 @@ def test_its_leaders_move_and_it_leaves_the_isrs() -> None:
     assert cluster.store.state("t", 1) == state(2, 1, [2])
     assert [each.leader for order in cluster.leader_and_isr(1) for each in order.partitions] == [2]
     (stop,) = cluster.stop_replica(1)
-    assert stop.partitions == (StopReplicaPartition("t", 1, leader_epoch=1, delete=False),)
+    assert stop.partitions == tuple(
+        StopReplicaPartition("t", each, leader_epoch=1, delete=False) for each in (0, 1)
+    )
+
+
+def test_its_end_changes_nothing_more() -> None:
+    """What it led has a new leader epoch since: there is nothing to fence when its process is gone."""
+    cluster = running([1, 2, 3], [2, 1])
+    cluster.shut_down(1)
+    before = [cluster.store.version("t", each) for each in (0, 1)]
+    cluster.store.unregister(1)
+    cluster.settle()
+    assert [cluster.store.version("t", each) for each in (0, 1)] == before
 
 
 def test_what_nobody_else_can_lead_remains() -> None:

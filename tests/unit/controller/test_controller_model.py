@@ -1,10 +1,11 @@
 """Whatever happens to a cluster, and whenever its controller ends: what must hold, holds.
 
 Brokers die, return and bounce, lose log directories and shut down; topics are created, grow and are deleted;
-leaders change ISRs at the worst moment; requests are late; a controller may end after any of its effects.
-The store itself checks each write (``FakeStore``): epochs rise with each write of a controller, nobody leads
-in another's epoch (I6), an ISR is part of the replicas (I12), a controller that was replaced writes nothing
-(I14).
+partitions are reassigned, with and without the admin node, and their reassignments cancelled; elections are
+asked for; leaders change ISRs at the worst moment; requests are late; a controller may end after any of its
+effects. The store itself checks each write (``FakeStore``): epochs rise with each write of a controller,
+nobody leads in another's epoch (I6), an ISR is part of the replicas (I12) and only its leader lets it grow, a
+controller that was replaced writes nothing (I14).
 """
 
 from __future__ import annotations
@@ -16,10 +17,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from minikafka.controller.effects import Effect, ElectionConfig, WritePartitionStates
-from minikafka.controller.events import ControlledShutdownAsked, UncleanElectionEnabled
+from minikafka.controller.context import ControllerContext
+from minikafka.controller.effects import Effect, ElectionConfig, SendStopReplica, WritePartitionStates
+from minikafka.controller.events import (
+    ControlledShutdownAsked,
+    LeaderElectionsAsked,
+    LeaderRebalanceDue,
+    UncleanElectionEnabled,
+)
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
-from minikafka.types import NO_LEADER, BrokerId, TopicPartition
+from minikafka.types import NO_LEADER, BrokerId, ElectionType, TopicPartition
 from tests.unit.controller.driver import Cluster
 
 BROKERS = (1, 2, 3, 4)
@@ -46,6 +53,8 @@ class ControllerModel(RuleBasedStateMachine):
         self.store = self.cluster.store
         self.decisions: list[Decision] = []
         self.written: dict[TopicPartition, Decision] = {}
+        self.unheard: set[tuple[BrokerId, TopicPartition]] = set()
+        """Replicas that a controller has told to go, and that ended before they had heard it."""
 
     @initialize(replicas=st.lists(REPLICAS, min_size=1, max_size=3))
     def begin(self, replicas: list[tuple[int, ...]]) -> None:
@@ -110,6 +119,54 @@ class ControllerModel(RuleBasedStateMachine):
         if topic in self.store.topics:
             self.store.configs[topic] = ElectionConfig(unclean_leader_election=True)
             self.store.events.append(UncleanElectionEnabled(topic))
+
+    # Reassignments
+
+    @rule(data=st.data(), replicas=REPLICAS)
+    def is_reassigned(self, data: st.DataObject, replicas: tuple[int, ...]) -> None:
+        if partition := self._some_partition(data):
+            topic, number = partition
+            self.store.reassign(topic, *[None] * number, replicas)
+
+    @rule(data=st.data())
+    def is_not_reassigned_after_all(self, data: st.DataObject) -> None:
+        if partition := self._some_partition(data):
+            self.store.cancel(*partition)
+
+    @rule(data=st.data(), wishes=st.lists(REPLICAS, max_size=3))
+    def the_admin_node_is_written(self, data: st.DataObject, wishes: list[tuple[int, ...]]) -> None:
+        self.store.want_reassigned(
+            {partition: target for target in wishes if (partition := self._some_partition(data))}
+        )
+
+    @rule()
+    def followers_catch_up(self) -> None:
+        self.cluster.catch_up()
+
+    def _some_partition(self, data: st.DataObject) -> TopicPartition | None:
+        partitions = [
+            TopicPartition(topic, partition)
+            for topic, record in sorted(self.store.topics.items())
+            for partition in record.partitions
+        ]
+        return data.draw(st.sampled_from(partitions)) if partitions else None
+
+    # Elections
+
+    @rule(data=st.data(), election_type=st.sampled_from(ElectionType), of_all=st.booleans())
+    def leaders_are_asked_for(self, data: st.DataObject, election_type: ElectionType, of_all: bool) -> None:
+        partition = self._some_partition(data)
+        asked = None if of_all or partition is None else (partition,)
+        self.store.events.append(LeaderElectionsAsked(asked, election_type))
+
+    @rule(data=st.data())
+    def the_preferred_leader_is_asked_for(self, data: st.DataObject) -> None:
+        if partition := self._some_partition(data):
+            self.store.want_preferred(partition)
+
+    @rule(percent=st.integers(0, 100))
+    def it_is_time_to_balance(self, percent: int) -> None:
+        self.store.events.append(LeaderRebalanceDue(percent))
 
     # Leaders
 
@@ -185,8 +242,11 @@ class ControllerModel(RuleBasedStateMachine):
     def _leader_writes(self, partition: TopicPartition, data: st.DataObject) -> None:
         """The leader has known the state that the controller is about to overwrite, and is faster."""
         current = self.store.states[partition]
-        if current.state.leader != NO_LEADER:
-            replicas = self.store.topics[partition.topic].partitions[partition.partition].replicas
+        leader = self.cluster.brokers.get(current.state.leader)
+        if leader is not None:
+            told = leader.replicas.get(partition)
+            knows = told is not None and told.leader_epoch == current.state.leader_epoch
+            replicas = told.replicas if told is not None and knows else current.state.isr
             members = data.draw(st.sets(st.sampled_from(replicas))) | {current.state.leader}
             self.store.leader_writes_isr(partition, sorted(members), version=current.version)
 
@@ -194,9 +254,21 @@ class ControllerModel(RuleBasedStateMachine):
     @rule(ends_after=st.integers(0, 12), survives=st.integers(0, 25) | st.none())
     def controller_ends_in_the_middle(self, ends_after: int, survives: int | None) -> None:
         self.cluster.step(self.store.events.popleft(), stop_after=ends_after)
+        self._lose_requests()
         self.cluster.elect(stop_after=survives)
         if survives is not None:
+            self._lose_requests()
             self.cluster.elect()
+
+    def _lose_requests(self) -> None:
+        for broker, channel in self.cluster.channels.items():
+            for send in channel:
+                if isinstance(send, SendStopReplica):
+                    self.unheard |= {
+                        (broker, TopicPartition(each.topic, each.partition))
+                        for each in send.partitions
+                        if each.delete
+                    }
 
     @rule()
     def everything_calms_down(self) -> None:
@@ -216,7 +288,8 @@ class ControllerModel(RuleBasedStateMachine):
             for partition, topic_id in known.strays.items():
                 record = self.store.topics.get(partition.topic)
                 if record is not None and record.topic_id == topic_id:
-                    assert broker not in record.partitions[partition.partition].replicas
+                    is_replica = broker in record.partitions[partition.partition].replicas
+                    assert not is_replica or (broker, partition) in self.store.removed
 
     def _check_calm(self) -> None:
         """Nothing is on its way: the store, the controller and all brokers agree."""
@@ -224,7 +297,7 @@ class ControllerModel(RuleBasedStateMachine):
         shown = {
             TopicPartition(topic, partition)
             for topic, record in store.topics.items()
-            if topic not in store.deletions
+            if topic not in store.deletions or topic in self._context().topics_waiting_for_deletion
             for partition in record.partitions
         }
         for partition in sorted(shown):
@@ -238,10 +311,14 @@ class ControllerModel(RuleBasedStateMachine):
             self._check_incarnations(partition, decision)
         for topic in store.deletions:
             assert self._may_wait(topic), f"{topic} should have been deleted"
+        for partition, target in store.reassignments.items():
+            assignment = store.topics[partition.topic].partitions[partition.partition]
+            assert (assignment.is_being_reassigned, assignment.target) == (True, target)
 
     def _check_partition(self, partition: TopicPartition) -> None:
         store = self.store
-        replicas = store.topics[partition.topic].partitions[partition.partition].replicas
+        assignment = store.topics[partition.topic].partitions[partition.partition]
+        replicas = assignment.replicas
         online = [each for each in replicas if self._is_online(each, partition)]
         if partition not in store.states:
             assert not online
@@ -257,11 +334,22 @@ class ControllerModel(RuleBasedStateMachine):
             metadata = self.cluster.brokers[broker].metadata[partition]
             assert (metadata.leader, metadata.leader_epoch) == (state.leader, state.leader_epoch)
             assert (metadata.isr, metadata.partition_epoch) == (state.isr, current.version)
+            assert metadata.replicas == replicas
             assert set(metadata.offline_replicas) - stopping == set(replicas) - set(online) - stopping
         for broker in online:
             told = self.cluster.brokers[broker].replicas[partition]
             assert (told.leader, told.leader_epoch) == (state.leader, state.leader_epoch)
             assert told.topic_id == store.topics[partition.topic].topic_id
+        for broker, known in self.cluster.brokers.items():
+            if (
+                broker not in replicas
+                and partition in known.replicas
+                and self._is_of(known.replicas[partition])
+            ):
+                assert (broker, partition) in self.unheard
+        if assignment.is_being_reassigned:
+            target = set(assignment.target)
+            assert not target <= set(state.isr) or not target & set(online)
 
     def _check_incarnations(self, partition: TopicPartition, decision: Decision) -> None:
         """KIP-903: a leader's decision does not put a broker into the ISR that has restarted since.
@@ -279,10 +367,13 @@ class ControllerModel(RuleBasedStateMachine):
                 if member in self.store.brokers:
                     assert self.store.brokers[member].epoch == epoch
 
-    def _shutting_down(self) -> set[BrokerId]:
+    def _context(self) -> ControllerContext:
         machines = self.cluster.controller._machines
         assert machines is not None
-        return machines.context.shutting_down
+        return machines.context
+
+    def _shutting_down(self) -> set[BrokerId]:
+        return self._context().shutting_down
 
     def _is_online(self, broker: BrokerId, partition: TopicPartition) -> bool:
         return (
@@ -292,8 +383,8 @@ class ControllerModel(RuleBasedStateMachine):
         )
 
     def _may_wait(self, topic: str) -> bool:
-        """Whether a topic has a replica that cannot be deleted now."""
-        return any(
+        """Whether a topic has a replica that cannot be deleted now, or is being reassigned."""
+        return topic in self._context().topics_waiting_for_deletion or any(
             not self._is_online(replica, TopicPartition(topic, partition))
             for partition, assignment in self.store.topics[topic].partitions.items()
             for replica in assignment.replicas

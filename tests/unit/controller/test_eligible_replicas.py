@@ -6,6 +6,7 @@ The topic has min.insync.replicas=2 and three replicas.
 from __future__ import annotations
 
 from minikafka.controller.effects import ElectionConfig
+from minikafka.controller.events import MinIsrChanged
 from tests.unit.controller.driver import Cluster, running, state
 
 
@@ -95,3 +96,24 @@ def test_a_new_controller_distrusts_who_came_back_uncleanly_before_it_was_electe
     cluster.settle()
     found = cluster.store.state("t")
     assert (found.leader, found.isr) == (-1, (2,))
+
+
+def test_a_minimum_that_was_lower_for_a_while_leaves_nobody_eligible() -> None:
+    cluster = shrunk_to_one()
+    cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=1)
+    cluster.step(MinIsrChanged("t"))
+    assert cluster.store.state("t").eligible == (), "1 commits alone now, and 2 does not hear of it"
+    cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=2)
+    cluster.step(MinIsrChanged("t"))
+    cluster.store.unregister(1)
+    cluster.settle()
+    cluster.store.register(2)
+    cluster.settle()
+    assert cluster.store.state("t").leader == -1
+
+
+def test_a_higher_minimum_changes_nothing_for_those_who_are_eligible() -> None:
+    cluster = shrunk_to_one()
+    cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=3)
+    cluster.step(MinIsrChanged("t"))
+    assert cluster.store.state("t") == state(1, 2, [1], eligible=[2])

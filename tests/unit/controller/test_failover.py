@@ -28,6 +28,8 @@ def test_everything_is_read_in_kafkas_order() -> None:
         effects.ReadPartitionStates,
         effects.ReadTopicDeletions,
         effects.DropTopicDeletions,
+        effects.ReadReassignments,
+        effects.TakePreferredElections,
     ]
 
 

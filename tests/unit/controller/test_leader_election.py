@@ -11,8 +11,10 @@ from minikafka.controller.leader_election import (
     first_state,
     offline_partition_election,
     preferred_replica_election,
+    reassign_partition_election,
     same_leader,
     without_replica,
+    without_strangers,
 )
 from minikafka.types import NO_LEADER, BrokerId, PartitionState
 from tests.unit.controller.driver import state
@@ -127,3 +129,34 @@ def test_every_election_keeps_its_promises(data: st.DataObject, replicas: list[B
             assert after.leader in before.isr or after.leader_recovering
     if set(online) & set(isr):
         assert elected[0] is not None
+
+
+TARGET = (THREE, ONE)
+
+
+def test_a_leader_that_is_part_of_the_target_leads_on_and_the_others_leave_the_isr() -> None:
+    assert reassign_partition_election(state(1, 7, [1, 2, 3]), TARGET, [ONE, TWO, THREE]) == state(
+        1, 8, [1, 3]
+    )
+
+
+def test_else_the_first_of_the_target_that_can_lead_leads() -> None:
+    assert reassign_partition_election(state(2, 7, [1, 2, 3]), TARGET, [ONE, TWO, THREE]) == state(
+        3, 8, [1, 3]
+    )
+    assert reassign_partition_election(state(2, 7, [1, 2, 3]), TARGET, [ONE, TWO]) == state(1, 8, [1, 3])
+    assert reassign_partition_election(state(1, 7, [1, 2, 3]), TARGET, [TWO, THREE]) == state(3, 8, [1, 3])
+    assert reassign_partition_election(state(2, 7, [1, 2, 3]), TARGET, [TWO]) is None
+
+
+def test_nobody_leaves_the_isr_before_the_whole_target_is_in_it() -> None:
+    assert reassign_partition_election(state(1, 7, [1, 2]), TARGET, [ONE, TWO, THREE]) is None
+    assert reassign_partition_election(state(2, 7, [2]), TARGET, [ONE, TWO, THREE]) is None
+
+
+def test_an_isr_that_nobody_leaves_need_not_be_whole() -> None:
+    assert reassign_partition_election(state(1, 7, [1]), TARGET, [ONE, TWO, THREE]) == state(1, 8, [1])
+
+
+def test_strangers_are_not_eligible() -> None:
+    assert without_strangers(state(1, 7, [1], eligible=[2, 3]), TARGET) == state(1, 7, [1], eligible=[3])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, TypeVar
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from minikafka.controller.context import ControllerContext
-from minikafka.controller.effects import TopicRecord
+from minikafka.controller.effects import Step, TopicRecord, VersionedState
 from minikafka.controller.partition_state_machine import ElectionStrategy, PartitionStateMachine
 from minikafka.controller.replica_state_machine import ReplicaStateMachine
 from minikafka.controller.states import (
@@ -16,8 +20,9 @@ from minikafka.controller.states import (
     StateChangeFailed,
 )
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
-from tests.unit.controller.driver import UUID
+from tests.unit.controller.driver import UUID, FakeStore, Send, state
 
+T = TypeVar("T")
 P, R = PartitionStatus, ReplicaStatus
 PARTITION = TopicPartition("t", 0)
 BROKER = BrokerId(1)
@@ -98,3 +103,48 @@ def test_a_replica_goes_only_where_the_table_lets_it(before: R, after: R) -> Non
     else:
         assert context.replica_status[BROKER][PARTITION] is before
         assert [failure.target for failure in ended.value.value] == [after]
+
+
+@given(st.lists(st.sampled_from(R)))
+def test_a_replica_takes_any_way_through_the_table_and_no_other(targets: list[R]) -> None:
+    context = one_partition()
+    machine = ReplicaStateMachine(context)
+    expected = R.NON_EXISTENT
+    for target in targets:
+        failed = run(machine.change({BROKER: [PARTITION]}, target), FakeStore())
+        assert bool(failed) == ((expected, target) not in REPLICA_ROADS)
+        expected = expected if failed else target
+        assert context.replica_status[BROKER][PARTITION] is expected
+
+
+@given(st.lists(st.sampled_from(P)))
+def test_a_partition_takes_any_way_through_the_table_and_no_other(targets: list[P]) -> None:
+    store = FakeStore()
+    store.controller_epoch = 1
+    store.register(BROKER)
+    store.create_topic("t", [[BROKER]])
+    store.states[PARTITION] = VersionedState(state(BROKER, 0, [BROKER]), 0)
+    context = one_partition()
+    context.brokers.update(store.brokers)
+    machine = PartitionStateMachine(context)
+    expected = P.NON_EXISTENT
+    for target in targets:
+        if target is P.ONLINE:
+            changes = run(machine.elect([PARTITION], ElectionStrategy.OFFLINE), store)
+        else:
+            changes = machine.change([PARTITION], target)
+        assert bool(changes.failed) == ((expected, target) not in PARTITION_ROADS)
+        expected = expected if changes.failed else target
+        assert context.partition_status[PARTITION] is expected
+
+
+def run(step: Step[T], store: FakeStore) -> T:
+    """What comes of a step on a store; its requests go nowhere."""
+    result: Any = None
+    while True:
+        try:
+            effect = step.send(result)
+        except StopIteration as ended:
+            value: T = ended.value
+            return value
+        result = None if isinstance(effect, Send) else store.perform(effect, controller_epoch=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from uuid import UUID
 
 import pytest
@@ -17,7 +18,7 @@ from minikafka.protocol.control.messages import (
     StopReplicaPartition,
     StopReplicaResponse,
 )
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.controller.driver import Cluster, running, state
 
 T0 = TopicPartition("t", 0)
@@ -290,5 +291,126 @@ def test_a_vanished_topic_takes_the_wish_to_delete_it_along() -> None:
     cluster = wanted_deleted([1, 2])
     cluster.store.topics.pop("t")
     cluster.store.states.clear()
+    cluster.step(TopicsChanged())
+    assert cluster.store.deletions == {}
+
+
+# Reassigned and deleted
+
+
+def moving_away() -> Cluster:
+    """``t`` is on the way from broker 1 to broker 3, and somebody wants it deleted."""
+    cluster = running([1], [2])
+    cluster.store.reassign("t", [3])
+    cluster.settle()
+    cluster.store.want_deleted("t")
+    cluster.settle()
+    return cluster
+
+
+def test_a_topic_that_is_being_reassigned_is_deleted_when_that_is_done() -> None:
+    cluster = moving_away()
+    assert cluster.shown(2, "t").leader == 1
+    assert cluster.all_sent(effects.SendStopReplica) == []
+    cluster.calm_down()
+    assert (cluster.store.topics, cluster.store.deletions) == ({}, {})
+    assert cluster.disks == {1: {}, 2: {}, 3: {}}
+
+
+def test_a_topic_that_waits_for_its_deletion_has_elections() -> None:
+    """Else, with its leader dead, neither would ever end."""
+    cluster = running([1, 2])
+    cluster.store.reassign("t", [3])
+    cluster.store.want_deleted("t")
+    cluster.settle()
+    cluster.store.unregister(1)
+    cluster.settle()
+    assert cluster.shown(2, "t").leader == 2
+    cluster.calm_down()
+    assert cluster.store.topics == {}
+
+
+def test_cancelling_lets_the_deletion_begin() -> None:
+    cluster = moving_away()
+    cluster.store.unregister(3)
+    cluster.calm_down()
+    assert "t" in cluster.store.topics
+    cluster.store.cancel("t")
+    cluster.calm_down()
+    assert cluster.store.topics == {}
+
+
+def test_a_topic_that_waits_for_its_deletion_takes_no_new_wish_of_the_admin_node() -> None:
+    cluster = moving_away()
+    cluster.store.want_reassigned({TopicPartition("t", 1): [3]})
+    cluster.settle()
+    assert cluster.store.reassignments == {}
+    assert not cluster.store.topics["t"].partitions[1].is_being_reassigned
+
+
+def test_a_topic_to_be_deleted_is_not_reassigned() -> None:
+    cluster = wanted_deleted([1, 2])
+    cluster.clear()
+    cluster.store.reassign("t", [3])
+    cluster.step(cluster.store.events.popleft())
+    assert cluster.sent == []
+    cluster.settle()
+    assert cluster.store.topics == {}
+
+
+@pytest.mark.parametrize("survives", range(0, 45, 2))
+def test_the_next_controller_finishes_the_reassignment_and_the_deletion(survives: int) -> None:
+    cluster = moving_away()
+    done = 0
+
+    def die(effect: effects.Effect) -> None:
+        nonlocal done
+        done += 1
+        if done > survives:
+            raise ConnectionError
+
+    cluster.before = die
+    with contextlib.suppress(ConnectionError):
+        cluster.calm_down()
+    cluster.before = lambda effect: None
+    cluster.elect(controller_id=2)
+    cluster.store.create_topic("other", [[1, 2, 3]])
+    cluster.calm_down()
+    assert (list(cluster.store.topics), cluster.store.deletions) == (["other"], {})
+    for broker in cluster.brokers.values():  # what the dead controller had told to go, and nobody has heard
+        assert broker.disk.keys() - broker.strays.keys() == {TopicPartition("other", 0)}
+
+
+def test_a_topic_of_the_same_name_begins_anew_after_both() -> None:
+    cluster = moving_away()
+    cluster.calm_down()
+    cluster.store.create_topic("t", [[2, 3]], topic_id=UUID(int=77))
+    cluster.calm_down()
+    assert cluster.store.state("t") == state(2, 0, [2, 3])
+    assert {broker: disk.get(T0) for broker, disk in cluster.disks.items()} == {
+        1: None,
+        2: UUID(int=77),
+        3: UUID(int=77),
+    }
+
+
+def test_an_answer_to_the_removal_of_a_replica_is_none_to_its_deletion() -> None:
+    """It was removed, came back, and is to be deleted with its topic: only that request counts."""
+    cluster = wanted_deleted([1])
+    removal = StopReplicaAnswered(
+        BrokerId(1),
+        cluster.store.brokers[BrokerId(1)].epoch,
+        (StopReplicaPartition("t", 0, LeaderEpoch(3), delete=True),),
+        StopReplicaResponse(ErrorCode.NONE, (PartitionError("t", 0, ErrorCode.NONE),)),
+    )
+    cluster.step(removal)
+    assert "t" in cluster.store.topics
+    cluster.settle()
+    assert cluster.store.topics == {}
+
+
+def test_a_waiting_topic_that_vanishes_takes_the_wish_to_delete_it_along() -> None:
+    cluster = moving_away()
+    del cluster.store.topics["t"]
     cluster.step(TopicsChanged())
     assert cluster.store.deletions == {}

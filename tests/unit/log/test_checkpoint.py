@@ -34,6 +34,7 @@ from minikafka.log.checkpoint import (
 from minikafka.log.directory_names import (
     DirectoryKind,
     delete_directory_name,
+    future_directory_name,
     parse_directory_name,
     stray_directory_name,
 )
@@ -340,9 +341,15 @@ def test_directory_names_say_what_they_hold() -> None:
         (f"my-orders-12.{unique}-future", DirectoryKind.FUTURE),
         (f"my-orders-12.{unique}-stray", DirectoryKind.STRAY),
     ]:
-        assert parse_directory_name(name) == (orders, kind)
+        digits = "" if kind is DirectoryKind.CURRENT else unique
+        assert parse_directory_name(name) == (orders, kind, digits)
     assert delete_directory_name(orders, unique) == f"my-orders-12.{unique}-delete"
-    assert parse_directory_name("a.b-delete-3") == (TopicPartition("a.b-delete", 3), DirectoryKind.CURRENT)
+    assert future_directory_name(orders, unique) == f"my-orders-12.{unique}-future"
+    assert parse_directory_name("a.b-delete-3") == (
+        TopicPartition("a.b-delete", 3),
+        DirectoryKind.CURRENT,
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -356,7 +363,7 @@ def test_other_names_hold_nothing(name: str) -> None:
 def test_names_of_deleted_directories_parse(topic: str, partition: int) -> None:
     topic_partition = TopicPartition(topic, partition)
     name = delete_directory_name(topic_partition, "f" * 32)
-    assert parse_directory_name(name) == (topic_partition, DirectoryKind.DELETE)
+    assert parse_directory_name(name) == (topic_partition, DirectoryKind.DELETE, "f" * 32)
 
 
 def test_a_long_topic_is_cut_to_what_a_file_name_can_hold() -> None:

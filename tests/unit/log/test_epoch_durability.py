@@ -102,7 +102,7 @@ def test_a_directory_that_failed_gets_no_more_work(tmp_path: Path) -> None:
     files = Broken()
 
     def flush(path: Path) -> Flush:
-        return Flush(files, paths=[], directory=str(path), has_new_files=True, up_to=0, truncations=0)
+        return Flush(files, paths=[], directory=str(path), has_new_files=True, up_to=0, generation=0)
 
     bad, good = tmp_path / "bad", tmp_path / "good"
     failed = run_all([flush(bad / "t-0"), flush(good / "t-1"), flush(bad / "t-2")])

@@ -540,6 +540,27 @@ def test_the_recovery_point_rises_only_when_the_fsyncs_have_run(tmp_path: Path) 
     assert log.recovery_point == log.log_end_offset
 
 
+def test_the_indexes_that_a_roll_trims_are_synced_though_the_records_were_before(tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    append(log, batch())
+    early = log.begin_flush()
+    assert early is not None
+    log.roll()  # while the disk thread is at it
+    early.run()
+    log.complete_flush(early)
+    assert log.recovery_point == log.log_end_offset
+    files.fsynced.clear()
+    flush = log.begin_flush(log.log_end_offset)
+    assert flush is not None
+    flush.run()
+    trimmed = [str(tmp_path / "t-0" / f"{0:020}.{suffix}") for suffix in ("index", "timeindex")]
+    assert set(trimmed) <= set(files.fsynced)
+    log.complete_flush(flush)
+    assert log.begin_flush() is None
+    log.close()
+
+
 def test_a_flush_that_a_truncation_overtook_counts_for_nothing(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     for _ in range(3):
@@ -589,7 +610,7 @@ def test_flush_messages_and_flush_ms(tmp_path: Path) -> None:
 def test_a_log_that_is_renamed_for_deletion_is_closed(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0")
     append(log, batch())
-    log.rename_for_deletion(str(tmp_path / "t-0.abc-delete"))
+    log.put_away(str(tmp_path / "t-0.abc-delete"), reason="the partition is being deleted")
     assert (tmp_path / "t-0.abc-delete" / f"{0:020d}.log").exists()
     with pytest.raises(KafkaError):
         append(log, batch())

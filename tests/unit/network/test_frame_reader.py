@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.network.frame_reader import FrameReader
+from minikafka.types import Buffer
 from tests.unit.network.support import framed
 
 
@@ -49,6 +50,50 @@ def test_a_frame_in_one_chunk_is_not_copied() -> None:
     chunk = framed(b"abc") + framed(b"def")
     frames = FrameReader(frame_bytes_max=10).feed(chunk)
     assert all(isinstance(frame, memoryview) and frame.obj is chunk for frame in frames)
+
+
+@given(
+    contents=st.lists(st.tuples(st.binary(max_size=60), st.booleans())),
+    cuts=st.lists(st.integers(1, 30)),
+)
+def test_a_kept_buffer_never_changes_a_frame_that_somebody_has(
+    contents: list[tuple[bytes, bool]], cuts: list[int]
+) -> None:
+    stream = b"".join(framed(content) for content, _ in contents)
+    reader = FrameReader(frame_bytes_max=60, keeps_buffer=True)
+    held: list[tuple[bytes, Buffer]] = []
+    wanted = iter(contents)
+    for cut in [*cuts, len(stream) + 1]:
+        for frame in reader.feed(stream[:cut]):
+            content, is_held = next(wanted)
+            assert frame == content
+            if is_held:
+                held.append((content, frame))
+        stream = stream[cut:]
+    assert next(wanted, None) is None
+    assert all(frame == content for content, frame in held)
+
+
+def test_a_forgotten_frame_lends_its_memory_to_the_next_one() -> None:
+    reader = FrameReader(frame_bytes_max=1 << 20, keeps_buffer=True)
+
+    def received(content: bytes) -> memoryview:
+        stream = framed(content)
+        assert reader.feed(stream[:10]) == []
+        (frame,) = reader.feed(stream[10:])
+        assert isinstance(frame, memoryview)
+        return frame
+
+    first = received(b"a" * 100_000)
+    buffer = id(first.obj)
+    del first
+    second = received(b"b" * 90_000)
+    assert id(second.obj) == buffer
+    third = received(b"c" * 90_000)
+    assert id(third.obj) != buffer, "the second frame is still needed"
+    buffer = id(third.obj)
+    del third
+    assert id(received(b"d" * 1_000).obj) != buffer, "a small frame does not keep a large buffer"
 
 
 def test_sizes_out_of_bounds_end_the_stream_after_the_good_frames() -> None:

@@ -48,6 +48,8 @@ def values(kafka_type: str, nullable: bool) -> st.SearchStrategy[Any]:
     if kafka_type in INTS:
         bits = INTS[kafka_type] - 1
         strategy: st.SearchStrategy[Any] = st.integers(-(2**bits), 2**bits - 1)
+    elif kafka_type == "uint16":
+        strategy = st.integers(0, 2**16 - 1)
     elif kafka_type == "bool":
         strategy = st.booleans()
     elif kafka_type == "string":

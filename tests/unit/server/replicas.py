@@ -20,6 +20,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.log_manager import LogManager
+from minikafka.metrics.rate import WindowConfig
 from minikafka.protocol.control.messages import (
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
@@ -43,6 +44,7 @@ from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedP
 from minikafka.server.read_replica import ClientMetadata
 from minikafka.server.replica_fetchers import InitialFetchState
 from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 
 TP = TopicPartition("orders", 0)
@@ -177,9 +179,11 @@ class Replicas:
         directory: Path,
         config: TopicConfig | None = None,
         *,
+        others: Sequence[Path] = (),
         files: Files | None = None,
         selector: ReplicaSelector | None = None,
     ) -> None:
+        """``others``: more log directories."""
         self.config = config or TopicConfig()
         self.clock = ManualClock()
         self.timer = Timer(self.clock)
@@ -189,7 +193,7 @@ class Replicas:
             self.broker_started(node_id, BROKER_EPOCH)
         self.log_io = ManualLogIo()
         self.log_manager = LogManager(
-            [str(directory)],
+            [str(each) for each in (directory, *others)],
             default_config=self.config,
             topic_config=lambda topic: self.config,
             files=files or OsFiles(),
@@ -200,6 +204,7 @@ class Replicas:
         )
         self.log_manager.load()
         self.chores = DiskChores()
+        self.leader_quota = ReplicationQuotaManager(WindowConfig(11, 1000))
         self.manager = ReplicaManager(
             node_id=ONE,
             log_manager=self.log_manager,
@@ -210,6 +215,7 @@ class Replicas:
             replica_lag_time_max_ms=LAG_MS,
             inter_broker_listener_name=LISTENER,
             replica_selector=selector,
+            leader_quota=self.leader_quota,
         )
         self.store = IsrStore()
         self.manager.isr_manager = self.store

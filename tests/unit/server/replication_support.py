@@ -17,6 +17,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
+from minikafka.metrics.rate import WindowConfig
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.batch import iterate_headers
@@ -32,6 +33,7 @@ from minikafka.protocol.fast_paths import EpochEndOffset, FetchPartitionResponse
 from minikafka.protocol.records import Record, build_batch
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.fetcher_manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.supervisor import Supervisor
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
@@ -433,6 +435,7 @@ class Story:
         self.leader = Leader(self.clock, session_slots=session_slots)
         self.replicas = FollowerReplicas()
         self.supervisor = Supervisor()
+        self.quota = ReplicationQuotaManager(WindowConfig(11, 1000))
         self.fetchers: ReplicaFetcherManager[Follower] = ReplicaFetcherManager(
             node_id=FOLLOWER_ID,
             replicas=self.replicas,
@@ -440,6 +443,7 @@ class Story:
             supervisor=self.supervisor,
             config=lambda: self.config,
             broker_epoch=lambda: BROKER_EPOCH,
+            quota=self.quota,
             connect=self.leader.connect,
         )
 

@@ -11,14 +11,20 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from minikafka.config.broker import broker_config
-from minikafka.controller.events import BrokersChanged, TopicsChanged
-from minikafka.coordination import paths
+from minikafka.controller.events import (
+    BrokersChanged,
+    LeaderRebalanceDue,
+    ReassignmentIsrChanged,
+    TopicsChanged,
+)
+from minikafka.coordination import notifications, paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control.messages import (
     ControlledShutdownRequest,
     ControlRequest,
@@ -32,11 +38,11 @@ from minikafka.protocol.control.messages import (
 from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_election import current_controller
 from minikafka.server.controller_loop import ControllerLoop, EventQueue
-from minikafka.server.controller_store import ControllerStore
+from minikafka.server.controller_states import PartitionStates
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.session_keeper import SessionKeeper
 from minikafka.server.supervisor import Restart, Supervisor
-from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
+from minikafka.types import BrokerId, ElectionType, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import SESSION_TIMEOUT_MS, freeze, open_store
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
 
@@ -47,7 +53,8 @@ A0 = TopicPartition("a", 0)
 class Member:
     """One broker's part in being the controller; what it sends as controller goes nowhere else."""
 
-    def __init__(self, store: SqliteStore, node_id: int) -> None:
+    def __init__(self, store: SqliteStore, node_id: int, **properties: str) -> None:
+        """Properties with underscores for dots."""
         self.node_id = BrokerId(node_id)
         self.store = store
         self.sessions = SessionKeeper(store)
@@ -59,7 +66,10 @@ class Member:
             sessions=self.sessions,
             configs=ConfigService(
                 node_id=self.node_id,
-                static_config=broker_config({"node.id": str(node_id), "log.dirs": "nowhere"}),
+                static_config=broker_config(
+                    {"node.id": str(node_id), "log.dirs": "nowhere"}
+                    | {name.replace("_", "."): value for name, value in properties.items()}
+                ),
                 store=store,
                 metadata=MetadataCache(),
             ),
@@ -121,12 +131,12 @@ class Member:
 
 
 @asynccontextmanager
-async def members(directory: Path, count: int = 2) -> AsyncIterator[list[Member]]:
+async def members(directory: Path, count: int = 2, **properties: str) -> AsyncIterator[list[Member]]:
     """The first one is the controller."""
     stores = [await open_store(directory) for _ in range(count)]
     for path in paths.PERSISTENT_PATHS:
         await stores[0].ensure_path(path)
-    started = [await Member(store, number).start() for number, store in enumerate(stores, 1)]
+    started = [await Member(store, number, **properties).start() for number, store in enumerate(stores, 1)]
     yield started
     for member in started:
         await member.stop()
@@ -188,14 +198,14 @@ async def test_a_controller_with_a_bug_resigns_and_the_next_one_goes_on_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with members(tmp_path) as (one, two):
-        create_states, failures = ControllerStore.create_states, [ZeroDivisionError("a bug")]
+        create_states, failures = PartitionStates.create, [ZeroDivisionError("a bug")]
 
-        async def fail_once(store: ControllerStore, states: Any) -> Any:
+        async def fail_once(store: PartitionStates, states: Any) -> Any:
             if failures:
                 raise failures.pop()
             return await create_states(store, states)
 
-        monkeypatch.setattr(ControllerStore, "create_states", fail_once)
+        monkeypatch.setattr(PartitionStates, "create", fail_once)
         await create_topic(one)
         await passing(500)  # the broker of the first one is not a candidate again before a second is over
         assert any(record.exc_info and "a bug" in str(record.exc_info[1]) for record in caplog.records)
@@ -218,7 +228,7 @@ async def test_whoever_waits_for_an_answer_of_a_step_that_fails_asks_the_next_co
             raise ZeroDivisionError("a bug")
 
         with monkeypatch.context() as patch:
-            patch.setattr(ControllerStore, "write_states", fail)
+            patch.setattr(PartitionStates, "write", fail)
             first, second = await asyncio.gather(one.asks_to_stop(one), one.asks_to_stop(two))
         assert first.error_code == second.error_code == ErrorCode.NOT_CONTROLLER
 
@@ -258,7 +268,7 @@ async def test_a_session_that_ends_in_the_middle_of_a_step_ends_the_step(
                 ended.set()
 
         with monkeypatch.context() as patch:
-            patch.setattr(ControllerStore, "create_states", wait_for_ever)
+            patch.setattr(PartitionStates, "create", wait_for_ever)
             await create_topic(one)
             await entered.wait()
         await freeze(one.store)
@@ -284,7 +294,7 @@ async def test_the_controller_waits_for_a_store_that_is_away(
             raise ConnectionLossError("no answer")
 
         with monkeypatch.context() as patch:
-            patch.setattr(ControllerStore, "create_states", away)
+            patch.setattr(PartitionStates, "create", away)
             await create_topic(one)
             await passing(10_000)
             assert one.loop.is_controller
@@ -331,6 +341,128 @@ async def test_what_happens_while_a_controller_takes_office_waits_until_it_is_el
         await passing(1000)
         assert one.loop.is_controller
         assert [(await each).error_code for each in asking] == [0]
+
+
+async def away_and_back(member: Member, *, seen_by: Member) -> None:
+    """Its session ends and it comes again, and is let into the ISR by whoever leads."""
+    await freeze(member.store)
+    await passing(3 * SESSION_TIMEOUT_MS)
+    path = paths.partition_state_path(*A0)
+    node = await seen_by.store.get(path)
+    state = paths.decode_partition_state(*A0, node.data)
+    grown = msgspec.structs.replace(state, isr=(*state.isr, member.node_id))
+    await seen_by.store.set(path, paths.encode_partition_state(grown), node.stat.version)
+    announcement = notifications.encode_partitions([A0])
+    await seen_by.store.create(paths.ISR_CHANGE_PREFIX, announcement, sequential=True)
+    await passing(500)
+
+
+@in_virtual_time
+async def test_an_election_is_held_where_the_controller_is_and_refused_elsewhere(tmp_path: Path) -> None:
+    async with members(tmp_path) as (one, two):
+        await create_topic(one, "a", TWO, ONE)
+        await passing(1000)
+        await away_and_back(two, seen_by=one)
+        assert (await leader_of(one))[0] == ONE
+        with pytest.raises(KafkaError) as caught:
+            await two.loop.elect_leaders([A0], ElectionType.PREFERRED)
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+        assert await one.loop.elect_leaders([A0], ElectionType.PREFERRED) == {A0: None}
+        assert (await leader_of(one))[0] == TWO
+        again = await one.loop.elect_leaders([A0], ElectionType.PREFERRED)
+        assert (error := again[A0]) is not None and error.code is ErrorCode.ELECTION_NOT_NEEDED
+        assert await one.loop.elect_leaders(None, ElectionType.PREFERRED) == {}
+
+
+@in_virtual_time
+async def test_an_election_whose_controller_is_deposed_meanwhile_is_asked_for_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with members(tmp_path) as (one, _):
+        asking = asyncio.create_task(one.loop.elect_leaders(None, ElectionType.UNCLEAN))
+        one.loop._deposed = "somebody else"
+        with pytest.raises(KafkaError) as caught:
+            await asking
+        assert caught.value.code is ErrorCode.NOT_CONTROLLER
+
+
+@pytest.mark.parametrize(
+    ("properties", "leader"),
+    [
+        ({}, TWO),
+        ({"auto_leader_rebalance_enable": "false"}, ONE),
+        ({"leader_imbalance_per_broker_percentage": "100"}, ONE),
+        ({"leader_imbalance_check_interval_seconds": "3600"}, ONE),
+    ],
+)
+@in_virtual_time
+async def test_leadership_goes_back_to_who_is_preferred_at_the_next_look(
+    tmp_path: Path, properties: dict[str, str], leader: BrokerId
+) -> None:
+    async with members(tmp_path, **properties) as (one, two):
+        await create_topic(one, "a", TWO, ONE)
+        await passing(1000)
+        await away_and_back(two, seen_by=one)
+        await passing(290_000)
+        assert (await leader_of(one))[0] == ONE  # the looks were after 5 s, when it was away, and 305
+        await passing(10_000)
+        assert (await leader_of(one))[0] == leader
+
+
+@in_virtual_time
+async def test_nobody_looks_any_more_for_a_controller_that_was_deposed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with members(tmp_path) as (one, two):
+        put, put_by = EventQueue.put, []
+
+        def noted(queue: EventQueue, event: Any, answer: Any = None) -> None:
+            if isinstance(event, LeaderRebalanceDue):
+                put_by.append(queue)
+            put(queue, event, answer)
+
+        monkeypatch.setattr(EventQueue, "put", noted)
+        for _ in range(2):  # from one to the other, and back or not
+            await two.store.delete(paths.CONTROLLER)
+            await passing(1000)
+        await passing(310_000)
+        assert len(put_by) == 2 and len(set(map(id, put_by))) == 1
+        timers = [repr(member.supervisor).count("leader-rebalance") for member in (one, two)]
+        assert sorted(timers) == [0, 1]
+
+
+@in_virtual_time
+async def test_what_a_watch_of_an_earlier_reign_tells_is_told_to_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reassignment waits for broker 2 to catch up, over two reigns of broker 1: each has watched."""
+    async with members(tmp_path, 1) as (one,):
+        ghost = Member(await open_store(tmp_path), TWO)
+        await ghost.register()
+        await create_topic(one, "a", ONE)
+        await passing(1000)
+        node = await one.store.get(paths.topic_path("a"))
+        topic = paths.decode_topic("a", node.data)
+        topic.partitions[0] = topic.partitions[0].reassign_to((ONE, TWO))
+        await one.store.set(paths.topic_path("a"), paths.encode_topic(topic))
+        await passing(1000)
+        put, told = EventQueue.put, []
+
+        def noted(queue: EventQueue, event: Any, answer: Any = None) -> None:
+            told.append(event)
+            put(queue, event, answer)
+
+        monkeypatch.setattr(EventQueue, "put", noted)
+        await one.store.delete(paths.CONTROLLER)
+        await passing(1000)  # the second reign writes the state before it watches it
+        assert one.loop.is_controller and (await leader_of(one))[1] == 2
+        assert ReassignmentIsrChanged(A0) not in told
+        told.clear()
+        path = paths.partition_state_path(*A0)
+        await one.store.set(path, (await one.store.get(path)).data)
+        await passing(1000)
+        assert told == [ReassignmentIsrChanged(A0)]
+        await ghost.stop()
 
 
 @in_virtual_time

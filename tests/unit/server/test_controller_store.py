@@ -2,92 +2,27 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 
-from minikafka.controller.effects import TopicRecord, VersionedState
-from minikafka.controller.events import (
-    BrokersChanged,
-    Event,
-    IsrChangesAnnounced,
-    LogDirEventsAnnounced,
-    PartitionsChanged,
-    TopicDeletionsChanged,
-    TopicsChanged,
-)
+from minikafka.controller.effects import AssignmentChange, TopicRecord, VersionedState
+from minikafka.controller.events import BrokersChanged, PartitionsChanged, TopicsChanged
 from minikafka.coordination import notifications, paths
-from minikafka.coordination.sqlite import SqliteStore
+from minikafka.coordination.store import NodeStat
 from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
-from minikafka.server import controller_store
 from minikafka.server.controller_election import elect
-from minikafka.server.controller_store import ControllerMoved, ControllerStore
-from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
-from tests.unit.server.virtual_store import open_store, tree
-from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
+from minikafka.server.controller_store import ControllerStore
+from minikafka.server.guarded_store import ControllerMoved
+from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
+from tests.unit.server.reign import A0, A1, ID, ONE, TWO, reigning, state
+from tests.unit.server.virtual_store import tree
+from tests.unit.server.virtual_time import LoopClock, in_virtual_time
 
-ONE, TWO = BrokerId(1), BrokerId(2)
-A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
-ID = UUID(int=7)
-
-
-def state(leader_epoch: int = 0, *isr: BrokerId) -> PartitionState:
-    return PartitionState(ONE, LeaderEpoch(leader_epoch), isr or (ONE,), 1)
-
-
-class Reign:
-    """A controller's store, the client that it uses, and one that somebody else uses."""
-
-    def __init__(self, ours: SqliteStore, theirs: SqliteStore, epoch_version: int) -> None:
-        self.events: list[Event] = []
-        self.ours = ours
-        self.theirs = theirs
-        self.store = ControllerStore(
-            ours, epoch_version=epoch_version, rng=random.Random(1), notify=self.events.append
-        )
-
-    async def put_topic(self, name: str, *, partitions: int = 2, topic_id: UUID | None = ID) -> None:
-        assignment = {number: ReplicaAssignment((ONE, TWO)) for number in range(partitions)}
-        data = paths.encode_topic(paths.TopicAssignment(topic_id, assignment))
-        path = paths.topic_path(name)
-        if await self.theirs.exists(path) is None:
-            await self.theirs.create(path, data)
-        else:
-            await self.theirs.set(path, data)
-
-    async def put_state(self, at: TopicPartition, data: bytes | None = None) -> int:
-        path = paths.partition_state_path(*at)
-        await self.theirs.ensure_path(path)
-        return (await self.theirs.set(path, data or paths.encode_partition_state(state()))).version
-
-    async def register(self, node_id: BrokerId, data: bytes | None = None) -> None:
-        endpoint = paths.Endpoint("PLAINTEXT", "localhost", 9090 + node_id)
-        entry = paths.BrokerRegistration(endpoints=(endpoint,), timestamp_ms=0, rack="r")
-        await self.theirs.create(
-            paths.broker_path(node_id), data or paths.encode_broker(entry), ephemeral=True
-        )
-
-    async def heard(self) -> list[Event]:
-        """What the watches have told since the last time."""
-        await passing(500)
-        heard, self.events[:] = list(self.events), []
-        return heard
-
-
-@asynccontextmanager
-async def reigning(directory: Path) -> AsyncIterator[Reign]:
-    ours, theirs = [await open_store(directory) for _ in range(2)]
-    for path in paths.PERSISTENT_PATHS:
-        await ours.ensure_path(path)
-    won = await elect(ours, node_id=ONE, clock=LoopClock())
-    yield Reign(ours, theirs, won.epoch_version)
-    for store in (ours, theirs):
-        await store.close()
+OLD = ReplicaAssignment((ONE, TWO))
+MOVED = OLD.reassign_to((BrokerId(3), ONE))
 
 
 # Reading, and what the watches tell afterwards
@@ -130,98 +65,7 @@ async def test_topics_and_their_assignments_are_read_and_watched(tmp_path: Path)
         assert await reign.heard() == [PartitionsChanged("a")]
 
 
-@in_virtual_time
-async def test_states_are_read_with_their_versions(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        await reign.put_topic("a")
-        version = await reign.put_state(A0)
-        node = await reign.theirs.get(paths.partition_state_path(*A0))
-        found = await reign.store.partition_states([A0, A1, TopicPartition("missing", 0)])
-        assert found == {A0: VersionedState(state(), version, node.stat.mzxid)}
-
-
-@in_virtual_time
-async def test_deletions_are_read_and_watched(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        assert await reign.store.topic_deletions() == []
-        await reign.theirs.create(paths.delete_topic_path("a"))
-        assert await reign.heard() == [TopicDeletionsChanged()]
-        assert await reign.store.topic_deletions() == ["a"]
-
-
-@in_virtual_time
-async def test_announcements_are_taken_away_and_damaged_ones_too(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with reigning(tmp_path) as reign:
-        assert await reign.store.take_isr_changes() == []
-        assert await reign.store.take_log_dir_events() == []
-        for data in (notifications.encode_partitions([A1]), b"{", notifications.encode_partitions([A1, A0])):
-            await reign.theirs.create(paths.ISR_CHANGE_PREFIX, data, sequential=True)
-        for data in (notifications.encode_log_dir_event(2), b"}", notifications.encode_log_dir_event(1)):
-            await reign.theirs.create(paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)
-        assert set(await reign.heard()) == {IsrChangesAnnounced(), LogDirEventsAnnounced()}
-        assert await reign.store.take_isr_changes() == [A0, A1]
-        assert await reign.store.take_log_dir_events() == [ONE, TWO]
-        assert "isr_change_0000000001" in caplog.text and "log_dir_event_0000000001" in caplog.text
-        assert await reign.store.take_isr_changes() == [] == await reign.store.take_log_dir_events()
-
-
 # Writing
-
-
-@in_virtual_time
-async def test_first_states_are_created_with_the_nodes_above_them(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        await reign.put_topic("a")
-        wanted = {A0: state(), A1: state(), TopicPartition("deleted", 0): state()}
-        assert await reign.store.create_states(wanted) == {A0: 0, A1: 0}
-        assert (await reign.store.partition_states([A1]))[A1].state == state()
-        assert await reign.theirs.exists(paths.topic_path("deleted")) is None
-
-
-@in_virtual_time
-async def test_a_state_that_is_there_is_not_replaced_and_half_a_creation_is_completed(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        await reign.put_topic("a", partitions=3)
-        theirs = await reign.put_state(A0)
-        await reign.theirs.create(paths.partition_path("a", 1))  # its controller died in between
-        third = TopicPartition("a", 2)
-        created = await reign.store.create_states({each: state(9) for each in (A0, A1, third)})
-        assert created == {A1: 0, third: 0}
-        found = await reign.store.partition_states([A0, A1, third])
-        assert [each.state.leader_epoch for each in found.values()] == [0, 9, 9]
-        assert found[A0].version == theirs
-
-
-@in_virtual_time
-async def test_many_states_are_cut_into_writes_of_a_bounded_size(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(controller_store, "STATES_PER_MULTI", 3)
-    async with reigning(tmp_path) as reign:
-        await reign.put_topic("a", partitions=8)
-        every = [TopicPartition("a", number) for number in range(8)]
-        assert await reign.store.create_states({each: state() for each in every}) == dict.fromkeys(every, 0)
-        news = {each: VersionedState(state(1), 0) for each in every}
-        assert await reign.store.write_states(news) == dict.fromkeys(every, 1)
-        await reign.store.delete_topic("a")
-        assert await reign.theirs.children(paths.TOPICS) == []
-
-
-@in_virtual_time
-async def test_a_write_that_lost_its_race_stops_no_other(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        await reign.put_topic("a", partitions=3)
-        every = [TopicPartition("a", number) for number in range(3)]
-        await reign.store.create_states({each: state() for each in every})
-        faster = await reign.put_state(A1)
-        news = {each: VersionedState(state(1), 0) for each in every}
-        missing = {TopicPartition("a", 9): VersionedState(state(1), 0)}
-        assert await reign.store.write_states(news | missing) == {A0: 1, every[2]: 1}
-        found = await reign.store.partition_states(every)
-        assert [found[each].state.leader_epoch for each in every] == [1, 0, 1]
-        assert found[A1].version == faster
 
 
 @in_virtual_time
@@ -244,30 +88,122 @@ async def test_a_deleted_topic_leaves_nothing_and_wishes_can_be_dropped(tmp_path
         before = await tree(reign.theirs)
         await reign.put_topic("a")
         await reign.put_topic("b")
-        await reign.store.create_states({A0: state(), A1: state()})
+        await reign.store.states.create({A0: state(), A1: state()})
         await reign.theirs.create(paths.topic_config_path("a"), paths.encode_config({}))
         for name in ("a", "b", "missing"):
             await reign.theirs.create(paths.delete_topic_path(name))
         await reign.store.delete_topic("a")
         assert await reign.theirs.children(paths.TOPICS) == ["b"]
         assert await reign.theirs.children(paths.DELETE_TOPICS) == ["b", "missing"]
-        await reign.store.drop_topic_deletions(["missing", "never there"])
+        await reign.store.notifications.drop_topic_deletions(["missing", "never there"])
         assert await reign.theirs.children(paths.DELETE_TOPICS) == ["b"]
         await reign.store.delete_topic("b")
         assert (await tree(reign.theirs)).keys() == before.keys()
 
 
+@in_virtual_time
+async def test_assignments_are_written_over_what_was_expected_and_nothing_else_of_the_topic_changes(
+    tmp_path: Path,
+) -> None:
+    async with reigning(tmp_path) as reign:
+        for topic in ("a", "b"):
+            await reign.put_topic(topic)
+        changes = {
+            A0: AssignmentChange(OLD, MOVED),
+            A1: AssignmentChange(MOVED, OLD),  # it is not on the way
+            TopicPartition("a", 7): AssignmentChange(OLD, MOVED),
+            TopicPartition("b", 1): AssignmentChange(OLD, MOVED),
+            TopicPartition("missing", 0): AssignmentChange(OLD, MOVED),
+        }
+        written = await reign.store.write_assignments(changes)
+        # a-1 has what was to be written: an answer may have been lost
+        assert sorted(written) == [A0, A1, TopicPartition("b", 1)]
+        assert await reign.store.assignments(["a", "b"]) == {
+            "a": TopicRecord(ID, {0: MOVED, 1: OLD}),
+            "b": TopicRecord(ID, {0: OLD, 1: MOVED}),
+        }
+        assert await reign.store.write_assignments({A1: AssignmentChange(MOVED, MOVED)}) == []
+
+
+@in_virtual_time
+async def test_assignments_are_read_again_when_somebody_else_wrote_the_topic_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with reigning(tmp_path) as reign:
+        for topic in ("a", "b", "c"):
+            await reign.put_topic(topic)
+        multi, others = reign.ours.multi, ["grow a", "reassign b-0"]
+
+        async def somebody_is_faster(ops: Any) -> Any:
+            if others:
+                match others.pop(0):
+                    case "grow a":
+                        await reign.put_topic("a", partitions=5)
+                    case _:
+                        faster = {0: OLD.reassign_to((TWO,)), 1: OLD}
+                        data = paths.encode_topic(paths.TopicAssignment(ID, faster))
+                        await reign.theirs.set(paths.topic_path("b"), data)
+            return await multi(ops)
+
+        monkeypatch.setattr(reign.ours, "multi", somebody_is_faster)
+        b0, c0 = TopicPartition("b", 0), TopicPartition("c", 0)
+        written = await reign.store.write_assignments(
+            {each: AssignmentChange(OLD, MOVED) for each in (A0, b0, c0)}
+        )
+        assert (sorted(written), others) == ([A0, c0], [])
+        stored = await reign.store.assignments(["a", "b", "c"])
+        assert (len(stored["a"].partitions), stored["a"].partitions[0]) == (5, MOVED)
+        assert stored["b"].partitions[0] == OLD.reassign_to((TWO,))
+        assert stored["c"].partitions[0] == MOVED
+
+
+@in_virtual_time
+async def test_the_assignments_of_many_topics_are_one_write(tmp_path: Path) -> None:
+    async with reigning(tmp_path) as reign:
+        names = [f"t{number}" for number in range(20)]
+        for topic in names:
+            await reign.put_topic(topic)
+        every = {TopicPartition(topic, number) for topic in names for number in (0, 1)}
+        changes = dict.fromkeys(sorted(every), AssignmentChange(OLD, MOVED))
+        assert sorted(await reign.store.write_assignments(changes)) == sorted(every)
+        stats = [await reign.theirs.exists(paths.topic_path(topic)) for topic in names]
+        assert {(stat.version, stat.mzxid) for stat in stats if isinstance(stat, NodeStat)} == {
+            (1, stats[0].mzxid if stats[0] else 0)
+        }
+
+
+@in_virtual_time
+async def test_a_damaged_topics_assignments_are_left_alone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with reigning(tmp_path) as reign:
+        await reign.put_topic("a")
+        await reign.theirs.set(paths.topic_path("a"), b"no json")
+        assert await reign.store.write_assignments({A0: AssignmentChange(OLD, MOVED)}) == []
+        assert paths.topic_path("a") in caplog.text
+        assert (await reign.theirs.get(paths.topic_path("a"))).data == b"no json"
+
+
 # The guard (I14, R13)
 
+
+async def leave_nothing(store: ControllerStore) -> None:
+    await store.notifications.reassignments()
+    await store.notifications.leave_reassignments({})
+
+
 WRITES: dict[str, Callable[[ControllerStore], Awaitable[Any]]] = {
-    "create_states": lambda store: store.create_states({TopicPartition("fresh", 0): state()}),
-    "create_states below a node that is there": lambda store: store.create_states({A1: state()}),
-    "write_states": lambda store: store.write_states({A0: VersionedState(state(9), 1)}),
+    "create_states": lambda store: store.states.create({TopicPartition("fresh", 0): state()}),
+    "create_states below a node that is there": lambda store: store.states.create({A1: state()}),
+    "write_states": lambda store: store.states.write({A0: VersionedState(state(9), 1)}),
     "assign_topic_ids": lambda store: store.assign_topic_ids(["old"]),
     "delete_topic": lambda store: store.delete_topic("a"),
-    "drop_topic_deletions": lambda store: store.drop_topic_deletions(["wish"]),
-    "take_isr_changes": lambda store: store.take_isr_changes(),
-    "take_log_dir_events": lambda store: store.take_log_dir_events(),
+    "drop_topic_deletions": lambda store: store.notifications.drop_topic_deletions(["wish"]),
+    "take_isr_changes": lambda store: store.notifications.take_isr_changes(),
+    "take_log_dir_events": lambda store: store.notifications.take_log_dir_events(),
+    "write_assignments": lambda store: store.write_assignments({A0: AssignmentChange(OLD, MOVED)}),
+    "leave_reassignments": leave_nothing,
+    "take_preferred_elections": lambda store: store.notifications.take_preferred_elections(),
     "resign": lambda store: store.resign(),
 }
 
@@ -289,6 +225,11 @@ async def test_a_controller_that_was_paused_past_its_successors_election_writes_
             (paths.LOG_DIR_EVENT_PREFIX, notifications.encode_log_dir_event(1)),
         ):
             await reign.theirs.create(prefix, data, sequential=True)
+        for path, data in (
+            (paths.REASSIGN_PARTITIONS, notifications.encode_reassignment({A0: (TWO,)})),
+            (paths.PREFERRED_REPLICA_ELECTION, notifications.encode_partitions([A0])),
+        ):
+            await reign.theirs.create(path, data)
         await reign.theirs.delete(paths.CONTROLLER)
         await elect(reign.theirs, node_id=TWO, clock=LoopClock())
         before = await tree(reign.theirs)
@@ -303,7 +244,7 @@ async def test_without_the_node_of_the_epoch_nothing_is_written_either(tmp_path:
         await reign.put_topic("a")
         await reign.theirs.delete(paths.CONTROLLER_EPOCH)
         with pytest.raises(ControllerMoved):
-            await reign.store.create_states({A0: state()})
+            await reign.store.states.create({A0: state()})
 
 
 @in_virtual_time
@@ -335,23 +276,6 @@ async def test_a_damaged_topic_is_left_out_named_once_and_comes_back_when_it_is_
         assert await reign.heard() == [PartitionsChanged("a")]
         assert list(await reign.store.assignments(["a"])) == []
         assert len([each for each in caplog.messages if paths.topic_path("a") in each]) == 2
-
-
-@in_virtual_time
-async def test_a_damaged_state_is_left_out_and_named_once_each_time_it_breaks(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with reigning(tmp_path) as reign:
-        await reign.put_topic("a")
-        await reign.put_state(A0)
-        path = paths.partition_state_path(*A1)
-        for broken in (1, 2):
-            await reign.put_state(A1, b"no json")
-            for _ in range(2):
-                assert list(await reign.store.partition_states([A0, A1])) == [A0]
-            assert len([each for each in caplog.messages if path in each]) == broken
-            await reign.put_state(A1)
-            assert list(await reign.store.partition_states([A0, A1])) == [A0, A1]
 
 
 @in_virtual_time

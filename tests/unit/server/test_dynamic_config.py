@@ -23,6 +23,7 @@ from minikafka.types import TopicPartition
 from tests.unit.server.running import topics_of
 
 TP = TopicPartition("t", 0)
+TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
 PROBES = {
     "cleanup.policy": "compact",
     "compression.type": "gzip",
@@ -40,7 +41,7 @@ PROBES = {
 TOPIC_DEFAULTS = sorted(
     (key.synonyms[0].name, name)
     for name, key in TOPIC_CONFIG_KEYS.items()
-    if BROKER_CONFIG_KEYS[key.synonyms[0].name].update_mode is not UpdateMode.READ_ONLY
+    if key.synonyms and BROKER_CONFIG_KEYS[key.synonyms[0].name].update_mode is not UpdateMode.READ_ONLY
 )
 
 Start = Callable[..., Awaitable[Broker]]
@@ -73,6 +74,11 @@ async def set_properties(broker: Broker, properties: dict[str, str], per_broker:
     )
 
 
+async def unset_dynamically(broker: Broker, name: str) -> None:
+    resource = ConfigResource(ConfigResourceType.BROKER, str(broker.node_id))
+    await broker.services.configs.alter_incrementally(resource, [Alteration(name, AlterOperation.DELETE)])
+
+
 def append(broker: Broker, *, size: int = 1, age_ms: int = 0, **options: Any) -> UnifiedLog:
     now_ms = int(time.time() * 1000) - age_ms
     records = build_batch([Record(0, now_ms, b"k", bytes(size), ())], **options)
@@ -93,6 +99,9 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
     }
 
 
@@ -150,6 +159,57 @@ async def test_idle_producers_are_forgotten_after_the_new_time(start: Start) -> 
     await topics_of(broker).create_topic("later")
     later = broker.services.replica_manager.partition(TopicPartition("later", 0)).log
     assert later.producers.producer_id_expiration_ms == 60_000
+
+
+async def test_the_replication_quotas_have_the_new_rates_at_once(start: Start) -> None:
+    broker = await start()
+    quotas = broker.services.replication_quotas
+    for quota in (quotas.leader, quotas.follower, quotas.alter_log_dirs):
+        quota.record(1000, 0)
+    assert not any(each.is_quota_exceeded(0) for each in (quotas.leader, quotas.follower))
+    await set_dynamically(broker, leader_replication_throttled_rate=999)  # for all brokers
+    assert quotas.leader.is_quota_exceeded(0) and not quotas.follower.is_quota_exceeded(0)
+    await set_dynamically(
+        broker,
+        per_broker=True,
+        leader_replication_throttled_rate=1000,
+        follower_replication_throttled_rate=5,
+        replica_alter_log_dirs_io_max_bytes_per_second=0,
+    )
+    assert not quotas.leader.is_quota_exceeded(0), "what is set for the broker beats the cluster's"
+    assert quotas.follower.is_quota_exceeded(0) and quotas.alter_log_dirs.is_quota_exceeded(0)
+    await unset_dynamically(broker, "follower.replication.throttled.rate")
+    assert not quotas.follower.is_quota_exceeded(0)
+
+
+async def test_a_topics_throttled_replicas_hold_at_once_and_after_a_restart(start: Start) -> None:
+    broker = await start()
+    await topics_of(broker).create_topic("t", configs={"leader.replication.throttled.replicas": "*"})
+    assert broker.services.replication_quotas.leader.is_throttled(TP), "from the beginning"
+    await broker.services.configs.alter(TOPIC, {"follower.replication.throttled.replicas": "0:2,0:1"})
+    assert not broker.services.replication_quotas.leader.is_throttled(TP)
+    assert broker.services.replication_quotas.follower.is_throttled(TP)
+    await broker.stop()
+    again = await start()
+    assert again.services.replication_quotas.follower.is_throttled(TP)
+    await topics_of(again).delete_topic("t")
+    assert not again.services.replication_quotas.follower.is_active, "nothing is left of a topic that is gone"
+
+
+@pytest.mark.parametrize("name", ["leader.replication.throttled.replicas"])
+@pytest.mark.parametrize("wrong", ["0", "0:", "a:1", "0:1,*", "0:1,,1:1", "-1:1", "0:1:2", "0:2147483648"])
+async def test_a_list_of_throttled_replicas_that_is_none_changes_nothing(
+    start: Start, name: str, wrong: str
+) -> None:
+    broker = await start()
+    await topics_of(broker).create_topic("t", configs={name: "0:1"})
+    with pytest.raises(KafkaError) as refused:
+        await broker.services.configs.alter_incrementally(
+            TOPIC, [Alteration(name, AlterOperation.SET, wrong)]
+        )
+    assert refused.value.code is ErrorCode.INVALID_CONFIG
+    assert refused.value.message and name in refused.value.message and wrong in refused.value.message
+    assert broker.services.replication_quotas.leader.is_throttled(TP)
 
 
 async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:

@@ -370,6 +370,7 @@ async def test_over_a_real_connection_a_follower_copies_its_leader(tmp_path: Pat
             supervisor=told.supervisor,
             config=lambda: told.config,
             broker_epoch=lambda: 1,
+            quota=told.quota,
             connect=BrokerClient.connect,
         )
         told.fetchers = fetchers

@@ -112,7 +112,7 @@ def test_what_a_new_epoch_tells_the_log_is_noted_for_the_disk_thread(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[TopicPartition] = []
-    monkeypatch.setattr(replicas.chores, "flush", lambda log: noted.append(log.topic_partition))
+    monkeypatch.setattr(replicas.chores, "flush_closed", lambda log: noted.append(log.topic_partition))
     replicas.lead(epoch=3)
     replicas.lead(epoch=3)
     replicas.follow(OTHER, epoch=3)
@@ -158,6 +158,17 @@ def test_the_fetcher_stops_before_anything_changes_and_begins_when_all_has(
     assert seen == [("remove", 0), ("wake", 1), ("add", 1)]
 
 
+def test_what_it_led_a_broker_that_leaves_does_not_follow(replicas: Replicas) -> None:
+    replicas.lead(TP, epoch=0)
+    replicas.follow(OTHER, leader=2, epoch=0)
+    replicas.manager.is_leaving = True
+    replicas.follow(TP, leader=2, epoch=1)
+    replicas.follow(TP, leader=2, epoch=1)
+    replicas.follow(OTHER, leader=3, epoch=1)
+    assert list(replicas.fetchers.fetching) == [OTHER]
+    assert code(replicas.manager.partition, TP) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_a_leader_does_not_fetch(replicas: Replicas) -> None:
     replicas.follow(epoch=0)
     replicas.lead(epoch=1)
@@ -193,13 +204,54 @@ def test_idle_fetchers_end_with_each_request(replicas: Replicas) -> None:
     assert replicas.fetchers.is_closed
 
 
-def test_logs_that_a_full_request_does_not_name_are_told_of(
-    replicas: Replicas, caplog: pytest.LogCaptureFixture
+def test_what_a_full_request_does_not_name_is_set_aside_and_kept(
+    replicas: Replicas, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    replicas.lead(TP)
+    replicas.follow(TP)
+    replicas.lead(OTHER)
+    written = leader_batches(3)
+    replicas.partition(TP).append_as_follower(written, current_leader_epoch=LeaderEpoch(0))
+    pending = replicas.fetch(OTHER, TP, rack="r")
     with caplog.at_level(logging.WARNING):
-        replicas.become(state_of(OTHER), is_full=True)
-    assert "orders-0 is in a log directory" in caplog.text and "orders-1" not in caplog.text
+        assert replicas.become(state_of(OTHER, epoch=1), is_full=True) == [NONE]
+    assert TP not in replicas.manager.partitions and TP not in replicas.fetchers.fetching
+    assert OTHER in replicas.manager.partitions and not pending.is_waiting
+    (stray,) = tmp_path.glob("orders-0*")
+    assert stray.name.endswith("-stray") and (stray / f"{0:020d}.log").read_bytes() == written
+    assert "orders-0 is no replica of this broker any more" in caplog.text and stray.name in caplog.text
+    assert "remove it yourself" in caplog.text and "orders-1" not in caplog.text
+    replicas.clock.advance(10 * replicas.config.file_delete_delay_ms)
+    assert replicas.log_manager.take_removals() == [], "a stray is never removed"
+    assert replicas.become(state_of(TP, epoch=2), is_full=False) == [NONE], "it may come back, empty"
+    assert replicas.partition(TP).log.log_end_offset == 0
+
+
+def test_a_request_that_is_not_full_sets_nothing_aside(replicas: Replicas) -> None:
+    replicas.lead(TP)
+    replicas.become(state_of(OTHER))
+    assert TP in replicas.manager.partitions
+
+
+def test_a_full_request_makes_room_for_a_new_topic_of_an_old_name(replicas: Replicas, tmp_path: Path) -> None:
+    replicas.lead(TP)
+    replicas.append(at=TP)
+    newer = UUID(int=8, version=4)
+    assert replicas.become(state_of(TP, topic_id=newer)) == [ErrorCode.INCONSISTENT_TOPIC_ID]
+    assert replicas.become(state_of(TP, topic_id=newer), is_full=True) == [NONE]
+    assert replicas.partition(TP).topic_id == newer and replicas.partition(TP).log.log_end_offset == 0
+    assert len(list(tmp_path.glob("orders-0.*-stray"))) == 1
+
+
+def test_a_stray_that_is_being_moved_is_set_aside_in_both_directories(tmp_path: Path) -> None:
+    replicas = Replicas(tmp_path / "a", others=[tmp_path / "b"])
+    source = Path(replicas.lead(TP).log.directory).parent
+    target = tmp_path / ("b" if source.name == "a" else "a")
+    replicas.manager.alter_log_dir(TP, str(target))
+    replicas.become(state_of(OTHER), is_full=True)
+    for directory in (source, target):
+        assert [path.name[-6:] for path in directory.glob("orders-0*")] == ["-stray"]
+    assert replicas.log_manager.future_logs == {}
+    replicas.close()
 
 
 # What waits

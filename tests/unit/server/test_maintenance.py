@@ -11,6 +11,7 @@ import pytest
 
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server import maintenance
+from minikafka.server.disk_writer import DiskWriter
 from minikafka.testing.simulation.faults import failing
 from minikafka.types import NO_LEADER, TopicPartition
 from tests.unit.server.disk import Disk
@@ -65,7 +66,9 @@ async def test_a_roll_is_flushed_and_only_then_counts(tmp_path: Path) -> None:
         log = append(broker, "t")  # a day younger: this one rolls
         assert len(log.segments) == 2
         await until(broker, lambda: log.recovery_point >= 1, "the closed segment is flushed")
-        assert log.segments[0].path in {path for path, _ in disk.fsyncs}
+        synced = {path for path, _ in disk.fsyncs}
+        assert log.segments[0].path in synced
+        assert log.segments[1].path not in synced and log.recovery_point == 1, "appends to it would wait"
         point = f"t 0 {log.recovery_point}"
         for name, line in (
             ("recovery-point-offset-checkpoint", point),
@@ -73,6 +76,20 @@ async def test_a_roll_is_flushed_and_only_then_counts(tmp_path: Path) -> None:
         ):
             path = tmp_path / name
             await until(broker, lambda p=path, x=line: p.exists() and x in p.read_text().split("\n"), name)
+
+
+async def test_a_new_leader_epoch_becomes_durable_without_the_records(tmp_path: Path) -> None:
+    disk = Disk()
+    async with running(tmp_path, disk=disk) as broker:
+        await topics_of(broker).create_topic("t")
+        log = append(broker, "t")
+        await until(broker, lambda: not broker.services.log_manager._new_logs, "the new log is durable")
+        disk.fsyncs.clear()
+        log.assign_epoch_start(7, log.log_end_offset)
+        broker.services.replica_manager._chores.flush_closed(log)
+        epochs = str(tmp_path / "t-0" / "leader-epoch-checkpoint")
+        await until(broker, lambda: epochs in {path for path, _ in disk.fsyncs}, "the epoch is durable")
+        assert log.segments[0].path not in {path for path, _ in disk.fsyncs} and log.recovery_point == 0
 
 
 async def test_deleted_records_are_remembered(tmp_path: Path) -> None:
@@ -99,10 +116,9 @@ async def test_many_flushes_are_a_few_hops(tmp_path: Path, monkeypatch: pytest.M
         await until(broker, lambda: not broker.services.log_manager._new_logs, "the new logs are durable")
         for number in range(200):
             append(broker, "t", number)
-        chores = maintenance.DiskChores()
-        worker = maintenance.Maintenance(broker.services, chores)
+        worker = DiskWriter(broker.services)
         monkeypatch.setattr(broker.services.log_io, "run", counted)
-        await worker._flush([log_of(broker, "t", number) for number in range(200)])
+        await worker.flush([log_of(broker, "t", number) for number in range(200)])
         assert hops <= 200 / 8  # the broker's own chores among them
         assert all(log_of(broker, "t", number).recovery_point == 1 for number in range(200))
 

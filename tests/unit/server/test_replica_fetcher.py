@@ -12,6 +12,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.fast_paths import EpochEndOffset
+from minikafka.server.fetch_troubles import NEWS_PAUSE_MS
 from minikafka.testing.simulation.faults import failing
 from minikafka.types import TopicPartition
 from tests.unit.server.replication_support import (
@@ -172,11 +173,18 @@ async def test_a_removed_partition_is_forgotten_and_the_others_go_on(tmp_path: P
 # ---- errors of one partition
 
 
+def tries(told: Any) -> int:
+    """How many fetches have asked for the first partition."""
+    return sum(
+        any(one.partition == 0 for one in topic.partitions)
+        for request in told.leader.fetches
+        for topic in request.topics
+    )
+
+
 @pytest.mark.parametrize(
     "code",
     [
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.INCONSISTENT_TOPIC_ID,
@@ -199,17 +207,37 @@ async def test_an_error_lets_its_partition_rest_and_no_other(
         assert told.replicas.partitions[T1].log.log_end_offset == 1
         assert told.replicas.partitions[T0].log.log_end_offset == 0
         assert told.state().delayed_until_ms is not None
-        tries = [
-            request
-            for request in told.leader.fetches
-            for topic in request.topics
-            if any(one.partition == 0 for one in topic.partitions)
-        ]
-        assert 3 <= len(tries) <= 4, "one every second"
+        assert 3 <= tries(told) <= 4, "one every second"
         assert len([line for line in caplog.messages if code.name in line]) == 1, "and one line in the log"
         del told.leader.errors[T0]
         await passing(2 * BACKOFF_MS)
         assert told.replicas.partitions[T0].log.log_end_offset == 1
+
+
+@pytest.mark.parametrize("code", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH])
+@in_virtual_time
+async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_then_less_and_less(
+    code: ErrorCode, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "minikafka.server.followed_partitions")
+    async with story(tmp_path) as told:
+        told.leads("a")
+        told.hosts()
+        told.leader.errors[T0] = code
+        told.follows()
+        await passing(4 * NEWS_PAUSE_MS)
+        assert 3 <= tries(told) <= 4
+        await passing(10 * BACKOFF_MS)
+        assert tries(told) <= 20
+        assert len([line for line in caplog.messages if code.name in line]) == 1
+        del told.leader.errors[T0]
+        await passing(BACKOFF_MS + SOON_MS)
+        assert told.replicas.partitions[T0].log.log_end_offset == 1
+        told.leader.errors[T0] = code  # another time, it begins with short rests again
+        told.leader.write(T0, "b")
+        asked = tries(told)
+        await passing(BACKOFF_MS)
+        assert tries(told) - asked >= 4
         assert not told.fetchers.failed_partitions
 
 

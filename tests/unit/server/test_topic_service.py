@@ -13,6 +13,8 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore, CreateOp
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.server.controller_channel import ControllerChannel
+from minikafka.server.controller_notifications import ControllerNotifications
+from minikafka.server.controller_states import PartitionStates
 from minikafka.server.controller_store import ControllerStore
 from minikafka.server.stored_topics import StoredTopics
 from minikafka.server.topic_store import TopicStore
@@ -164,7 +166,7 @@ async def for_ever(*args: Any, **kwargs: Any) -> None:
     ("owner", "method", "instead"),
     [
         (ControllerStore, "topics", for_ever),  # the controller has not even heard of it,
-        (ControllerStore, "create_states", for_ever),  # has not chosen leaders,
+        (PartitionStates, "create", for_ever),  # has not chosen leaders,
         (ControllerChannel, "enqueue", lambda channel, request: None),  # or has told nobody
     ],
 )
@@ -253,15 +255,18 @@ async def test_only_the_topic_that_was_meant_is_deleted(admin_broker: Any) -> No
     assert admin_broker.metadata.topics() == ()
 
 
-@pytest.mark.parametrize("unfinished", ["topic_deletions", "delete_topic"])
+@pytest.mark.parametrize(
+    ("part", "unfinished"),
+    [(ControllerNotifications, "topic_deletions"), (ControllerStore, "delete_topic")],
+)
 async def test_a_deletion_that_was_begun_is_finished_at_the_next_start(
-    admin_broker: Any, monkeypatch: pytest.MonkeyPatch, unfinished: str
+    admin_broker: Any, monkeypatch: pytest.MonkeyPatch, part: type, unfinished: str
 ) -> None:
     """Whether nothing of it was done yet, or only the store still has the topic."""
     await admin_broker.topics.create_topic("a")
     await admin_broker.topics.create_topic("b")
     with monkeypatch.context() as patch:
-        patch.setattr(ControllerStore, unfinished, for_ever)
+        patch.setattr(part, unfinished, for_ever)
         deleted = await admin_broker.topics.service.delete_topic("a")
         if unfinished == "delete_topic":
             await admin_broker.until(lambda: admin_broker.metadata.topic("a") is None, "a is hidden")

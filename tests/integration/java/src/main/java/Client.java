@@ -30,6 +30,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.TopicPartitionReplica;
 import org.apache.kafka.common.config.ConfigResource;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.Headers;
@@ -45,6 +46,7 @@ public final class Client {
             case "produce" -> produce(args[1]);
             case "consume" -> consume(args[1]);
             case "admin" -> admin(args[1], args[2]);
+            case "move" -> move(args[1]);
             default -> throw new IllegalArgumentException(args[0]);
         }
         OUT.flush();
@@ -237,6 +239,29 @@ public final class Client {
             expect("UnknownTopicOrPartitionException", errorOf(admin.deleteTopics(Set.of(topic)).all()), "deleted twice");
             expect(false, admin.listTopics().names().get().contains(topic), "gone");
             OUT.println("ok");
+        }
+    }
+
+    /** Lines in: topic, partition, broker, log directory; returns when all replicas are there. */
+    private static void move(String bootstrap) throws Exception {
+        Map<TopicPartitionReplica, String> wanted = new HashMap<>();
+        for (String[] line : readLines()) {
+            wanted.put(new TopicPartitionReplica(line[0], Integer.parseInt(line[1]), Integer.parseInt(line[2])), line[3]);
+        }
+        try (Admin admin = Admin.create(properties(bootstrap))) {
+            admin.alterReplicaLogDirs(wanted).all().get();
+            long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
+            while (true) {
+                var infos = admin.describeReplicaLogDirs(wanted.keySet()).all().get();
+                if (wanted.entrySet().stream().allMatch(
+                        each -> each.getValue().equals(infos.get(each.getKey()).getCurrentReplicaLogDir()))) {
+                    return;
+                }
+                if (System.nanoTime() > deadline) {
+                    throw new IllegalStateException("not there after 30 s: " + infos);
+                }
+                Thread.sleep(20);
+            }
         }
     }
 

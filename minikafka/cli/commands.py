@@ -1,0 +1,133 @@
+"""What the subcommands that talk to a cluster have in common: addresses, actions, errors, exit status.
+
+Exit status: 0 when all went well, 1 when a broker refused something or cannot be reached, 2 for bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
+
+DEFAULT_PORT = 9092
+DEFAULT_TIMEOUT_MS = 30_000
+OK, FAILURE = 0, 1
+INTERRUPTED = 130
+"""What a shell makes of a command that SIGINT ended."""
+
+Address = tuple[str, int]
+
+
+class CommandError(MinikafkaError):
+    """The command cannot do what it was asked; the message is for the person who asked."""
+
+
+def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
+    """``--bootstrap-server`` and ``--timeout-ms``, which is ``timeout_ms`` unless given."""
+    options.add_argument(
+        "--bootstrap-server",
+        "-b",
+        default=f"localhost:{DEFAULT_PORT}",
+        metavar="HOST:PORT",
+        help=f"any broker of the cluster, or several with commas (localhost:{DEFAULT_PORT})",
+    )
+    options.add_argument(
+        "--timeout-ms",
+        "--timeout",
+        type=int,
+        default=timeout_ms,
+        metavar="MS",
+        help=f"how long to wait for each answer ({timeout_ms})",
+    )
+
+
+def with_action_first(arguments: Sequence[str], actions: Sequence[str]) -> list[str]:
+    """``--create`` and its like, as Kafka's scripts have them, turned into the subcommand."""
+    flags = [each for each in arguments if each.startswith("--") and each.removeprefix("--") in actions]
+    if not flags:
+        return list(arguments)
+    rest = [argument for argument in arguments if argument not in flags]
+    return [*(flag.removeprefix("--") for flag in flags[:1]), *rest, *flags[1:]]
+
+
+def run(prog: str, work: Coroutine[Any, Any, int]) -> int:
+    """Run a command to its end, and say on standard error what went wrong. Returns the exit status."""
+    try:
+        return asyncio.run(work)
+    except KafkaError as error:
+        print(f"{prog}: {explain(error)}", file=sys.stderr)
+    except MinikafkaError as error:
+        print(f"{prog}: {error}", file=sys.stderr)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone
+        sys.stderr.close()
+    return FAILURE
+
+
+def explain(error: KafkaError) -> str:
+    """The broker's own words when it has any, and the error's name."""
+    if error.message is None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # Metadata has no words
+        return f"there is no such topic ({error.code.name})"
+    return f"{error.message} ({error.code.name})" if error.message else error.code.name
+
+
+def error_of(code: int, message: str | None = None) -> KafkaError | None:
+    """An error code of a response as an exception; None for NONE."""
+    if code == ErrorCode.NONE:
+        return None
+    known = code in ErrorCode.__members__.values()
+    return KafkaError(ErrorCode(code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+def parse_addresses(text: str) -> list[Address]:
+    """``host``, ``host:port`` or ``[v6]:port``, one or more with commas between. Raises ValueError."""
+    addresses = []
+    for each in text.split(","):
+        host, separator, port = each.strip().rpartition(":")
+        if not separator or each.strip().endswith("]"):
+            host, port = each.strip(), str(DEFAULT_PORT)
+        host = host.strip("[]")
+        if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= 65535:
+            raise ValueError(f"--bootstrap-server {text}: must be HOST:PORT")
+        addresses.append((host, int(port)))
+    return addresses
+
+
+def parse_broker_list(text: str) -> list[int]:
+    """``1,2,3`` as broker ids. Raises ValueError: not numbers, or one of them twice."""
+    try:
+        brokers = [int(each) for each in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--broker-list {text}: must be broker ids like 1,2,3") from None
+    if len(set(brokers)) < len(brokers):
+        raise ValueError(f"--broker-list {text}: names a broker twice")
+    return brokers
+
+
+def read_text(name: str) -> str:
+    """A file's text, or standard input's for ``-``. Raises CommandError."""
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from None
+
+
+def write_text(name: str, text: str) -> None:
+    """Write a file. Raises CommandError."""
+    try:
+        Path(name).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise CommandError(f"cannot write {name}: {error.strerror or error}") from None
+
+
+def as_json(value: Any) -> str:
+    """For people and programs: two spaces of indentation."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

@@ -1,0 +1,322 @@
+"""Partitions get other replicas while their leaders lead: the twelve steps from one assignment to the next.
+
+Kafka: ``KafkaController.onPartitionReassignment``; KIP-455. Where the wishes come from is in
+``reassignment_wishes``. The origin (OAR) is what a partition has, the target (RAR) what it shall have; until
+the end its assignment names both (``ReplicaAssignment``)::
+
+    U1  the assignment with origin and target goes into the store, where the API has not written it already
+    U2  and into memory
+        While the ISR misses some of the target:
+    A1  a new leader epoch; LeaderAndIsr to all replicas that there are
+    A2  replicas that there are not become NEW, and hear of the partition
+        Whenever its state is written, look again. As soon as all of the target is in the ISR:
+    B1  the new replicas become ONLINE
+    B2  the target alone goes into memory
+    B3  a leader from the target, or the same, and nobody else in the ISR, at a new epoch; LeaderAndIsr to the
+        target
+    B4  the removed replicas go OFFLINE: StopReplica to them
+    B5  StopReplica with deletion to them, they become NON_EXISTENT and are forgotten
+    B6  the target goes into the store, over what was there
+    B7  the wish leaves ``/admin/reassign_partitions``
+    B8  UpdateMetadata to all; a deletion of the topic that has waited may begin
+
+Each step is done for all partitions of an event before the next one.
+
+Invariants:
+- Until B6 the store names every replica that may have a log. A controller that dies earlier leaves the whole
+  way to the next one, and each step may be taken twice.
+- No replica is removed before, in one version of the partition's state, the whole target was in the ISR
+  (``reassign_partition_election``; B3 is written only over what it has read). B3 fails where that is true
+  no more, and the partition waits again.
+- Nobody waits for the broker of a removed replica. One that is dead is not told of the partition any more
+  when it comes back, and puts the log aside as a stray.
+
+A change of nothing but the order is no reassignment under way: it takes the steps from B1 on, with nobody to
+wait for and nobody to remove.
+
+Where it differs from Kafka:
+- A replica that a new target gives up leaves in the end, with the others; Kafka stops it at once, and lets it
+  be when it dies in between.
+- The removed replicas leave the ISR in B3 and not one by one in B4, as in KRaft. Under ZooKeeper, between the
+  two, the leader commits without them what they could be elected without, should this controller end.
+- Nothing of the target being online counts as not caught up; Kafka goes on without a leader.
+- Kafka takes B3 for granted after it has seen the ISR once, and may so delete the only replica in sync.
+- New replicas are told once, as new ones; Kafka tells them in A1, as if they were not, and in A2.
+- Without a leader there is no A1: who is elected will say all of it at an epoch of its own. A partition that
+  nobody has led yet is created if one of the target can lead it, where Kafka gives up.
+- B6 is refused when somebody has written another wish meanwhile; the topic's watch brings that one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+
+from minikafka.controller.context import ControllerContext, Replicas
+from minikafka.controller.effects import AssignmentChange, Step, VersionedState
+from minikafka.controller.machines import Machines
+from minikafka.controller.partition_state_machine import ElectionStrategy
+from minikafka.controller.states import PartitionStatus, ReplicaStatus
+from minikafka.controller.store_access import (
+    leave_reassignments,
+    read_reassignments,
+    read_states,
+    write_assignments,
+)
+from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
+
+_log = logging.getLogger(__name__)
+
+Assignments = Mapping[TopicPartition, ReplicaAssignment]
+
+
+def reassign(
+    machines: Machines, wishes: Mapping[TopicPartition, AssignmentChange]
+) -> Step[list[TopicPartition]]:
+    """Partitions shall have other replicas. ``expected`` is what the store has of each, ``new`` the way to
+    its target. Returns those whose wish was overtaken in the store, and is let go."""
+    taken = dict.fromkeys((yield from u1_wish_into_store(wishes)))
+    u2_wish_into_memory(machines.context, {each: wishes[each].new for each in taken})
+    yield from resume(machines, taken)
+    return [each for each in wishes if each not in taken]
+
+
+def resume(machines: Machines, partitions: Collection[TopicPartition]) -> Step[None]:
+    """Reassignments that memory knows of go on; replicas and leaders may not have heard of them yet."""
+    complete = yield from _caught_up(machines.context, partitions)
+    finished = set(complete)
+    yield from _go_on(machines, [each for each in partitions if each not in finished], complete)
+
+
+def finish_caught_up(machines: Machines, partitions: Iterable[TopicPartition]) -> Step[None]:
+    """Something has happened that may end the reassignments among ``partitions``."""
+    moving = [each for each in partitions if each in machines.context.being_reassigned]
+    yield from _go_on(machines, [], (yield from _caught_up(machines.context, moving)))
+
+
+def reassignment_isr_change(machines: Machines, topic_partition: TopicPartition) -> Step[None]:
+    """The state of a partition that is being reassigned was written.
+
+    Where many partitions move, many are ready at about the same time: when one is, all are looked at, and the
+    events of those that are finished with it find nothing to do.
+    """
+    context = machines.context
+    if topic_partition not in context.being_reassigned:
+        return
+    if (yield from _caught_up(context, [topic_partition], is_watched=True)):
+        yield from finish_caught_up(machines, context.being_reassigned)
+
+
+def _go_on(
+    machines: Machines, waiting: Collection[TopicPartition], complete: Collection[TopicPartition]
+) -> Step[None]:
+    """``waiting`` have to hear of their new replicas; they may be caught up by then.
+
+    What is caught up is finished unless somebody writes its state in between (``_is_complete`` asks for no
+    less than the election of B3), so this ends as soon as nobody does.
+    """
+    while waiting or complete:
+        yield from a1_new_leader_epoch(machines, waiting)
+        yield from a2_start_new_replicas(machines, waiting)
+        ready = yield from _caught_up(machines.context, waiting, is_watched=True)
+        waiting, complete = (yield from _finish(machines, [*complete, *ready])), ()
+
+
+def _finish(machines: Machines, partitions: Collection[TopicPartition]) -> Step[list[TopicPartition]]:
+    """Phase B. Returns those that have to wait again, because the ISR has lost some of the target."""
+    if not partitions:
+        return []
+    context = machines.context
+    moving = {each: context.assignments[each] for each in partitions}
+    yield from b1_new_replicas_online(machines, moving)
+    b2_target_into_memory(context, moving)
+    refused = yield from b3_move_leaders(machines, moving)
+    for each in refused:
+        context.set_assignment(each, moving.pop(each))
+    removed = _removed_replicas(moving)
+    yield from b4_stop_removed_replicas(machines, moving, removed)
+    yield from b5_delete_removed_replicas(machines, removed)
+    yield from b6_target_into_store(moving)
+    yield from b7_leave_admin_node(context, moving)
+    yield from b8_tell_clients(machines, moving)
+    return refused
+
+
+def _caught_up(
+    context: ControllerContext, partitions: Iterable[TopicPartition], *, is_watched: bool = False
+) -> Step[list[TopicPartition]]:
+    """``isReassignmentComplete``: those for which nobody has to be waited for, as the store says."""
+    asked = list(partitions)
+    moving = [each for each in asked if context.assignments[each].is_being_reassigned]
+    states = yield from read_states(moving, is_watched=is_watched)
+    waiting = {each for each in moving if not _is_complete(context, each, states.get(each))}
+    return [each for each in asked if each not in waiting]
+
+
+def _is_complete(
+    context: ControllerContext, topic_partition: TopicPartition, current: VersionedState | None
+) -> bool:
+    if current is None or current.state.controller_epoch > context.epoch:
+        return False
+    target = context.assignments[topic_partition].target
+    return set(target) <= set(current.state.isr) and any(
+        context.is_online(replica, topic_partition) for replica in target
+    )
+
+
+# The wish
+
+
+def u1_wish_into_store(wishes: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
+    """Returns those that the store has now."""
+    return (yield from write_assignments(wishes))
+
+
+def u2_wish_into_memory(context: ControllerContext, wishes: Assignments) -> None:
+    for each, assignment in wishes.items():
+        known = context.assignments[each]
+        _log.info("%s is reassigned from %s to %s", each, list(known.replicas), list(assignment.target))
+        context.set_assignment(each, assignment)
+
+
+# While the new replicas are not in the ISR
+
+
+def a1_new_leader_epoch(machines: Machines, partitions: Iterable[TopicPartition]) -> Step[None]:
+    """Of partitions without a leader only clients hear."""
+    context = machines.context
+    led: list[TopicPartition] = []
+    leaderless: list[TopicPartition] = []
+    for each in partitions:
+        is_led = context.partition_status[each] is PartitionStatus.ONLINE
+        (led if is_led else leaderless).append(each)
+    yield from machines.partitions.elect(led, ElectionStrategy.SAME_LEADER)
+    if leaderless:
+        yield from machines.send_update_metadata(context.brokers, leaderless)
+
+
+def a2_start_new_replicas(machines: Machines, partitions: Collection[TopicPartition]) -> Step[None]:
+    """A replica is new when there is none, not because it is called so: a target may want back what an
+    earlier one has removed."""
+    context = machines.context
+    new = _with_status(context, context.replicas_of(partitions), ReplicaStatus.NON_EXISTENT)
+    yield from machines.replicas.change(new, ReplicaStatus.NEW)
+    never_led = [
+        each
+        for each in partitions
+        if context.partition_status[each] is PartitionStatus.NEW and context.online_replicas(each)
+    ]
+    yield from machines.partitions.elect(never_led, ElectionStrategy.OFFLINE)
+    _, dead = context.split_by_online(new)
+    yield from machines.replicas.change(dead, ReplicaStatus.OFFLINE, just_elected=set(partitions))
+
+
+# When they are
+
+
+def b1_new_replicas_online(machines: Machines, moving: Assignments) -> Step[None]:
+    targets: dict[BrokerId, list[TopicPartition]] = {}
+    for each, assignment in moving.items():
+        for replica in assignment.target:
+            targets.setdefault(replica, []).append(each)
+    new = _with_status(machines.context, targets, ReplicaStatus.NEW)
+    online, _ = machines.context.split_by_online(new)
+    yield from machines.replicas.change(online, ReplicaStatus.ONLINE)
+
+
+def b2_target_into_memory(context: ControllerContext, moving: Assignments) -> None:
+    for each, assignment in moving.items():
+        context.set_assignment(each, ReplicaAssignment(assignment.target))
+
+
+def b3_move_leaders(machines: Machines, moving: Assignments) -> Step[list[TopicPartition]]:
+    """Returns those that have to wait again. A mere change of the order does not need a leader."""
+    changes = yield from machines.partitions.elect(moving, ElectionStrategy.REASSIGN)
+    return [
+        each
+        for each, assignment in moving.items()
+        if assignment.is_being_reassigned and each not in changes.elected
+    ]
+
+
+def _removed_replicas(moving: Assignments) -> dict[BrokerId, list[TopicPartition]]:
+    removed: dict[BrokerId, list[TopicPartition]] = {}
+    for each, assignment in moving.items():
+        for replica in assignment.removing:
+            removed.setdefault(replica, []).append(each)
+    return removed
+
+
+def b4_stop_removed_replicas(machines: Machines, moving: Assignments, removed: Replicas) -> Step[None]:
+    """They are out of the ISR, and the leader's late decisions to bring one back are of an old epoch."""
+    started = _started(machines.context, removed)
+    yield from machines.replicas.change(started, ReplicaStatus.OFFLINE, just_elected=moving.keys())
+
+
+def b5_delete_removed_replicas(machines: Machines, removed: Replicas) -> Step[None]:
+    started = _started(machines.context, removed)
+    for status in (
+        ReplicaStatus.DELETION_STARTED,
+        ReplicaStatus.DELETION_SUCCESSFUL,
+        ReplicaStatus.NON_EXISTENT,
+    ):
+        yield from machines.replicas.change(started, status)
+    for broker, partitions in removed.items():
+        for each in partitions:
+            machines.context.forget_replica(broker, each)
+
+
+def b6_target_into_store(moving: Assignments) -> Step[None]:
+    written = yield from write_assignments(
+        {
+            each: AssignmentChange(assignment, ReplicaAssignment(assignment.target))
+            for each, assignment in moving.items()
+        }
+    )
+    if len(written) < len(moving):
+        overtaken = [str(each) for each in moving if each not in written]
+        _log.info("the reassignment of %s is done, and another one is wished for", ", ".join(overtaken))
+
+
+def b7_leave_admin_node(context: ControllerContext, moving: Assignments) -> Step[None]:
+    """Another target than the one that is reached now stays wished for."""
+    yield from leave_admin_node(
+        lambda each, target: each in moving and target == context.assignments[each].replicas
+    )
+
+
+def b8_tell_clients(machines: Machines, moving: Assignments) -> Step[None]:
+    yield from machines.send_update_metadata(machines.context.brokers, moving)
+    yield from machines.deletions.resume_after_reassignment()
+
+
+def leave_admin_node(
+    is_over: Callable[[TopicPartition, tuple[BrokerId, ...]], bool],
+) -> Step[None]:
+    """``maybeRemoveFromZkReassignment``: wishes, given by partition and target, leave the admin node."""
+    asked = yield from read_reassignments()
+    left = {each: target for each, target in asked.items() if not is_over(each, target)}
+    if len(left) < len(asked):
+        yield from leave_reassignments(left)
+
+
+# Replicas
+
+
+def _with_status(
+    context: ControllerContext, replicas: Replicas, status: ReplicaStatus
+) -> dict[BrokerId, list[TopicPartition]]:
+    return {
+        broker: found
+        for broker, partitions in replicas.items()
+        if (found := [each for each in partitions if context.replica_status[broker][each] is status])
+    }
+
+
+def _started(context: ControllerContext, replicas: Replicas) -> dict[BrokerId, list[TopicPartition]]:
+    """Those that have ever been told of their partition: the others have nothing to stop."""
+    statuses = context.replica_status
+    return {
+        broker: [each for each in partitions if statuses[broker][each] is not ReplicaStatus.NON_EXISTENT]
+        for broker, partitions in replicas.items()
+    }

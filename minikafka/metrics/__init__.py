@@ -1,0 +1,1 @@
+"""Measuring: rates over sliding windows. Kafka: ``org.apache.kafka.common.metrics``."""

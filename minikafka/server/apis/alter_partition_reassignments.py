@@ -1,0 +1,48 @@
+"""AlterPartitionReassignments (key 45): move partitions to other brokers, or take that back (KIP-455).
+
+Behaviour (``KafkaApis.handleAlterPartitionReassignmentsRequest``): a list of replicas is the whole target of
+a partition, null takes back what is under way; each partition has its own error. A partition that is named
+twice gets what is said last. The answer comes when the wishes are written; the request's timeout is not used,
+the store has its own.
+
+Versions: 1 may forbid another replication factor (KIP-860).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import Body, field
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import TopicPartition
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    allow_replication_factor_change = field(request, "allow_replication_factor_change", True)
+    targets: dict[TopicPartition, Sequence[int] | None] = {
+        TopicPartition(topic.name, partition.partition_index): partition.replicas
+        for topic in request.topics
+        for partition in topic.partitions
+    }
+    outcomes = await services.reassignments.alter(
+        targets, allow_replication_factor_change=allow_replication_factor_change
+    )
+    return {
+        "throttle_time": 0,
+        "allow_replication_factor_change": allow_replication_factor_change,
+        **NO_ERROR,
+        "responses": _responses(outcomes),
+    }
+
+
+def _responses(outcomes: Mapping[TopicPartition, KafkaError | None]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (topic, partition), error in outcomes.items():
+        outcome = NO_ERROR if error is None else error_fields(error)
+        topics[topic].append({"partition_index": partition} | outcome)
+    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

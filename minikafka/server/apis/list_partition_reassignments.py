@@ -1,0 +1,48 @@
+"""ListPartitionReassignments (key 46): which partitions are on their way to other brokers (KIP-455).
+
+Behaviour (``KafkaApis.handleListPartitionReassignmentsRequest``): of the partitions that are asked for, or of
+all when the list of topics is null, those that are being moved; all others, unknown ones too, are left out.
+``replicas`` are all that hold the partition or are to hold it. One that is both added and removed was wanted
+and is not any more, and has not been stopped yet.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import TopicPartition
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    asked = None
+    if request.topics is not None:
+        asked = [
+            TopicPartition(topic.name, partition)
+            for topic in request.topics
+            for partition in topic.partition_indexes
+        ]
+    try:
+        ongoing = await services.reassignments.ongoing(asked)
+    except KafkaError as error:
+        return {"throttle_time": 0, **error_fields(error), "topics": []}
+    topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for (topic, partition), assignment in ongoing.items():
+        topics[topic].append(
+            {
+                "partition_index": partition,
+                "replicas": assignment.replicas,
+                "adding_replicas": assignment.adding,
+                "removing_replicas": assignment.removing,
+            }
+        )
+    return {
+        "throttle_time": 0,
+        **NO_ERROR,
+        "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
+    }

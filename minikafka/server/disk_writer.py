@@ -1,0 +1,97 @@
+"""What waits for the disk, done on the disk thread, and what follows when the disk fails.
+
+A failed fsync or checkpoint is never tried again, because nothing is known of the disk's state from then
+on: its log directory goes offline, and the broker stops when no directory is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeVar
+
+from minikafka.errors import KafkaError, StartError
+from minikafka.log.disk_work import DiskWork, run_all
+from minikafka.log.flush import Flush
+from minikafka.log.unified_log import UnifiedLog
+from minikafka.server.services import Services
+
+T = TypeVar("T")
+
+PIECES_PER_HOP = 32
+"""Pieces of work that go to the disk thread together: at 4 ms for a piece of two fsyncs, others wait for
+their turn an eighth of a second, and the hops cost next to nothing."""
+
+
+class DiskWriter:
+    """Has no state of its own: several may be used side by side."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+
+    async def run(self, work: Sequence[DiskWork]) -> set[str]:
+        """Run ``work`` on the disk thread, in its order, and after the work of earlier calls. Returns the log
+        directories that failed, which are offline then."""
+        failures: set[str] = set()
+        for chunk in _chunks(work):
+            live = self._services.log_manager.live_directories
+            wanted = [piece for piece in chunk if piece.log_directory in live]
+            if not wanted:
+                continue
+            failures |= await self._run_chunk(wanted)
+        return failures
+
+    async def _run_chunk(self, work: Sequence[DiskWork]) -> set[str]:
+        """A caller that is cancelled here still learns what failed: the shutdown must not call it clean."""
+        running = asyncio.get_running_loop().create_task(self._services.log_io.run(partial(run_all, work)))
+        try:
+            await asyncio.shield(running)
+        finally:
+            failed = await running
+            for directory, error in failed.items():
+                self.directory_failed(directory, str(error))
+        return set(failed)
+
+    async def flush(self, logs: Sequence[UnifiedLog], *, closed_only: bool = False) -> None:
+        """Bring ``logs`` to the disk up to their ends, or without their active segments, then raise their
+        recovery points. Where a replica has moved to another log directory meanwhile, the log there."""
+        for chunk in _chunks(logs):
+            begun = [
+                (log, flush)
+                for log in chunk
+                if log.is_open
+                and (flush := log.begin_flush(log.segments.active.base_offset if closed_only else None))
+                is not None
+            ]
+            failed = await self.run([flush for _, flush in begun])
+            for log, flush in begun:
+                if flush.log_directory not in failed and log.is_open:
+                    self._complete(log, flush)
+        moved = [
+            successor
+            for log in logs
+            if not log.is_open
+            and (successor := self._services.log_manager.get(log.topic_partition)) is not None
+            and successor is not log
+        ]
+        if moved:
+            await self.flush(moved, closed_only=closed_only)
+
+    def _complete(self, log: UnifiedLog, flush: Flush) -> None:
+        try:
+            log.complete_flush(flush)
+        except KafkaError as error:  # a file is not where it was
+            self.directory_failed(flush.log_directory, str(error))
+
+    def directory_failed(self, directory: str, reason: str) -> None:
+        """Take a log directory offline."""
+        services = self._services
+        services.replica_manager.take_directory_offline(directory, reason=reason)
+        services.log_directory_failed()
+        if not services.log_manager.live_directories:
+            services.supervisor.fail(StartError(f"no log directory is left: {directory} failed: {reason}"))
+
+
+def _chunks(pieces: Sequence[T]) -> Iterator[Sequence[T]]:
+    return (pieces[start : start + PIECES_PER_HOP] for start in range(0, len(pieces), PIECES_PER_HOP))
