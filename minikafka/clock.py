@@ -1,7 +1,7 @@
 """Time as an argument. The core reads no clock of its own; the shell hands it one of these.
 
 ``now_ms`` is wall-clock time (record timestamps, retention); ``monotonic_ms`` only moves forward (timers,
-sessions). Both are integers in milliseconds.
+sessions), and so does ``monotonic_ns`` (how long a request took). All are integers.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ class Clock(Protocol):
         """A clock that never goes back, milliseconds since some fixed moment."""
         ...
 
+    def monotonic_ns(self) -> int:
+        """A clock that never goes back, nanoseconds since some fixed moment, maybe another one."""
+        ...
+
 
 class ManualClock:
     """A clock that moves when told to. For tests and simulation."""
@@ -33,6 +37,9 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
+
+    def monotonic_ns(self) -> int:
+        return self._monotonic_ms * 1_000_000
 
     def advance(self, duration_ms: int) -> None:
         """Move both clocks forward by ``duration_ms``."""

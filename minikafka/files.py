@@ -15,7 +15,7 @@ import mmap
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from minikafka.types import Buffer
 
@@ -68,6 +68,13 @@ class DirectoryLock(Protocol):
     def release(self) -> None: ...
 
 
+class Volume(NamedTuple):
+    """What a directory lies on: its size, and what this process may still fill of it."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
 class Files(Protocol):
     """A file system."""
 
@@ -118,6 +125,10 @@ class Files(Protocol):
         ...
 
     def sync_directory(self, path: str) -> None: ...
+
+    def volume(self, path: str) -> Volume:
+        """May wait for the disk."""
+        ...
 
     def lock(self, path: str) -> DirectoryLock:
         """Take the exclusive lock file ``path``. Raises BlockingIOError when another process holds it."""
@@ -286,6 +297,10 @@ class OsFiles:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+    def volume(self, path: str) -> Volume:
+        found = os.statvfs(path)
+        return Volume(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     def lock(self, path: str) -> OsDirectoryLock:
         import fcntl

@@ -5,7 +5,7 @@ Hypothesis judges what code does, never how long it takes on a busy machine.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,17 +18,20 @@ if str(ROOT) not in sys.path:
 from tests.support import zookeeper  # noqa: E402 importable from here on
 from tests.support.zookeeper import ZooKeeperServer  # noqa: E402
 
+Report = Callable[[str, Sequence[str]], None]
+
+_REPORTS = pytest.StashKey[dict[str, Sequence[str]]]()
+
 settings.register_profile("minikafka", deadline=None)
 settings.load_profile("minikafka")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_REPORTS] = {}
     # Warnings are errors, but not those about the insides of stock clients.
     for module in ("kafka", "aiokafka", "confluent_kafka", r"importlib\.resources"):
         for category in ("DeprecationWarning", "ResourceWarning"):
             config.addinivalue_line("filterwarnings", rf"ignore::{category}:{module}(\..*)?")
-    # kafka-python leaves sockets to the garbage collector, which finds them in whatever test it runs in.
-    config.addinivalue_line("filterwarnings", "ignore:unclosed <socket.socket:ResourceWarning")
 
 
 @pytest.fixture(scope="session")
@@ -51,6 +54,19 @@ def own_zookeeper(tmp_path: Path) -> Iterator[ZooKeeperServer]:
         yield server.start()
     finally:
         server.kill()
+
+
+@pytest.fixture(scope="session")
+def report_at_the_end(request: pytest.FixtureRequest) -> Report:
+    """For what a test has measured: a title and lines, printed when all tests are over."""
+    return request.config.stash[_REPORTS].__setitem__
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for title, lines in terminalreporter.config.stash[_REPORTS].items():
+        terminalreporter.section(title)
+        for line in lines:
+            terminalreporter.line(line)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

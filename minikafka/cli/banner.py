@@ -7,12 +7,23 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from minikafka import __version__
+from minikafka.network.addresses import format_address
+
+LAST_LABEL = "stop it"
+STATUS_PAGE_LABEL = "status page"
 
 
 def banner_lines(
-    *, node_id: int, addresses: Sequence[str], directories: Sequence[str], temporary: bool
+    *,
+    node_id: int,
+    addresses: Sequence[str],
+    directories: Sequence[str],
+    temporary: bool,
+    status_page: str | None = None,
+    metrics: str | None = None,
 ) -> list[tuple[str, str]]:
-    """The banner as (label, text); an empty label continues the line above. ``addresses``: ``host:port``."""
+    """The banner as (label, text); an empty label continues the line above. ``addresses``: ``host:port``.
+    ``status_page``: where it is. ``metrics``: where they are, or why nowhere."""
     data = ", ".join(directories)
     lines = [
         ("", f"minikafka {__version__}, broker {node_id}"),
@@ -20,9 +31,35 @@ def banner_lines(
         ("data in", f"{data} (temporary: gone when the broker stops)" if temporary else data),
         ("try it", f"echo hello | kcat -b {addresses[0]} -t greetings -P"),
         ("", f"kcat -b {addresses[0]} -t greetings -C -e"),
-        ("stop it", "Ctrl-C"),
+        (LAST_LABEL, "Ctrl-C"),
     ]
+    if metrics is not None:
+        lines.insert(3, ("metrics", metrics))
+    if status_page is not None:
+        lines.insert(3, (STATUS_PAGE_LABEL, status_page))
     return lines
+
+
+def http_url(address: tuple[str, int] | None, path: str) -> str | None:
+    """A page of the HTTP server at ``address``, as one asks for it on this machine; None: there is none."""
+    if address is None:
+        return None
+    host, port = address
+    return f"http://{format_address(host or 'localhost', port)}{path}"
+
+
+def told_status_page(lines: Sequence[str]) -> str | None:
+    """Where the status page is, by the banner among what a broker has printed.
+
+    Returns None when it has none.
+
+    Raises:
+        LookupError: the banner is not there, or not whole yet.
+    """
+    if not any(line.startswith(f"{LAST_LABEL} ") for line in lines):
+        raise LookupError("there is no banner")
+    found = [line for line in lines if line.startswith(f"{STATUS_PAGE_LABEL} ")]
+    return found[-1].removeprefix(STATUS_PAGE_LABEL).strip() if found else None
 
 
 def print_banner(lines: Sequence[tuple[str, str]], stream: TextIO | None = None) -> None:

@@ -11,6 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+import msgspec
+
 from minikafka import __version__
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, names_of_one_thing
 from minikafka.config.definition import format_value
@@ -19,6 +21,12 @@ from minikafka.errors import ConfigError, StartError
 
 FAILURE = 1
 USAGE_ERROR = 2
+
+HTTP_PORT_BASE = 9403
+"""The HTTP port is this and the broker's id, where nothing says otherwise: 9404 for broker 1, where Kafka's
+metrics are usually found, and brokers on one machine have one each."""
+
+OFF = "off"
 
 _EPILOG = """\
 Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
@@ -48,6 +56,12 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument(
         "--port", metavar="PORT", help="listen on localhost:PORT (0: any free port), instead of listeners"
     )
+    options.add_argument(
+        "--http-port",
+        metavar="PORT",
+        help="serve the status page, /metrics, /healthz and /readyz on 127.0.0.1:PORT, instead of http.port "
+        f"({HTTP_PORT_BASE} + node.id when neither is given and it is free); 0: any free port, off: none",
+    )
     where = options.add_mutually_exclusive_group()
     where.add_argument("--data-dir", metavar="DIR", help="keep records in DIR, instead of log.dirs")
     where.add_argument(
@@ -71,10 +85,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         if not arguments.in_memory:
-            return _run(load_configuration(arguments))
+            return _run(load_configuration(arguments), with_http=arguments.http_port != OFF)
         with TemporaryDirectory() as directory:
             arguments.data_dir = directory.path
-            return _run(load_configuration(arguments), temporary_directory=directory.path)
+            return _run(
+                load_configuration(arguments),
+                with_http=arguments.http_port != OFF,
+                temporary_directory=directory.path,
+            )
     except (ConfigError, StartError) as error:
         print(f"minikafka-broker: {error}", file=sys.stderr)
         return FAILURE
@@ -89,10 +107,14 @@ def load_configuration(arguments: argparse.Namespace) -> Loaded:
     given = [parse_setting(text) for text in arguments.set]
     settings: list[Setting] = []
     if arguments.port is not None:
-        if not (arguments.port.isascii() and arguments.port.isdigit() and int(arguments.port[:6]) <= 65535):
+        if not _is_port(arguments.port):
             raise ConfigError(f"--port {arguments.port}: must be a number from 0 to 65535")
         settings.append(Setting("listeners", f"PLAINTEXT://localhost:{arguments.port}", "--port"))
         settings.append(Setting("advertised.listeners", "", "--port"))
+    if arguments.http_port not in (None, OFF):
+        if not _is_port(arguments.http_port):
+            raise ConfigError(f"--http-port {arguments.http_port}: must be a number from 0 to 65535, or off")
+        settings.append(Setting("http.port", arguments.http_port, "--http-port"))
     if arguments.data_dir is not None:
         settings.append(Setting("log.dirs", arguments.data_dir, "--data-dir"))
     if arguments.log_level is not None:
@@ -103,7 +125,20 @@ def load_configuration(arguments: argparse.Namespace) -> Loaded:
             raise ConfigError(
                 f"{setting.origin} and --set {twice.name}={twice.value} say the same thing twice"
             )
-    return load(path=arguments.config, environment=os.environ, settings=[*given, *settings])
+    loaded = load(path=arguments.config, environment=os.environ, settings=[*given, *settings])
+    if arguments.http_port == OFF:
+        return Loaded(msgspec.structs.replace(loaded.config, http_port=None), loaded.unknown)
+    return loaded
+
+
+def usual_http_port(config: BrokerConfig) -> int | None:
+    """Where to serve HTTP when nothing is said about it; None for a broker id that leaves no port."""
+    port = HTTP_PORT_BASE + config.node_id
+    return port if port <= 65535 else None
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and int(text[:6]) <= 65535
 
 
 def properties_text() -> str:
@@ -118,13 +153,18 @@ def properties_text() -> str:
     return "\n".join(parts)
 
 
-def _run(loaded: Loaded, *, temporary_directory: str | None = None) -> int:
+def _run(loaded: Loaded, *, with_http: bool, temporary_directory: str | None = None) -> int:
     from minikafka.cli.logs import configure_logging
     from minikafka.cli.run_broker import run_broker
 
     config: BrokerConfig = loaded.config
     configure_logging(level=config.log_level, format=config.log_format)
-    return run_broker(config, unknown=loaded.unknown, temporary_directory=temporary_directory)
+    return run_broker(
+        config,
+        unknown=loaded.unknown,
+        temporary_directory=temporary_directory,
+        usual_http_port=usual_http_port(config) if with_http else None,
+    )
 
 
 if __name__ == "__main__":

@@ -178,15 +178,14 @@ async def _serve(members: Sequence[Member]) -> int:
     view = ClusterView([member.config.address for member in members])
     watching: asyncio.Task[None] | None = None
     try:
-        starting = asyncio.gather(*(member.start() for member in members))
+        starting = asyncio.gather(*map(_start, members))
         ends: set[asyncio.Future[Any]] = {starting, stopped}
         await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         if stopped.done():
             starting.cancel()
             await asyncio.gather(starting, return_exceptions=True)
             return 0
-        await starting
-        view.begin(_banner(members))
+        view.begin(_banner(members, await starting))
         watching = asyncio.create_task(view.watch())
         return await _until_over(members, stopped, view)
     finally:
@@ -197,11 +196,24 @@ async def _serve(members: Sequence[Member]) -> int:
         await _stop(members, controller=view.controller)
 
 
-def _banner(members: Sequence[Member]) -> list[tuple[str, str]]:
+async def _start(member: Member) -> str | None:
+    """Returns where the broker's status page is; None: nowhere."""
+    await member.start()
+    return await member.status_page()
+
+
+def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tuple[str, str]]:
     servers = ",".join("{}:{}".format(*member.config.address) for member in members)
     return [
         ("bootstrap servers", servers),
         *((f"broker {each.config.node_id}", each.where) for each in members),
+        *(
+            (
+                f"status page of {each.config.node_id}",
+                page or "nowhere (its log says why; try --set http.port=0)",
+            )
+            for each, page in zip(members, pages, strict=True)
+        ),
         ("stop it", "Ctrl-C"),
     ]
 

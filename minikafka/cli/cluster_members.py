@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
+from minikafka.cli.banner import http_url, told_status_page
+from minikafka.cli.broker import usual_http_port
 from minikafka.config.loader import Setting, load
 from minikafka.errors import StartError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
@@ -16,6 +19,8 @@ from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 START_DEADLINE_S = 60.0
 """A directory full of segments to recover takes its time."""
 STOP_DEADLINE_S = 30.0
+BANNER_DEADLINE_S = 15.0
+"""A broker that hears from no controller says that it is up after ten seconds."""
 POLL_S = 0.05
 HOST = "localhost"
 
@@ -58,6 +63,10 @@ class Member(Protocol):
         """Returns when it answers. Raises StartError."""
         ...
 
+    async def status_page(self) -> str | None:
+        """Where it is, once the broker has said so; None: nowhere."""
+        ...
+
     async def ended(self) -> str:
         """Wait until it has ended by itself. Returns a sentence that says how."""
         ...
@@ -78,6 +87,7 @@ class ChildMember:
     def __init__(self, config: MemberConfig) -> None:
         self.config = config
         self._process: asyncio.subprocess.Process | None = None
+        self._said_before = 0
 
     def __repr__(self) -> str:
         return f"ChildMember(broker {self.config.node_id}, {self._process})"
@@ -90,14 +100,14 @@ class ChildMember:
     async def start(self) -> None:
         config = self.config
         with open(config.log_path, "ab") as log:  # noqa: ASYNC230 - one small file, before anything is served
-            said_before = log.tell()
+            self._said_before = log.tell()
             await self._spawn(log)
         ended = asyncio.ensure_future(self._wait())
         try:
             async with asyncio.timeout(START_DEADLINE_S):
                 while not await _answers(config.address):
                     if ended.done():
-                        raise StartError(self._why(said_before))
+                        raise StartError(self._why())
                     await asyncio.sleep(POLL_S)
         except TimeoutError:
             raise StartError(
@@ -136,10 +146,25 @@ class ChildMember:
         how = f"was ended by {signal.Signals(-status).name}" if status < 0 else f"ended with status {status}"
         return f"broker {self.config.node_id} {how}; its log: {self.config.log_path}"
 
-    def _why(self, said_before: int) -> str:
+    async def status_page(self) -> str | None:
+        """As its banner has it, which comes when it has heard from a controller."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(BANNER_DEADLINE_S):
+                while self._process is not None and self._process.returncode is None:
+                    try:
+                        return told_status_page(self._said())
+                    except LookupError:
+                        await asyncio.sleep(POLL_S)
+        return None
+
+    def _said(self) -> list[str]:
+        """The lines that this process has written."""
+        data = self.config.log_path.read_bytes()[self._said_before :]
+        return data.decode(errors="replace").splitlines()
+
+    def _why(self) -> str:
         """What the broker itself gave as the reason for not starting."""
-        said = self.config.log_path.read_bytes()[said_before:].decode(errors="replace").splitlines()
-        reasons = [line for line in said if line.startswith("minikafka-broker: ")]
+        reasons = [line for line in self._said() if line.startswith("minikafka-broker: ")]
         reason = reasons[-1].removeprefix("minikafka-broker: ") if reasons else "it ended"
         return f"broker {self.config.node_id}: {reason} (its log: {self.config.log_path})"
 
@@ -172,7 +197,8 @@ class InProcessMember:
         from minikafka.server.broker import Broker
 
         self.config = config
-        self._broker = Broker(load(settings=config.settings()).config)
+        loaded = load(settings=config.settings()).config
+        self._broker = Broker(loaded, usual_http_port=usual_http_port(loaded))
 
     def __repr__(self) -> str:
         return f"InProcessMember({self._broker!r})"
@@ -186,6 +212,9 @@ class InProcessMember:
             await self._broker.start()
         except StartError as error:
             raise StartError(f"broker {self.config.node_id}: {error}") from error
+
+    async def status_page(self) -> str | None:
+        return http_url(self._broker.http_address, "/")
 
     async def ended(self) -> str:
         reason = await asyncio.shield(self._broker.failure)

@@ -94,7 +94,12 @@ class ClusterView:
 
     async def _look(self) -> Seen | None:
         """Ask the broker that answered last; when it does not, another. None: nobody answers now."""
-        body = {"topics": None, "allow_auto_topic_creation": False}
+        body = {
+            "topics": None,
+            "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
+        }
         try:
             if self._client is None or not self._client.is_connected:
                 self._addresses.append(self._addresses.pop(0))

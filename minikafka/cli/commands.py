@@ -31,13 +31,7 @@ class CommandError(MinikafkaError):
 
 def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
     """``--bootstrap-server`` and ``--timeout-ms``, which is ``timeout_ms`` unless given."""
-    options.add_argument(
-        "--bootstrap-server",
-        "-b",
-        default=f"localhost:{DEFAULT_PORT}",
-        metavar="HOST:PORT",
-        help=f"any broker of the cluster, or several with commas (localhost:{DEFAULT_PORT})",
-    )
+    add_bootstrap_option(options)
     options.add_argument(
         "--timeout-ms",
         "--timeout",
@@ -45,6 +39,17 @@ def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int 
         default=timeout_ms,
         metavar="MS",
         help=f"how long to wait for each answer ({timeout_ms})",
+    )
+
+
+def add_bootstrap_option(options: argparse.ArgumentParser) -> None:
+    """``--bootstrap-server``, for commands to which ``--timeout-ms`` means something else or nothing."""
+    options.add_argument(
+        "--bootstrap-server",
+        "-b",
+        default=f"localhost:{DEFAULT_PORT}",
+        metavar="HOST:PORT",
+        help=f"any broker of the cluster, or several with commas (localhost:{DEFAULT_PORT})",
     )
 
 

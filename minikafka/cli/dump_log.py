@@ -16,7 +16,8 @@ With ``--json`` every line is an object. ``type`` says what it is:
     record                offset, timestamp, key_size, value_size (-1: null), sequence, headers [{key,
     value}],
                           key, value; bytes that are no UTF-8 are in key_base64, value_base64 instead;
-                          or, of a control record, end_txn_marker and coordinator_epoch
+                          or, of a control record, end_txn_marker and coordinator_epoch;
+                          with --offsets-decoder key and value are objects, or undecoded says why not
     index_entry           offset, position
     time_index_entry      timestamp, offset
     aborted_transaction   version, producer_id, first_offset, last_offset, last_stable_offset
@@ -90,6 +91,11 @@ def _parser() -> argparse.ArgumentParser:
         "--offsets", type=_selected_offsets, metavar="FROM[:TO]", help="show only these offsets (inclusive)"
     )
     parser.add_argument(
+        "--offsets-decoder",
+        action="store_true",
+        help="show records of __consumer_offsets decoded (implies --print-data-log)",
+    )
+    parser.add_argument(
         "--max-records",
         type=_count,
         metavar="N",
@@ -118,9 +124,10 @@ def _count(text: str) -> int:
 
 
 def _run(arguments: argparse.Namespace, output: Output, files: Files) -> int:
-    if arguments.verify and (arguments.offsets or arguments.max_records or arguments.print_data_log):
+    shows_records = arguments.print_data_log or arguments.max_records or arguments.offsets_decoder
+    if arguments.verify and (arguments.offsets or shows_records):
         raise _Unusable("--verify reads everything and shows no records; leave the other options out")
-    selection = Selection(with_records=arguments.print_data_log or arguments.max_records is not None)
+    selection = Selection(with_records=bool(shows_records), decodes_offsets=arguments.offsets_decoder)
     if arguments.offsets is not None:
         first, last = arguments.offsets
         selection = selection._replace(first_offset=first, last_offset=last)

@@ -18,7 +18,8 @@ from minikafka.cli.dump_log_indexes import (
     TimeIndexCheck,
     TxnIndexCheck,
 )
-from minikafka.cli.dump_log_segment import Finding, ScannedBatch, SegmentScanner
+from minikafka.cli.dump_log_offsets import decoded_record
+from minikafka.cli.dump_log_segment import NOT_WRITTEN_SO, Finding, ScannedBatch, SegmentScanner
 from minikafka.errors import KafkaError
 from minikafka.files import Files
 from minikafka.log.checkpoint import (
@@ -46,6 +47,7 @@ from minikafka.log.segment_files import (
 )
 from minikafka.protocol.batch import BatchHeader, CompressionType, TimestampType
 from minikafka.protocol.control_records import read_end_transaction_marker
+from minikafka.protocol.internal.group_record_codec import UnreadableRecord
 from minikafka.protocol.records import Record
 
 Item = dict[str, Any]
@@ -101,6 +103,7 @@ class Selection(NamedTuple):
     last_offset: int = (1 << 63) - 1
     with_records: bool = False
     records_max: int | None = None
+    decodes_offsets: bool = False
 
     def includes(self, offset: int) -> bool:
         return self.first_offset <= offset <= self.last_offset
@@ -184,7 +187,14 @@ def _segment_items(known: KnownFile, files: Files, selection: Selection) -> Iter
                     if left == 0:
                         return
                     left -= 1
-                yield record_item(record, header)
+                item = record_item(record, header)
+                if selection.decodes_offsets and not header.is_control:
+                    try:
+                        _decode_offsets(item, record)
+                    except UnreadableRecord as error:
+                        what = f"offset {record.offset} cannot be decoded: {error}"
+                        yield Finding(known.path, scanned.position, what, NOT_WRITTEN_SO)
+                yield item
     finally:
         file.close()
 
@@ -243,6 +253,20 @@ def record_item(record: Record, header: BatchHeader) -> Item:
     item.update(_bytes_item("key", record.key))
     item.update(_bytes_item("value", record.value))
     return item
+
+
+def _decode_offsets(item: Item, record: Record) -> None:
+    """Replace the bytes of a record of ``__consumer_offsets``. Raises UnreadableRecord: they stay."""
+    try:
+        decoded = decoded_record(record.key, record.value)
+    except UnreadableRecord as error:
+        if not error.is_of_unknown_type:
+            raise
+        item["undecoded"] = str(error)
+        return
+    for name in ("key", "value", "key_base64", "value_base64"):
+        item.pop(name, None)
+    item.update(decoded)
 
 
 def _bytes_item(name: str, value: bytes | None) -> Item:

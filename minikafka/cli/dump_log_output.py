@@ -115,6 +115,8 @@ def _fields(item: Item) -> str:
             if value:
                 parts.append(f"headers: [{', '.join(map(_header, value))}]")
             continue
+        elif name == "value" and value is None and isinstance(item.get("key"), dict):
+            value = "<DELETE>"
         parts.append(f"{_kafka_name(name)}: {_text(value)}")
     return " ".join(parts)
 
@@ -132,6 +134,8 @@ def _header(header: Item) -> str:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):
+        value = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     return "null" if value is None else _printable(str(value))
 
 

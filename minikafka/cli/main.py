@@ -12,10 +12,18 @@ from importlib import import_module
 from minikafka import __version__
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "analyze": ("minikafka.cli.analyze", "say what is in log directories; compare replicas (Spark)"),
+    "bench": ("minikafka.cli.bench", "load for any broker: throughput, latency, comparisons"),
     "broker": ("minikafka.cli.broker", "run a broker"),
     "cluster": ("minikafka.cli.cluster", "run several brokers on this machine; describe a cluster"),
     "elect-leaders": ("minikafka.cli.elect_leaders", "let preferred or unclean leaders be elected"),
+    "compact": ("minikafka.cli.compact", "keep the newest record of each key in a log directory; by Spark"),
+    "consume": ("minikafka.cli.consume", "print the records of a topic"),
     "dump-log": ("minikafka.cli.dump_log", "look into segments, indexes and checkpoints; verify them"),
+    "export": ("minikafka.cli.export", "records of log directories to Parquet, each exactly once (Spark)"),
+    "groups": ("minikafka.cli.groups", "list, describe and delete consumer groups; reset their offsets"),
+    "produce": ("minikafka.cli.produce", "write lines of standard input as records"),
+    "quotas": ("minikafka.cli.quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("minikafka.cli.reassign", "move replicas: plan, execute, verify, cancel"),
     "topics": ("minikafka.cli.topics", "create, list, describe, alter and delete topics"),
 }

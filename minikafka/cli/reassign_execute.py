@@ -16,6 +16,7 @@ from minikafka.cli.admin_client import RETRY_BACKOFF_S
 from minikafka.cli.cluster_requests import ClusterAdmin, LogDir, PartitionNow
 from minikafka.cli.commands import OK, CommandError, explain, read_text
 from minikafka.cli.quantities import format_duration, format_rate
+from minikafka.cli.reassign_estimate import estimate
 from minikafka.cli.reassign_plan import (
     Plan,
     format_plan,
@@ -69,6 +70,7 @@ async def execute(admin: ClusterAdmin, arguments: argparse.Namespace) -> int:
     print("\nSave this to use as the --reassignment-json-file option during rollback", flush=True)
     if not under_way:
         await _name_stale_throttles(admin)
+    await _say_what_is_copied(admin, arguments, plan, under_way)
     await _throttle(admin, arguments, plan, origins, under_way)
     await _start(admin, plan)
     if arguments.no_wait:
@@ -139,6 +141,15 @@ async def _name_stale_throttles(admin: ClusterAdmin) -> None:
             "`minikafka reassign remove-throttles` removes it",
             file=sys.stderr,
         )
+
+
+async def _say_what_is_copied(
+    admin: ClusterAdmin, arguments: argparse.Namespace, plan: Plan, under_way: UnderWay
+) -> None:
+    """Nothing to say when replicas only go away or change places."""
+    copied = await estimate(admin, plan, under_way)
+    if copied.size_bytes:
+        print(copied.describe(arguments.throttle), flush=True)
 
 
 async def _throttle(

@@ -85,7 +85,7 @@ async def look(admin: ClusterAdmin, plan: Plan, *, everywhere: bool) -> Seen:
     live = (await admin.nodes()).brokers
     asked = set(live) if everywhere else _concerned(plan, under_way, partitions)
     wanted = None if everywhere else sorted({*under_way, *(each.partition for each in plan)})
-    log_dirs = await _log_dirs(admin, sorted(asked & set(live)), wanted)
+    log_dirs = await log_dirs_of(admin, sorted(asked & set(live)), wanted)
     return Seen(
         partitions,
         under_way,
@@ -107,9 +107,10 @@ def _concerned(
     return brokers
 
 
-async def _log_dirs(
+async def log_dirs_of(
     admin: ClusterAdmin, brokers: Sequence[int], partitions: Sequence[TopicPartition] | None
 ) -> dict[int, list[LogDir]]:
+    """The log directories of each broker that answers, with ``partitions`` in them (None: with all)."""
     found = {}
     for node_id in brokers:
         try:

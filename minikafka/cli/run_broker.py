@@ -17,9 +17,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from minikafka.cli.banner import banner_lines, print_banner
+from minikafka.cli.banner import banner_lines, http_url, print_banner
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.loader import UnknownProperty
+from minikafka.network.addresses import format_address
 from minikafka.server.broker import Broker
 from minikafka.server.descriptors import raise_limit
 
@@ -30,11 +31,16 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def run_broker(
-    config: BrokerConfig, *, unknown: Sequence[UnknownProperty] = (), temporary_directory: str | None = None
+    config: BrokerConfig,
+    *,
+    unknown: Sequence[UnknownProperty] = (),
+    temporary_directory: str | None = None,
+    usual_http_port: int | None = None,
 ) -> int:
     """Run a broker with ``config`` until it is stopped. Returns the exit status.
 
-    ``temporary_directory`` is removed when a second signal leaves the caller no time to.
+    ``temporary_directory`` is removed when a second signal leaves the caller no time to. ``usual_http_port``:
+    see ``Broker``.
 
     Raises:
         ConfigError, StartError: the broker cannot start, and why.
@@ -44,7 +50,7 @@ def run_broker(
     raise_limit()
     directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, directories, temporary_directory))
+        return runner.run(_serve(config, directories, temporary_directory, usual_http_port))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -55,9 +61,14 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(config: BrokerConfig, directories: list[str], temporary_directory: str | None) -> int:
+async def _serve(
+    config: BrokerConfig,
+    directories: list[str],
+    temporary_directory: str | None,
+    usual_http_port: int | None,
+) -> int:
     stopped = _stop_on_signals(temporary_directory)
-    broker = Broker(config)
+    broker = Broker(config, usual_http_port=usual_http_port)
     start = asyncio.ensure_future(broker.start())
     await asyncio.wait({start, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not start.done():
@@ -75,8 +86,11 @@ async def _serve(config: BrokerConfig, directories: list[str], temporary_directo
         print_banner(
             banner_lines(
                 node_id=config.node_id,
-                addresses=[f"{_bracketed(host)}:{port}" for host, port in broker.listeners.values()],
+                addresses=[format_address(*endpoint) for endpoint in broker.listeners.values()],
                 directories=directories,
+                status_page=http_url(broker.http_address, "/"),
+                metrics=http_url(broker.http_address, "/metrics")
+                or _why_no_metrics(config=config, usual_port=usual_http_port),
                 temporary=temporary_directory is not None,
             )
         )
@@ -110,5 +124,7 @@ def _stop_on_signals(temporary_directory: str | None) -> asyncio.Future[None]:
     return stopped
 
 
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def _why_no_metrics(*, config: BrokerConfig, usual_port: int | None) -> str | None:
+    if usual_port is not None and config.http_port is None:
+        return f"nowhere: port {usual_port} is taken (--http-port)"
+    return None

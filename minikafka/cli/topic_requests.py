@@ -169,6 +169,8 @@ class TopicAdmin:
         body = {
             "topics": None if topics is None else [{"name": topic, "topic_id": None} for topic in topics],
             "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
         }
         return await self._request(ApiKey.METADATA, body)
 

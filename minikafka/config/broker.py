@@ -5,7 +5,8 @@ between properties. There are only properties that do something here; Kafka's ot
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
-on a value. ``cluster.id``, ``coordination``, ``log.level`` and ``log.format`` are minikafka's own.
+on a value. ``cluster.id``, ``coordination``, ``http.port``, ``http.host``, ``log.level`` and
+``log.format`` are minikafka's own.
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from minikafka.config.coordination_properties import CoordinationProperties, check_coordination
+from minikafka.config.coordination_properties import check_coordination
 from minikafka.config.definition import (
     INT_MAX,
     ConfigKey,
@@ -24,7 +25,9 @@ from minikafka.config.definition import (
     parse_value,
     prop,
 )
+from minikafka.config.group_properties import check_groups
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
+from minikafka.config.quota_properties import QuotaProperties
 from minikafka.config.topic import HOUR_MS, MINUTE_MS
 from minikafka.errors import ConfigError
 
@@ -32,7 +35,7 @@ BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 
 
-class BrokerConfig(CoordinationProperties, frozen=True, kw_only=True):
+class BrokerConfig(QuotaProperties, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
@@ -61,6 +64,9 @@ class BrokerConfig(CoordinationProperties, frozen=True, kw_only=True):
     max_incremental_fetch_session_cache_slots: Annotated[
         int, prop(INT, MEDIUM, "How many incremental fetch sessions the broker keeps.", ge=0)
     ] = 1000
+    telemetry_max_bytes: Annotated[
+        int, prop(INT, LOW, "The most bytes of metrics that a client may send at once.", ge=1)
+    ] = 1024 * 1024
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
         prop(STRING, LOW, "The least severe lines that are logged."),
@@ -219,6 +225,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     if not config.connection_overrides() and config.max_connections_per_ip == 0:
         raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
     check_coordination(config)
+    check_groups(config)
     _check_listeners(config)
 
 

@@ -25,6 +25,7 @@ import msgspec
 
 from minikafka.errors import ConfigError
 
+SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
@@ -53,6 +54,9 @@ class ConfigSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER_CONFIG = 3
     STATIC_BROKER_CONFIG = 4
     DEFAULT_CONFIG = 5
+    DYNAMIC_BROKER_LOGGER_CONFIG = 6
+    CLIENT_METRICS_CONFIG = 7
+    GROUP_CONFIG = 8
 
 
 class Importance(Enum):
@@ -115,6 +119,7 @@ class ConfigKey(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _TYPE_BOUNDS: dict[ConfigType, tuple[int, int]] = {
+    ConfigType.SHORT: (-SHORT_MAX - 1, SHORT_MAX),
     ConfigType.INT: (-INT_MAX - 1, INT_MAX),
     ConfigType.LONG: (-LONG_MAX - 1, LONG_MAX),
 }
@@ -197,7 +202,12 @@ def _literals(annotation: Any) -> tuple[str, ...]:
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _DOUBLE = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?", re.ASCII)
-_TYPE_NAMES = {ConfigType.INT: "INT", ConfigType.LONG: "LONG", ConfigType.DOUBLE: "DOUBLE"}
+_TYPE_NAMES = {
+    ConfigType.SHORT: "SHORT",
+    ConfigType.INT: "INT",
+    ConfigType.LONG: "LONG",
+    ConfigType.DOUBLE: "DOUBLE",
+}
 _DIGITS_MAX = 19
 """Digits of the longest 64-bit number: longer texts are refused unread (``int`` has a limit of its own)."""
 

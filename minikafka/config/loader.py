@@ -33,7 +33,7 @@ FILE_BYTES_MAX = 1024 * 1024
 
 _LIKELY_TYPO = 0.88
 """How alike (``difflib``) an unknown name in a file must be to a known one to be called a typo of it. Kafka's
-own properties that are not here stay below: the closest is ``log.cleaner.io.buffer.size``."""
+own properties that are not here stay below."""
 
 
 class Setting(NamedTuple):

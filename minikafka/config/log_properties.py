@@ -5,6 +5,7 @@ Type, bounds and documentation of a topic default are those of the topic propert
 ``log.dirs`` is ``minikafka-data`` under the working directory: what is in ``/tmp`` is gone after a reboot.
 """
 
+import sys
 from typing import Annotated
 
 import msgspec
@@ -21,11 +22,12 @@ from minikafka.config.topic import (
     TimestampTypeName,
 )
 
-BOOLEAN, STRING, INT, LONG, LIST = (
+BOOLEAN, STRING, INT, LONG, DOUBLE, LIST = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
     ConfigType.LONG,
+    ConfigType.DOUBLE,
     ConfigType.LIST,
 )
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
@@ -85,6 +87,65 @@ class LogProperties(NetworkProperties, frozen=True, kw_only=True):
     message_max_bytes: Annotated[int, default_of("max.message.bytes")] = 1024 * 1024 + 12
     min_insync_replicas: Annotated[int, default_of("min.insync.replicas")] = 1
     unclean_leader_election_enable: Annotated[bool, default_of("unclean.leader.election.enable")] = False
+
+    # Compaction.
+    log_cleaner_backoff_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "How long to wait when there is no log to compact.",
+            ge=0,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = 15 * 1000
+    log_cleaner_dedupe_buffer_size: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Bytes for the keys of logs that are being compacted, of all threads.",
+            ge=1,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = 128 * 1024 * 1024
+    log_cleaner_enable: Annotated[
+        bool, prop(BOOLEAN, MEDIUM, "Whether logs are compacted at all; without it internal topics grow.")
+    ] = True
+    log_cleaner_io_buffer_load_factor: Annotated[
+        float,
+        prop(
+            DOUBLE,
+            MEDIUM,
+            "How full the buffer for keys may become, from 0 to 1.",
+            ge=0,
+            le=1,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = 0.9
+    log_cleaner_io_buffer_size: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "Bytes that are read at a time, of all threads.",
+            ge=0,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = 512 * 1024
+    log_cleaner_io_max_bytes_per_second: Annotated[
+        float,
+        prop(
+            DOUBLE,
+            MEDIUM,
+            "The most that compaction reads and writes in a second.",
+            ge=0,
+            update=UpdateMode.CLUSTER_WIDE,
+        ),
+    ] = sys.float_info.max
+    log_cleaner_threads: Annotated[
+        int, prop(INT, MEDIUM, "How many logs are compacted at the same time.", ge=1)
+    ] = 1
 
     # Work that is done from time to time.
     log_flush_offset_checkpoint_interval_ms: Annotated[

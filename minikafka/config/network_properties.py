@@ -11,9 +11,8 @@ Where it differs from Kafka, and why:
 
 from typing import Annotated
 
-import msgspec
-
 from minikafka.config.definition import INT_MAX, ConfigType, Importance, UpdateMode, prop
+from minikafka.config.http_properties import HttpProperties
 
 BOOLEAN, STRING, INT, LONG, LIST = (
     ConfigType.BOOLEAN,
@@ -28,7 +27,7 @@ CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
 
 
-class NetworkProperties(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkProperties(HttpProperties, frozen=True, kw_only=True):
     """Listeners and connections; a part of ``BrokerConfig``."""
 
     listeners: Annotated[

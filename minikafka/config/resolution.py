@@ -1,4 +1,4 @@
-"""Which value a property has, and where it comes from: topic, dynamic broker, static broker, or default.
+"""Which value a property has, and where it comes from: topic or group, dynamic or static broker, default.
 
 Kafka: ``LogConfig.fromProps``, ``DynamicBrokerConfig``, ``ConfigHelper`` (DescribeConfigs' answers), KIP-226.
 Pure functions over property texts; whoever owns the dynamic values calls them again when one changes.
@@ -24,6 +24,7 @@ from minikafka.config.broker import (
     names_of_one_thing,
     override_properties,
 )
+from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
 from minikafka.config.definition import (
     ConfigKey,
     ConfigSource,
@@ -33,6 +34,7 @@ from minikafka.config.definition import (
     format_value,
     parse_value,
 )
+from minikafka.config.group import BROKER_PREFIX, GROUP_CONFIG_KEYS, GroupBounds, group_config
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 
@@ -193,6 +195,34 @@ def describe_cluster_defaults(properties: BrokerProperties) -> list[ConfigEntry]
         _entry(BROKER_CONFIG_KEYS[name], text, (ConfigSynonym(name, text, source),), read_only=False)
         for name, text in sorted(properties.dynamic_default.items())
     ]
+
+
+def describe_group(
+    properties: BrokerProperties, bounds: GroupBounds, overrides: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """All properties of a group with ``overrides``; ``bounds`` is ``properties.effective()``."""
+    config = group_config(bounds, overrides)
+    entries = []
+    for key in GROUP_CONFIG_KEYS.values():
+        value = format_value(key, getattr(config, key.attribute))
+        places = _places(properties, (BROKER_PREFIX + key.name,))
+        if key.name in overrides:
+            places = (ConfigSynonym(key.name, value, ConfigSource.GROUP_CONFIG), *places)
+        entries.append(_entry(key, value, places, read_only=False))
+    return entries
+
+
+def describe_client_metrics(overrides: Mapping[str, str]) -> list[ConfigEntry]:
+    """All properties of a client metrics subscription with ``overrides``."""
+    config = client_metrics_config(overrides)
+    entries = []
+    for key in CLIENT_METRICS_CONFIG_KEYS.values():
+        value = format_value(key, getattr(config, key.attribute))
+        places: tuple[ConfigSynonym, ...] = ()
+        if key.name in overrides:
+            places = (ConfigSynonym(key.name, value, ConfigSource.CLIENT_METRICS_CONFIG),)
+        entries.append(_entry(key, value, places, read_only=False))
+    return entries
 
 
 def _topic_key(name: str) -> ConfigKey:

@@ -67,6 +67,10 @@ class ControllerContext:
         """Somebody wants them deleted, and first a reassignment has to end."""
         self.topics_with_deletion_started: set[str] = set()
         self.topics_ineligible_for_deletion: set[str] = set()
+        self.leader_elections = 0
+        """Leaders that were elected where another one led, or nobody."""
+        self.unclean_elections = 0
+        """Those of them that may lack records which were committed."""
 
     def __repr__(self) -> str:
         statuses = list(self.partition_status.values())

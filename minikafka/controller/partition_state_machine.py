@@ -246,8 +246,15 @@ class PartitionStateMachine:
         versions = yield from write_states(elected)
         for each, version in versions.items():
             written = VersionedState(elected[each].state, version)
+            self._count(current[each].state, written.state)
             self._led(each, written, batch, changes, tell=self._recipients(each, strategy))
         return [each for each in elected if each not in versions]
+
+    def _count(self, before: PartitionState, after: PartitionState) -> None:
+        if after.leader not in (before.leader, NO_LEADER):
+            self._context.leader_elections += 1
+        if after.leader_recovering and after.leader not in (*before.isr, *before.eligible):
+            self._context.unclean_elections += 1
 
     def _why_not(self, current: VersionedState | None) -> str | None:
         if current is None:

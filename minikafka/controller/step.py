@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import assert_never
 
 from minikafka.controller.broker_changes import broker_change
+from minikafka.controller.context import ControllerContext
 from minikafka.controller.controlled_shutdown import controlled_shutdown
 from minikafka.controller.effects import Step
 from minikafka.controller.elections import leader_elections, leader_rebalance, preferred_elections
@@ -76,6 +77,11 @@ class Controller:
             "ended" if self._ended else "not elected" if self._machines is None else self._machines.context
         )
         return f"Controller({self._controller_id}, {state})"
+
+    @property
+    def context(self) -> ControllerContext | None:
+        """What is known, to be looked at; None before the election."""
+        return None if self._machines is None else self._machines.context
 
     def step(self, event: Event) -> Step[object]:
         """Handle one event; the step before has to be finished. Returns what the event's docstring says.

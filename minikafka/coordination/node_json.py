@@ -52,6 +52,7 @@ class BrokerJson(msgspec.Struct):
     listener_security_protocol_map: dict[str, str] | None = None
     directory_ids: tuple[str, ...] = ()
     clean_start: bool = True
+    http: tuple[str, int] | None = None
 
 
 class TopicJson(msgspec.Struct):

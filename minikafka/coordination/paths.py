@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 import msgspec
@@ -52,6 +53,8 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
+CLIENT_METRICS_CONFIGS = "/config/client-metrics"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
@@ -112,6 +115,22 @@ def topic_config_path(topic: str) -> str:
 def broker_config_path(broker_id: int | None) -> str:
     """None: the defaults of all brokers."""
     return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if broker_id is None else broker_id}"
+
+
+def named_config_path(root: str, name: str) -> str:
+    """The configuration of a group or of a client metrics subscription (``GROUP_CONFIGS``,
+    ``CLIENT_METRICS_CONFIGS``). Those have any names, so they are escaped like Kafka's user names."""
+    return f"{root}/{sanitize(name)}"
+
+
+def sanitize(name: str) -> str:
+    """Any name as that of a node, as Kafka's ``Sanitizer`` escapes it; "." and ".." would be no nodes."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="").replace("~", "%7E")
+
+
+def named_config(node: str) -> str:
+    """The name that ``named_config_path`` has escaped."""
+    return unquote(node)
 
 
 def delete_topic_path(topic: str) -> str:
@@ -191,6 +210,8 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     clean_start: bool = True
     """Not in Kafka's node either: false when the broker's last stop was not clean, so that its logs may have
     lost their ends (KIP-966)."""
+    http: tuple[str, int] | None = None
+    """Nor this: host and port of the broker's pages, which those of the other brokers link to."""
 
 
 def encode_broker(registration: BrokerRegistration) -> bytes:
@@ -214,6 +235,8 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
         tree["directory_ids"] = registration.directory_ids
     if not registration.clean_start:
         tree["clean_start"] = False
+    if registration.http is not None:
+        tree["http"] = registration.http
     return to_json(tree)
 
 
@@ -244,7 +267,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         endpoints.append(Endpoint(name, host, int(port), protocol))
     timestamp_ms = to_int(path, data, "timestamp", raw.timestamp)
     return BrokerRegistration(
-        tuple(endpoints), timestamp_ms, raw.rack, raw.jmx_port, raw.directory_ids, raw.clean_start
+        tuple(endpoints), timestamp_ms, raw.rack, raw.jmx_port, raw.directory_ids, raw.clean_start, raw.http
     )
 
 

@@ -6,7 +6,9 @@ here but what is marked happens on the loop.
 What is asked of kazoo, and why:
 - It runs on **one thread** (``_Handler``), which brings answers, watch events and changes of state to the
   loop in the order in which ZooKeeper sent them. With kazoo's own three threads an answer could overtake the
-  event of the change that it shows.
+  event of the change that it shows. For the same reason events and changes of state wait (``_handing_over``)
+  while the loop hands a request over: kazoo can be asked to tell of an answer only after the request left,
+  and both the answer and an event of the watch that it sets may be there by then.
 - It retries nothing but connecting. A request whose connection is lost fails.
 - It never begins a **second session**. kazoo would, right after it has learned that the first has expired,
   and would send what is queued in the name of the new one. ``_Handler.over`` allows no further connection.
@@ -98,6 +100,7 @@ class ZooKeeperSession:
         self._waiting: deque[_Request[Any]] = deque()  # bounded by those who await
         self._in_flight: dict[_Request[Any], None] = {}
         self._closed: asyncio.Future[None] | None = None
+        self._handing_over = threading.RLock()  # a state may change on the loop too, when kazoo refuses
         self._log = _KazooLog(_log, {})
         self._handler = _Handler(timeout_ms / 1000 / len(hosts.split(",")))
         self._client = KazooClient(
@@ -184,7 +187,8 @@ class ZooKeeperSession:
             self._in_flight[request] = None
             # As long as kazoo lets the server be silent, and ZooKeeper's Java client.
             request.timer = self._loop.call_later(self._timeout_ms * 2 / 3000, self._overdue, request)
-            request.send(self._client).rawlink(partial(self._post_answer, request))
+            with self._handing_over:
+                request.send(self._client).rawlink(partial(self._post_answer, request))
 
     def _overdue(self, request: _Request[Any]) -> None:
         self.drop_connection(f"no answer within {self._timeout_ms * 2 // 3} ms")
@@ -222,7 +226,8 @@ class ZooKeeperSession:
         if state == KazooState.LOST:
             self._handler.over = True
         credentials = self._client.client_id  # None unless connected
-        self._post(self._told, _STATES[state], credentials[0] if credentials else None)
+        with self._handing_over:
+            self._post(self._told, _STATES[state], credentials[0] if credentials else None)
 
     def _told(self, state: SessionState, session_id: int | None) -> None:
         if state is SessionState.CONNECTED and session_id is not None:
@@ -248,7 +253,8 @@ class ZooKeeperSession:
     def watch_fired(self, event: WatchedEvent) -> None:
         """What kazoo is to call as a watch, on its thread. It also calls it when it forgets the watches."""
         if event.type in _EVENTS:
-            self._post(self._on_event, self, WatchEvent(_EVENTS[event.type], event.path))
+            with self._handing_over:
+                self._post(self._on_event, self, WatchEvent(_EVENTS[event.type], event.path))
 
     # Ending, and the bridge.
 

@@ -56,6 +56,24 @@ class NewLogSync:
 
 
 @dataclass(frozen=True, slots=True)
+class SwapSync:
+    """Makes the names of swapped segments in a partition's directory durable."""
+
+    files: Files
+    directory: str
+
+    @property
+    def log_directory(self) -> str:
+        return os.path.dirname(self.directory)
+
+    def run(self) -> None:
+        try:
+            self.files.sync_directory(self.directory)
+        except FileNotFoundError:
+            return  # deleted meanwhile
+
+
+@dataclass(frozen=True, slots=True)
 class DirectorySync:
     """Makes the renames in a log directory durable."""
 

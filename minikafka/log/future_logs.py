@@ -40,6 +40,7 @@ class FoundLog(NamedTuple):
     log_start_offset: int
     recovery_point: int
     high_watermark: int
+    first_dirty_offset: int | None = None
 
 
 class Fate(Enum):

@@ -12,6 +12,7 @@ Invariants: base offsets ascend and the last segment is the active one; recovery
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NoReturn
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
+from minikafka.log.compaction_job import CompactedSegment
 from minikafka.log.flush import Flush
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
@@ -28,6 +30,7 @@ from minikafka.log.recovery import LoadedLog
 from minikafka.log.retention import DeletedFiles, rename_deleted, total_bytes
 from minikafka.log.segment import LogSegment
 from minikafka.log.segment_files import DELETED_SUFFIX
+from minikafka.log.segment_swap import swap_files
 from minikafka.types import Offset, TopicPartition
 
 
@@ -49,6 +52,7 @@ class LocalLog:
         "_small_files_to_sync",
         "config",
         "directory",
+        "first_dirty_offset",
         "log_end_offset",
         "log_start_offset",
         "recovery_point",
@@ -87,6 +91,14 @@ class LocalLog:
         self._small_files_to_sync: list[str] = []
         self._generation = 0
         self._last_flush_ms = clock.monotonic_ms()
+        self.first_dirty_offset: int | None = None
+        """Up to here the log is compacted (``cleaner-offset-checkpoint``); None: it never was."""
+
+    @property
+    def generation(self) -> int:
+        """Changes when the log is truncated or renamed, or its segments are replaced: what was begun with its
+        files before is void."""
+        return self._generation
 
     @property
     def segments(self) -> LogSegments:
@@ -178,6 +190,47 @@ class LocalLog:
         snapshot = self._producers.mark_snapshot_for_deletion(segment.base_offset)
         self._deleted_files.append(renamed if snapshot is None else DeletedFiles((*renamed.paths, snapshot)))
         self._reader.forget_positions()
+
+    def replace_segments(self, old: Sequence[LogSegment], new: CompactedSegment) -> list[DeletedFiles]:
+        """Put a compacted segment, which lies there as ``.cleaned`` files, into the place of ``old``
+        (``replaceSegments``). Returns the old ones' files, to be removed after ``file.delete.delay.ms``.
+
+        The caller makes the directory durable before they are. A crash at any moment leaves all of the old
+        segments or the new one.
+
+        Raises:
+            InvariantError: the old ones are no closed neighbours in this log any more; nothing has changed.
+            KafkaError: KAFKA_STORAGE_ERROR; the log is fenced.
+        """
+        if self._closed_reason is not None:
+            self._refuse()
+        index = self._segments.floor_index(old[0].base_offset)
+        if list(self._segments)[index : index + len(old)] != list(old) or old[-1].is_active:
+            raise InvariantError(f"{self!r} no longer has {old!r}")
+        for segment in old:
+            segment.release()
+        try:
+            deleted = swap_files(self.directory, [new], files=self._files)
+            for segment in old[1:]:
+                snapshot = self._producers.mark_snapshot_for_deletion(segment.base_offset)
+                if snapshot is not None:
+                    deleted.append(DeletedFiles((snapshot,)))
+            segment = LogSegment(
+                self.directory,
+                new.base_offset,
+                config=self.config,
+                files=self._files,
+                size=new.size,
+                created_ms=old[0].created_ms,
+            )
+            segment.load_indexes()
+        except OSError as error:
+            self._fence(f"a swap of segments failed: {error}", error)
+        segment.has_aborted_transactions = new.has_txn_index
+        self._segments.replace(old, segment)
+        self._reader.forget_positions()
+        self._generation += 1  # a flush under way may have looked for a file between two renames
+        return deleted
 
     def take_deleted_files(self) -> list[DeletedFiles]:
         """Files that retention, truncation or a roll have renamed and nobody has taken for removal yet."""

@@ -17,6 +17,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import StartError
 from minikafka.files import Files
 from minikafka.log.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -108,6 +109,7 @@ class LogDirectoryLoader:
         recovery_points = self._read_checkpoint(log_directory, RECOVERY_POINT_CHECKPOINT)
         log_start_offsets = self._read_checkpoint(log_directory, LOG_START_OFFSET_CHECKPOINT)
         high_watermarks = self._read_checkpoint(log_directory, REPLICATION_OFFSET_CHECKPOINT)
+        first_dirty_offsets = self._read_checkpoint(log_directory, CLEANER_OFFSET_CHECKPOINT)
         started_ms = self._clock.monotonic_ms()
         count = 0
         for name in self._files.list(log_directory):
@@ -131,6 +133,7 @@ class LogDirectoryLoader:
                 log_start_offset=log_start_offsets.get(topic_partition, 0),
                 recovery_point=recovery_points.get(topic_partition, 0),
                 high_watermark=high_watermarks.get(topic_partition, 0),
+                first_dirty_offset=first_dirty_offsets.get(topic_partition),
             )
             if parsed.kind is DirectoryKind.FUTURE:
                 self._futures.append(found)
@@ -152,6 +155,7 @@ class LogDirectoryLoader:
             recovery_point=found.recovery_point,
         )
         high_watermark = max(found.high_watermark, log.log_start_offset)
+        log.first_dirty_offset = found.first_dirty_offset
         log.update_high_watermark(Offset(min(high_watermark, log.log_end_offset)))
         return log
 

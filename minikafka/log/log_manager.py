@@ -35,6 +35,7 @@ from minikafka.log.checkpoint import CheckpointWrite
 from minikafka.log.disk_work import DirectoryRemoval, DiskWork
 from minikafka.log.log_placement import LogPlacement
 from minikafka.log.log_shutdown import (
+    cleaner_offset_checkpoint,
     high_watermark_checkpoint,
     log_start_offset_checkpoint,
     recovery_point_checkpoint,
@@ -69,7 +70,11 @@ class LogManager(LogPlacement):
         for directory in self.live_directories:
             if directory in self._stale_checkpoints:
                 logs = list(self.logs_in(directory))
-                for checkpoint in (recovery_point_checkpoint, log_start_offset_checkpoint):
+                for checkpoint in (
+                    recovery_point_checkpoint,
+                    log_start_offset_checkpoint,
+                    cleaner_offset_checkpoint,
+                ):
                     work.append(checkpoint(directory, logs, self._files))
         self._stale_checkpoints.clear()
         return work
@@ -86,6 +91,11 @@ class LogManager(LogPlacement):
         """The high watermarks of all live directories as they are now."""
         return self._checkpoints(high_watermark_checkpoint)
 
+    def prepare_cleaner_offset_checkpoint(self, log: UnifiedLog) -> DiskWork:
+        """``log`` was compacted: how far each log of its directory is."""
+        directory = self.directory_of(log)
+        return cleaner_offset_checkpoint(directory, list(self.logs_in(directory)), self._files)
+
     def take_removals(self) -> list[DirectoryRemoval]:
         """The deleted logs whose ``file.delete.delay.ms`` has passed."""
         now_ms = self._clock.now_ms()
@@ -99,13 +109,14 @@ class LogManager(LogPlacement):
         return failing
 
     def cleanup(self, logs: Iterable[UnifiedLog] | None = None) -> Cleanup:
-        """Retention: let each of ``logs`` (all) that is not compacted drop its old segments."""
+        """Retention: let each of ``logs`` (all) drop its old segments. A compacted one only those below its
+        log start, unless its policy is both."""
         deleted: list[DeletedFiles] = []
         failed: dict[str, OSError] = {}
         for log in list(self.all_logs() if logs is None else logs):
             directory = self.directory_of(log)
             owner = self._future_logs if log.is_future else self._logs
-            if log.config.compact or directory in failed or owner.get(log.topic_partition) is not log:
+            if directory in failed or owner.get(log.topic_partition) is not log:
                 continue
             try:
                 deleted += log.delete_old_segments()

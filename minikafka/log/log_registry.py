@@ -135,6 +135,11 @@ class LogRegistry:
         """Whether its log was in a directory that has failed since."""
         return topic_partition in self._offline_partitions
 
+    @property
+    def offline_partitions(self) -> frozenset[TopicPartition]:
+        """Those whose log was in a directory that failed."""
+        return frozenset(self._offline_partitions)
+
     def directory_of(self, log: UnifiedLog) -> str:
         return os.path.dirname(log.directory)
 

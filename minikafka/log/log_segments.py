@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from minikafka.errors import InvariantError
 from minikafka.log.segment import LogSegment
@@ -87,6 +87,15 @@ class LogSegments:
         segment.release()
         if self._segments:
             self.active = self._segments[-1]
+
+    def replace(self, old: Sequence[LogSegment], new: LogSegment) -> None:
+        """Put ``new`` into the place of these neighbours, of which none is the active one."""
+        index = bisect_left(self._base_offsets, old[0].base_offset)
+        self._segments[index : index + len(old)] = [new]
+        self._base_offsets[index : index + len(old)] = [new.base_offset]
+        for segment in old:
+            self.open_segments.forget(segment)
+            segment.release()
 
     def floor_index(self, offset: int) -> int:
         """The index of the segment with the largest base offset of at most ``offset``; -1 when all are

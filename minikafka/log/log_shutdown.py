@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from minikafka.errors import KafkaError
 from minikafka.files import Files
 from minikafka.log.checkpoint import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -49,6 +50,14 @@ def high_watermark_checkpoint(directory: str, logs: Iterable[UnifiedLog], files:
     return _checkpoint(files, directory, REPLICATION_OFFSET_CHECKPOINT, offsets)
 
 
+def cleaner_offset_checkpoint(directory: str, logs: Iterable[UnifiedLog], files: Files) -> CheckpointWrite:
+    """Up to where each log of ``directory`` is compacted, where that has ever been done."""
+    offsets = {
+        log.topic_partition: log.first_dirty_offset for log in logs if log.first_dirty_offset is not None
+    }
+    return _checkpoint(files, directory, CLEANER_OFFSET_CHECKPOINT, offsets)
+
+
 def shut_down(
     directory: str,
     logs: Sequence[UnifiedLog],
@@ -70,7 +79,12 @@ def shut_down(
             item.run()
         for log in logs:
             log.close()
-        for checkpoint in (recovery_point_checkpoint, log_start_offset_checkpoint, high_watermark_checkpoint):
+        for checkpoint in (
+            recovery_point_checkpoint,
+            log_start_offset_checkpoint,
+            high_watermark_checkpoint,
+            cleaner_offset_checkpoint,
+        ):
             checkpoint(directory, logs, files).run()
         if all_open and is_complete:
             write_clean_shutdown_marker(files, directory)

@@ -13,6 +13,7 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
+from minikafka.log.checkpoint import EpochEntry
 from minikafka.log.fetch_data import (
     ColdRead,
     FetchData,
@@ -114,6 +115,7 @@ class ReadableLog(LocalLog):
         except OSError as error:
             self._fence(f"the leader epochs could not be written: {error}", error)
         self.log_start_offset = max(self.log_start_offset, current.log_start_offset)
+        self.first_dirty_offset = current.first_dirty_offset
         self.update_high_watermark(current.high_watermark)
 
     def skip_to(self, offset: int) -> None:
@@ -132,6 +134,11 @@ class ReadableLog(LocalLog):
         """The latest epoch that is known here; -1 when there is none."""
         epoch = self._epochs.latest_epoch
         return NO_EPOCH if epoch is None else epoch
+
+    @property
+    def leader_epochs(self) -> list[EpochEntry]:
+        """Every epoch that the log still has records of, and where it began."""
+        return self._epochs.entries()
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[LeaderEpoch, Offset]:
         """The largest known epoch up to ``epoch`` and where it ended (KIP-279); (-1, -1) when that is not

@@ -234,6 +234,21 @@ class TransactionIndex:
         return low
 
 
+def decode_aborted(data: bytes, path: str) -> list[AbortedTransaction]:
+    """The entries in the bytes of an index; one that is still being written at the end does not count.
+
+    Raises:
+        CorruptTransactionIndex: an entry has an unknown version; names ``path``.
+    """
+    whole = data[: len(data) - len(data) % ENTRY_SIZE]
+    found = []
+    for number, (version, *fields) in enumerate(_ENTRY.iter_unpack(whole)):
+        if version != CURRENT_VERSION:
+            raise CorruptTransactionIndex(f"{path}: entry {number} has unknown version {version}")
+        found.append(AbortedTransaction._make(fields))
+    return found
+
+
 def _start_offset(path: str) -> int:
     stem = os.path.basename(path).partition(".")[0]
     if not (stem.isascii() and stem.isdigit()):

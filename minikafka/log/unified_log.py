@@ -372,6 +372,7 @@ class UnifiedLog(ReadableLog):
         self._segments.add(segment)
         self._epochs.clear()
         self._producers.truncate_fully_and_start_at(offset)
+        self.first_dirty_offset = None
         self.log_start_offset = Offset(offset)
         self._set_end_after_truncation(offset)
         self.high_watermark = Offset(offset)
@@ -383,6 +384,8 @@ class UnifiedLog(ReadableLog):
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.recovery_point = min(self.recovery_point, self.log_end_offset)
         self.high_watermark = min(self.high_watermark, self.log_end_offset)
+        if self.first_dirty_offset is not None:
+            self.first_dirty_offset = min(self.first_dirty_offset, self.log_end_offset)
         self._forget_high_watermark_position()
 
     # ---- producers

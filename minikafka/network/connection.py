@@ -36,13 +36,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 from minikafka.errors import PeerProtocolError
-from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
+from minikafka.network.idleness import Idleness
 from minikafka.network.memory_budget import MemoryBudget
+from minikafka.network.mute_timer import MuteTimer
+from minikafka.network.peer import Peer
 from minikafka.network.responses import PendingResponse, ResponseQueue
 from minikafka.types import Buffer
 
@@ -85,22 +88,32 @@ class ConnectionOwner(Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
 
-class Connection(asyncio.Protocol):
+class Connection(Peer, asyncio.Protocol):
     """What handlers see of a peer, and the machinery behind it.
 
-    ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
-    ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
-    for what an ApiVersions request of version 3 or later says (KIP-511).
+    ``received_ns``: when the frame came that is handled, 0 for just now.
     """
 
-    # fmt: off
     __slots__ = (
-        "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idle_since",
-        "_is_active", "_loop", "_mute_timer", "_owner", "_reader", "_reading", "_responses", "_serving",
-        "_transport", "_unsent_bytes", "client_software_name", "client_software_version", "id",
-        "listener_name", "local_host", "local_port", "memory", "peer_host", "peer_port",
+        "_budget",
+        "_collecting",
+        "_counted_bytes",
+        "_handler",
+        "_held",
+        "_hold",
+        "_idleness",
+        "_loop",
+        "_mute_timer",
+        "_now_ns",
+        "_owner",
+        "_reader",
+        "_reading",
+        "_responses",
+        "_serving",
+        "_transport",
+        "_unsent_bytes",
+        "received_ns",
     )
-    # fmt: on
 
     def __init__(
         self,
@@ -111,7 +124,9 @@ class Connection(asyncio.Protocol):
         budget: MemoryBudget,
         frame_bytes_max: int,
         listener_name: str,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        super().__init__(listener_name)
         self._handler = handler
         self._owner = owner
         self._loop = loop
@@ -123,18 +138,13 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._serving = False
         self._held: list[Buffer] = []
-        self._unsent_bytes = 0  # in the transport, once it is above its high-water mark
+        self._unsent_bytes = 0  # in the transport above its high-water mark
         self._collecting = False  # a frame is being collected, and may be handled whatever the budget says
         self._counted_bytes = 0  # what the budget knows of
-        self._mute_timer: asyncio.TimerHandle | None = None
-        self._is_active = True
-        self._idle_since = loop.time()
-        self.listener_name = listener_name
-        self.memory: Any = None
-        self.client_software_name = "unknown"
-        self.client_software_version = "unknown"
-        self.id = ""
-        self.local_host, self.local_port, self.peer_host, self.peer_port = "", 0, "", 0
+        self._mute_timer = MuteTimer(loop, self.unmute)
+        self._idleness = Idleness(loop.time())
+        self._now_ns = now_ns
+        self.received_ns = 0
 
     def __repr__(self) -> str:
         holds = [name for bit, name in _HOLDS.items() if self._hold & bit]
@@ -144,11 +154,6 @@ class Connection(asyncio.Protocol):
         )
 
     # What handlers and the server use.
-
-    @property
-    def peer(self) -> str:
-        """``host:port`` for log lines."""
-        return format_address(self.peer_host, self.peer_port)
 
     @property
     def is_closing(self) -> bool:
@@ -163,19 +168,20 @@ class Connection(asyncio.Protocol):
     def mute(self, duration_ms: int | None = None) -> None:
         """Handle no further requests until ``unmute``, or for ``duration_ms``; responses leave (KIP-219).
 
-        A later call replaces an earlier one's duration.
+        Of several durations the one that ends last counts.
         """
-        self._cancel_mute_timer()
         if self._hold & _CLOSING:
             return
+        if duration_ms is None:
+            self._mute_timer.cancel()
+        else:
+            self._mute_timer.start(duration_ms)
         self._hold |= _MUTED
-        if duration_ms is not None:
-            self._mute_timer = self._loop.call_later(duration_ms / 1000, self.unmute)
         self._settle()
 
     def unmute(self) -> None:
         """Go on handling requests. Harmless when not muted."""
-        self._cancel_mute_timer()
+        self._mute_timer.cancel()
         self._resume(_MUTED)
 
     def close(self) -> None:
@@ -194,8 +200,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.local_host, self.local_port = split_address(transport.get_extra_info("sockname"))
-        self.peer_host, self.peer_port = split_address(transport.get_extra_info("peername"))
+        self.note_addresses(transport)
         if not self._owner.connection_opened(self):
             self.abort()
 
@@ -204,9 +209,10 @@ class Connection(asyncio.Protocol):
         self._owner.connection_closed(self)
 
     def data_received(self, data: bytes) -> None:
-        self._is_active = True
+        self._idleness.is_active = True
         frames = self._reader.feed(data)
         if self._hold or self._budget.exhausted:
+            self.received_ns = self.received_ns or self._now_ns()
             if not self._hold & _CLOSING:
                 self._held += frames
         else:
@@ -222,7 +228,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._unsent_bytes = 0
-        self._is_active = True
+        self._idleness.is_active = True
         self._resume(_WRITE)
 
     # The sweeper's side.
@@ -230,26 +236,22 @@ class Connection(asyncio.Protocol):
     def sweep(self, now: float, *, idle_seconds_max: float, stalled_seconds_max: float) -> str | None:
         """Why this connection should be aborted now, if it should.
 
-        Idle: nothing received, sent or owed for ``connections.max.idle.ms``. Stalled: nothing received or
-        sent for a shorter time, while it holds memory that others wait for, or has only last bytes to take.
+        Idle: nothing received, sent or owed for ``connections.max.idle.ms``, also because it is muted for
+        longer (as in Kafka, KAFKA-12427). Stalled: nothing received or sent for a shorter time, while it
+        holds memory that others wait for, or has only last bytes to take.
         """
         if self._hold & (_WRITE | _CLOSING):
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes != self._unsent_bytes:
                 self._unsent_bytes = unsent_bytes
-                self._is_active = True
-        if (
-            self._is_active
-            or self._hold & (_MUTED | _BUDGET)
-            or (self._responses and not self._hold & _WRITE)
-        ):
-            self._is_active = False
-            self._idle_since = now
+                self._idleness.is_active = True
+        owes = len(self._responses) > 0 and not self._hold & _WRITE
+        idle_seconds = self._idleness.seconds(now, is_excused=owes or bool(self._hold & _BUDGET))
+        if idle_seconds == 0:
             return None
-        idle_seconds = now - self._idle_since
         if idle_seconds >= idle_seconds_max:
             return f"idle for {idle_seconds:.1f} s (connections.max.idle.ms)"
-        if idle_seconds >= stalled_seconds_max:
+        if idle_seconds >= stalled_seconds_max and not self._hold & _MUTED:  # then it is not its peer's fault
             if self._hold & _CLOSING:
                 return "its peer does not take the last responses"
             if self._counted_bytes and self._budget.exhausted and self._budget.waiting:
@@ -262,7 +264,9 @@ class Connection(asyncio.Protocol):
         """Handle frames until one of the bounds says stop; the rest is held. Writes what came of it."""
         handler = self._handler
         responses = self._responses
-        done = 0
+        done, count = 0, len(frames)
+        if count > 1 and not self.received_ns:  # all but the first have to wait
+            self.received_ns = self._now_ns()
         self._serving = True
         try:
             for frame in frames:
@@ -276,7 +280,7 @@ class Connection(asyncio.Protocol):
                         self._hold |= _PENDING
                     if responses.out_bytes >= WRITE_BYTES:
                         self._flush()
-                if done == FRAMES_PER_TURN and done < len(frames):
+                if done == FRAMES_PER_TURN and done < count:
                     self._hold |= _TURN
                     self._loop.call_soon(self._resume, _TURN)
         except PeerProtocolError as error:
@@ -289,9 +293,10 @@ class Connection(asyncio.Protocol):
         self._flush()
         if self._hold & _CLOSING:
             return
-        if done < len(frames):
+        if done < count:
             self._held = [*frames[done:], *self._held]
         else:
+            self.received_ns = 0
             self._collecting = False  # the frame that it was for has been handled
             self._budget.settle(self)
 
@@ -345,7 +350,7 @@ class Connection(asyncio.Protocol):
             self._budget.adjust(change_bytes)
 
     def _responses_changed(self) -> None:
-        self._is_active = True
+        self._idleness.is_active = True
         if self._hold & _PENDING and not self._responses.is_full:
             self._hold &= ~_PENDING
         if not self._serving:
@@ -372,6 +377,8 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(out)
         out.clear()
         responses.out_bytes = 0
+        if responses.observers:
+            responses.tell_observers()
         if self._hold & _WRITE:
             self._unsent_bytes = self._transport.get_write_buffer_size()
 
@@ -382,15 +389,10 @@ class Connection(asyncio.Protocol):
         self._collecting = False
         self._unsent_bytes = 0
         self._budget.settle(self)
-        self._cancel_mute_timer()
+        self._mute_timer.cancel()
         self._budget.forget(self._budget_available)
         self._responses.close()
         self._count()
-
-    def _cancel_mute_timer(self) -> None:
-        if self._mute_timer is not None:
-            self._mute_timer.cancel()
-            self._mute_timer = None
 
 
 Handler = Callable[[Connection, Buffer], Result]

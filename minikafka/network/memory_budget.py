@@ -25,9 +25,14 @@ class MemoryBudget:
     """
 
     __slots__ = (
-        "_bytes_max", "_call_soon", "_overdrawer", "_waiting", "_wake_is_scheduled", "exhausted",
+        "_bytes_max",
+        "_call_soon",
+        "_overdrawer",
+        "_waiting",
+        "_wake_is_scheduled",
+        "exhausted",
         "used_bytes",
-    )  # fmt: skip
+    )
 
     def __init__(self, bytes_max: int, *, call_soon: Callable[..., object]) -> None:
         if bytes_max < 1:

@@ -20,6 +20,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
+from typing import Protocol
 
 from minikafka.errors import InvariantError
 from minikafka.types import Buffer
@@ -44,19 +45,37 @@ class PendingState(Enum):
     GONE = "gone"
 
 
+class ResponseObserver(Protocol):
+    """Told of the stations of one response, in this order; of none that it does not come to."""
+
+    def completed(self) -> None:
+        """There is an answer."""
+        ...
+
+    def left(self) -> None:
+        """All earlier answers of the connection have left."""
+        ...
+
+    def sent(self) -> None:
+        """The transport has it."""
+        ...
+
+
 class PendingResponse:
     """Resolved exactly once, by ``complete`` or by ``abandon``.
 
     ``expected_bytes`` is an upper bound of the response's size where the handler knows one (a Fetch: its max
     bytes); the connection takes no further requests while the pending ones together expect too much.
     ``on_closed`` is called once when the connection closes first: cancel the parked operation there.
+    ``observer`` may be set before the response is added to the queue of its connection.
     """
 
-    __slots__ = ("_queue", "buffers", "expected_bytes", "on_closed", "size_bytes", "state")
+    __slots__ = ("_queue", "buffers", "expected_bytes", "observer", "on_closed", "size_bytes", "state")
 
     def __init__(self, *, expected_bytes: int = 0, on_closed: Callable[[], None] | None = None) -> None:
         self.expected_bytes = expected_bytes
         self.on_closed = on_closed
+        self.observer: ResponseObserver | None = None
         self.state = PendingState.WAITING
         self.buffers: Sequence[Buffer] = ()
         self.size_bytes = 0
@@ -81,6 +100,8 @@ class PendingResponse:
         if self._resolve(PendingState.COMPLETE):
             self.buffers = buffers
             self.size_bytes = sum(map(len, buffers))
+            if self.observer is not None:
+                self.observer.completed()
             if self._queue is not None:
                 self._queue.completed(self)
 
@@ -126,7 +147,16 @@ class ResponseQueue:
     ``changed`` is called when a parked response was completed, ``abandoned`` when one never will be.
     """
 
-    __slots__ = ("_changed", "_waiting", "abandoned", "expected_bytes", "out", "out_bytes", "queued_bytes")
+    __slots__ = (
+        "_changed",
+        "_waiting",
+        "abandoned",
+        "expected_bytes",
+        "observers",
+        "out",
+        "out_bytes",
+        "queued_bytes",
+    )
 
     def __init__(self, *, changed: Callable[[], None], abandoned: Callable[[], None]) -> None:
         self._changed = changed
@@ -138,6 +168,8 @@ class ResponseQueue:
         """Of those that are, behind one that is not."""
         self.out: list[Buffer] = []
         self.out_bytes = 0
+        self.observers: list[ResponseObserver] = []
+        """Of what is in ``out``."""
 
     def __len__(self) -> int:
         """Requests that are not answered, or whose answers wait for an earlier one."""
@@ -177,6 +209,12 @@ class ResponseQueue:
         self._drain()
         self._changed()
 
+    def tell_observers(self) -> None:
+        """What was in ``out`` was handed to the transport."""
+        observers, self.observers = self.observers, []
+        for observer in observers:
+            observer.sent()
+
     def close(self) -> None:
         """Nothing of this is owed any more; ``out`` stays. Those still waiting are told."""
         waiting, self._waiting = self._waiting, deque()
@@ -192,3 +230,6 @@ class ResponseQueue:
             self.out_bytes += response.size_bytes
             self.out += response.buffers
             response.buffers = ()
+            if response.observer is not None:
+                response.observer.left()
+                self.observers.append(response.observer)

@@ -20,7 +20,8 @@ import ipaddress
 import logging
 import os
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from minikafka.config.listeners import Listener
@@ -65,11 +66,18 @@ class SocketServer:
     """Listens, accepts, sweeps, closes. ``start`` and ``close`` belong to the loop they are awaited on."""
 
     def __init__(
-        self, listeners: Sequence[Listener], handler: Handler, config: SocketServerConfig | None = None
+        self,
+        listeners: Sequence[Listener],
+        handler: Handler,
+        config: SocketServerConfig | None = None,
+        *,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        """``now_ns``: when frames arrive is noted by it."""
         self._listeners = tuple(listeners)
         self._handler = handler
         self._config = config or SocketServerConfig()
+        self._now_ns = now_ns
         self._servers: dict[str, list[asyncio.Server]] = {}
         self._ports: dict[str, int] = {}
         self._next_index = 0
@@ -88,6 +96,10 @@ class SocketServer:
 
     def __repr__(self) -> str:
         return f"SocketServer({self._ports}, {len(self.connections)} connections)"
+
+    @property
+    def listener_names(self) -> tuple[str, ...]:
+        return tuple(listener.name for listener in self._listeners)
 
     def bound_port(self, listener_name: str) -> int:
         """The port that a listener got: the configured one, unless that was 0. KeyError before start."""
@@ -207,6 +219,7 @@ class SocketServer:
                 budget=self.budget,
                 frame_bytes_max=config.socket_request_max_bytes,
                 listener_name=listener_name,
+                now_ns=self._now_ns,
             )
 
         server = await loop.create_server(connect, host, port, backlog=config.socket_listen_backlog_size)

@@ -9,9 +9,9 @@ back: 4.2 is known to kio as well, but 4.1 keeps ListOffsets 11 and InitProducer
 What clients make of it:
 - kafka-python (``infer_broker_version_from_api_versions``) finds Produce 13 but neither ListOffsets 11 nor
   DescribeLogDirs 5, hence (4, 1).
-- librdkafka (``rdkafka_feature.c``) turns on ApiVersion, MsgVer2, LZ4, ZSTD, OffsetTime, IdempotentProducer
-  and BrokerGroupCoordinator. MsgVer1 and ThrottleTime ask for Fetch 2 or less, which no 4.x broker offers;
-  BrokerBalancedConsumer is off until the group APIs are advertised.
+- librdkafka (``rdkafka_feature.c``) turns on ApiVersion, MsgVer2, LZ4, ZSTD, OffsetTime, IdempotentProducer,
+  BrokerGroupCoordinator and BrokerBalancedConsumer, for which JoinGroup 0 has to be there (KAFKA-19444).
+  MsgVer1 and ThrottleTime ask for Fetch 2 or less, which no 4.x broker offers.
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
 
 Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
@@ -76,12 +76,15 @@ class ApiKey(IntEnum):
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
     DESCRIBE_QUORUM = 55
+    UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
     CONSUMER_GROUP_DESCRIBE = 69
+    GET_TELEMETRY_SUBSCRIPTIONS = 71
+    PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -98,7 +101,15 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.FETCH: VersionRange(4, 18),
     ApiKey.LIST_OFFSETS: VersionRange(1, 10),
     ApiKey.METADATA: VersionRange(0, 13),
+    ApiKey.OFFSET_COMMIT: VersionRange(2, 9),
+    ApiKey.OFFSET_FETCH: VersionRange(1, 9),
     ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
+    ApiKey.JOIN_GROUP: VersionRange(0, 9),
+    ApiKey.HEARTBEAT: VersionRange(0, 4),
+    ApiKey.LEAVE_GROUP: VersionRange(0, 5),
+    ApiKey.SYNC_GROUP: VersionRange(0, 5),
+    ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
+    ApiKey.LIST_GROUPS: VersionRange(0, 5),
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 6),
@@ -110,13 +121,22 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 1),
     ApiKey.LIST_PARTITION_REASSIGNMENTS: VersionRange(0, 0),
+    ApiKey.OFFSET_DELETE: VersionRange(0, 0),
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),
+    ApiKey.ALTER_CLIENT_QUOTAS: VersionRange(0, 1),
     ApiKey.DESCRIBE_QUORUM: VersionRange(0, 2),
+    ApiKey.UPDATE_FEATURES: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: VersionRange(0, 0),
+    ApiKey.PUSH_TELEMETRY: VersionRange(0, 0),
     ApiKey.LIST_CONFIG_RESOURCES: VersionRange(0, 1),
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: VersionRange(0, 0),
 }
@@ -125,7 +145,7 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 ADVERTISED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | {
     ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max)
 }
-"""What ApiVersions answers, in the order of the keys."""
+"""What ApiVersions answers, in the order of the keys; but for client metrics while nobody wants any."""
 
 BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
     key: VersionRange(0, 0)
@@ -144,7 +164,15 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.FETCH: 12,
     ApiKey.LIST_OFFSETS: 6,
     ApiKey.METADATA: 9,
+    ApiKey.OFFSET_COMMIT: 8,
+    ApiKey.OFFSET_FETCH: 6,
     ApiKey.FIND_COORDINATOR: 3,
+    ApiKey.JOIN_GROUP: 6,
+    ApiKey.HEARTBEAT: 4,
+    ApiKey.LEAVE_GROUP: 4,
+    ApiKey.SYNC_GROUP: 4,
+    ApiKey.DESCRIBE_GROUPS: 5,
+    ApiKey.LIST_GROUPS: 3,
     ApiKey.API_VERSIONS: 3,
     ApiKey.CREATE_TOPICS: 5,
     ApiKey.DELETE_TOPICS: 4,
@@ -156,13 +184,21 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
     ApiKey.DESCRIBE_LOG_DIRS: 2,
     ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.DELETE_GROUPS: 2,
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: 0,
     ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
+    ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
+    ApiKey.ALTER_CLIENT_QUOTAS: 1,
     ApiKey.DESCRIBE_QUORUM: 0,
+    ApiKey.UPDATE_FEATURES: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
+    ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
+    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,
+    ApiKey.PUSH_TELEMETRY: 0,
     ApiKey.LIST_CONFIG_RESOURCES: 0,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
 }

@@ -85,7 +85,7 @@ def iterate_records(
         CorruptBatch: the batch is cut off, cannot be decompressed within the bound, or a record is malformed.
     """
     header = read_header(batch)
-    plain = _plain(batch, header, decompressed_bytes_max)
+    plain = plain_batch(batch, header, decompressed_bytes_max)
     try:
         records = [
             Record(
@@ -126,7 +126,7 @@ def validate_records(
         raise InvalidRecords(
             f"a batch of {count} records whose last offset delta is {header.last_offset_delta}"
         )
-    plain = _plain(batch, header, decompressed_bytes_max)
+    plain = plain_batch(batch, header, decompressed_bytes_max)
     if count == 1:  # what a producer without linger sends: no columns, no minimum of one
         only = _only_timestamp(plain, header, keys_required, timestamp_ms_min, timestamp_ms_max)
         if only is not None:
@@ -230,7 +230,7 @@ def _check_timestamps(timestamps: list[int], minimum: int | None, maximum: int |
         )
 
 
-def _plain(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> memoryview:
+def plain_batch(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> memoryview:
     """The batch with its records uncompressed; the header's attributes say so, its length and CRC stay as
     they are.
 
@@ -320,7 +320,7 @@ def recompress(
         CorruptBatch: the batch is cut off or cannot be decompressed within the bound.
     """
     header = read_header(batch)
-    body = compress(_plain(batch, header, decompressed_bytes_max)[HEADER_SIZE:], compression)
+    body = compress(plain_batch(batch, header, decompressed_bytes_max)[HEADER_SIZE:], compression)
     header = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body),
         attributes=header.attributes & ~COMPRESSION_MASK | compression,

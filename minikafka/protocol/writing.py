@@ -37,7 +37,6 @@ _FIXED: Final = {
     "uint32": ">I",
     "uint64": ">Q",
     "float64": ">d",
-    "bool": ">?",
     "error_code": ">h",
     "timedelta_i32": ">i",
     "timedelta_i64": ">q",
@@ -139,7 +138,7 @@ def _field_writer(
         writer = compile_writer(field.entity, names_elsewhere, path)
         if field.is_array:
             return _array(writer, nullable=field.nullable, flexible=flexible)
-        return _nullable_entity(writer) if field.nullable and field.tag is None else writer
+        return _nullable_entity(writer) if field.nullable else writer
     kafka_type = field.kafka_type or ""
     if field.is_array:
         item = _value_writer(kafka_type, nullable=False, flexible=flexible)
@@ -150,6 +149,8 @@ def _field_writer(
 def _value_writer(kafka_type: str, *, nullable: bool, flexible: bool) -> Writer:
     if kafka_type in _FIXED:
         return _fixed(struct.Struct(_FIXED[kafka_type]).pack, null=-1 if nullable else None)
+    if kafka_type == "bool":
+        return _write_bool
     if kafka_type == "uuid":
         return _write_uuid
     if kafka_type == "string":
@@ -171,6 +172,13 @@ def _fixed(pack: Callable[[Any], bytes], *, null: int | None) -> Writer:
         out += pack(null if value is None else value)
 
     return write if null is None else write_nullable
+
+
+def _write_bool(out: bytearray, value: bool) -> None:
+    """``struct`` would take any object for True, also the mark of a field that is missing."""
+    if not isinstance(value, bool):
+        raise TypeError(f"a {type(value).__name__}")
+    out.append(value)
 
 
 def _write_uuid(out: bytearray, value: UUID | None) -> None:

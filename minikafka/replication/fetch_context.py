@@ -160,7 +160,7 @@ class FetchContext(Generic[Request]):
         """The response to send for these answers; the session takes them as told. Once per context."""
         return SessionResponse(ErrorCode.NONE, INVALID_SESSION_ID, list(answers))
 
-    def throttled(self) -> SessionResponse[PartitionAnswer]:
+    def throttled(self) -> SessionResponse[Any]:
         """An empty response for a reader over its quota; the session stays as it was."""
         return SessionResponse(ErrorCode.NONE, INVALID_SESSION_ID, [])
 
@@ -253,7 +253,7 @@ class IncrementalFetchContext(FetchContext[Request]):
             partitions[key] = partitions.pop(key)
         return SessionResponse(ErrorCode.NONE, session.id, news)
 
-    def throttled(self) -> SessionResponse[PartitionAnswer]:
+    def throttled(self) -> SessionResponse[Any]:
         session = self._session
         overtaken = session.epoch != self._epoch
         error = ErrorCode.INVALID_FETCH_SESSION_EPOCH if overtaken else ErrorCode.NONE

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
+from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
+from minikafka.coordinator.group.shard import GroupShard
 from minikafka.files import Files
 from minikafka.log.checkpoint import encode_uuid
+from minikafka.log.log_directories import random_uuid
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_segments import OpenSegments
+from minikafka.metrics.registry import Metrics
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.adoption import adopted_config, find_topics, log_adoption
+from minikafka.server.client_metrics import ClientMetricsManager
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
@@ -26,12 +31,17 @@ from minikafka.server.controller_loop import ControllerLoop
 from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.fetcher_manager import ReplicaFetcherManager
+from minikafka.server.group_service import GroupService
+from minikafka.server.group_settings import BrokerGroupSettings
+from minikafka.server.group_topics import CachedTopics
 from minikafka.server.isr_manager import IsrManager
 from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
 from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.offsets_topic import OffsetsTopic
 from minikafka.server.parked_operations import ParkedOperations
+from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
@@ -134,6 +144,7 @@ def make_services(
         leader_quota=quotas.leader,
     )
     configs.subscribe_topics(replica_manager.update_topic_config)
+    topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     services = Services(
         config=config,
         clock=clock,
@@ -145,14 +156,16 @@ def make_services(
         files=files,
         replica_manager=replica_manager,
         metadata=metadata,
-        topics=TopicService(store=store, metadata=metadata, configs=configs, rng=rng),
+        topics=topics,
+        groups=_group_service(configs, replica_manager, topics, timer, log_io, supervisor, rng),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
+        client_metrics=_client_metrics(configs, clock=clock, rng=rng),
         replication_quotas=quotas,
+        metrics=(metrics := Metrics()),
+        client_quotas=_client_quotas(configs, clock=clock, metrics=metrics),
         producer_ids=ProducerIdManager(node_id=node_id, store=store),
-        fetch_sessions=FetchSessionCache(
-            max_slots=config.max_incremental_fetch_session_cache_slots, rng=rng, clock=clock
-        ),
+        fetch_sessions=_fetch_sessions(config, rng=rng, clock=clock),
         supervisor=supervisor,
         controller=ControllerLoop(
             node_id=node_id,
@@ -169,6 +182,29 @@ def make_services(
     return services
 
 
+def _group_service(
+    configs: ConfigService,
+    replicas: ReplicaManager,
+    topics: TopicService,
+    timer: LoopTimer,
+    log_io: LogIo,
+    supervisor: Supervisor,
+    rng: random.Random,
+) -> GroupService:
+    config, metadata = configs.broker_config, replicas.metadata
+    settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
+    image = CachedTopics(metadata)
+    return GroupService(
+        config=config,
+        replicas=replicas,
+        topic=OffsetsTopic(config=config, metadata=metadata, topics=topics),
+        new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
+        timer=timer,
+        log_io=log_io,
+        supervisor=supervisor,
+    )
+
+
 def _parked_operations(config: BrokerConfig, timer: LoopTimer) -> ParkedOperations:
     return ParkedOperations(
         timer,
@@ -177,9 +213,29 @@ def _parked_operations(config: BrokerConfig, timer: LoopTimer) -> ParkedOperatio
     )
 
 
+def _fetch_sessions(
+    config: BrokerConfig, *, rng: random.Random, clock: Clock
+) -> FetchSessionCache[WantedPartition]:
+    return FetchSessionCache(max_slots=config.max_incremental_fetch_session_cache_slots, rng=rng, clock=clock)
+
+
+def _client_metrics(configs: ConfigService, *, clock: Clock, rng: random.Random) -> ClientMetricsManager:
+    manager = ClientMetricsManager(
+        clock=clock, rng=rng, telemetry_max_bytes=configs.broker_config.telemetry_max_bytes
+    )
+    configs.follow_client_metrics(manager.update_subscription)
+    return manager
+
+
 def _replication_quotas(configs: ConfigService, node_id: BrokerId) -> ReplicationQuotas:
     quotas = ReplicationQuotas(configs.broker_config, node_id=node_id)
     configs.follow_topics(quotas.update_topic)
+    return quotas
+
+
+def _client_quotas(configs: ConfigService, *, clock: Clock, metrics: Metrics) -> ClientQuotas:
+    quotas = ClientQuotas(configs.broker_config, clock=clock, metrics=metrics)
+    configs.client_quotas.follow(quotas.update)
     return quotas
 
 
@@ -212,10 +268,13 @@ def join_membership(
 
 
 def registration(
-    services: Services, advertised: Mapping[str, ClientEndpoint], *, directory_ids: Mapping[str, UUID]
+    services: Services, advertised: Mapping[str, ClientEndpoint], *, http: ClientEndpoint | None
 ) -> BrokerRegistration:
-    """What the broker writes into the store about itself."""
-    config = services.config
+    """What the broker writes into the store about itself. Pages that listen on all interfaces have the host
+    that the first listener advertises."""
+    if http is not None and Listener("HTTP", http.host, http.port).is_wildcard:
+        http = ClientEndpoint(next(iter(advertised.values())).host, http.port)
+    config, directory_ids = services.config, services.log_manager.directories.directory_ids
     protocols = {listener.name: listener.protocol for listener in config.advertised_endpoints()}
     return BrokerRegistration(
         endpoints=tuple(
@@ -225,4 +284,5 @@ def registration(
         rack=config.broker_rack,
         directory_ids=tuple(encode_uuid(each) for _, each in sorted(directory_ids.items())),
         clean_start=services.log_manager.was_clean,
+        http=http,
     )

@@ -1,4 +1,5 @@
-"""What the asker may do, as the bit field of Metadata, DescribeCluster and DescribeTopicPartitions.
+"""What the asker may do, as the bit field of Metadata, DescribeCluster, DescribeTopicPartitions
+and the descriptions of groups.
 
 Kafka: ``AuthHelper.authorizedOperations``, ``AclEntry.supportedOperations``, KIP-430. There is no authorizer
 here, and without one Kafka too answers every operation that the kind of resource knows.
@@ -57,6 +58,16 @@ CLUSTER_OPERATIONS = _bit_field(
     }
 )
 
+GROUP_OPERATIONS = _bit_field(
+    {
+        AclOperation.READ,
+        AclOperation.DESCRIBE,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+    }
+)
+
 
 def topic_operations(*, asked: bool) -> int:
     return TOPIC_OPERATIONS if asked else NOT_ASKED
@@ -64,3 +75,7 @@ def topic_operations(*, asked: bool) -> int:
 
 def cluster_operations(*, asked: bool) -> int:
     return CLUSTER_OPERATIONS if asked else NOT_ASKED
+
+
+def group_operations(*, asked: bool) -> int:
+    return GROUP_OPERATIONS if asked else NOT_ASKED

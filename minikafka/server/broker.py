@@ -51,6 +51,9 @@ from minikafka.server.coordination_engine import create_top_level_paths, store_n
 from minikafka.server.coordination_engine import open_store as open_configured_store
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.dispatcher import Dispatcher
+from minikafka.server.http_pages import start_http
+from minikafka.server.http_server import HttpServer
+from minikafka.server.log_cleaner import LogCleaner
 from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
 from minikafka.server.maintenance import Maintenance
@@ -89,10 +92,13 @@ class Broker:
         rng: random.Random | None = None,
         open_store: OpenStore | None = None,
         connect: Connect = BrokerClient.connect,
+        usual_http_port: int | None = None,
     ) -> None:
-        """``connect`` is how this broker reaches the others."""
+        """``connect`` is how this broker reaches the others; ``usual_http_port`` is tried where ``http.port``
+        says nothing, and is done without where it is taken."""
         self._config = config
         self._connect = connect
+        self._usual_http_port = usual_http_port
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self._rng = rng or random.SystemRandom()
@@ -103,6 +109,7 @@ class Broker:
         self._log_manager: LogManager | None = None
         self._timer: LoopTimer | None = None
         self._socket_server: SocketServer | None = None
+        self._http: HttpServer | None = None
         self._services: Services | None = None
         self._membership: ClusterMembership | None = None
         self._advertised: dict[str, Endpoint] = {}
@@ -142,6 +149,12 @@ class Broker:
     def addresses(self) -> list[Endpoint]:
         """Where clients reach this broker, in the order of the listeners."""
         return list(self._advertised.values())
+
+    @property
+    def http_address(self) -> Endpoint | None:
+        """Where metrics and health are read; None when nowhere."""
+        address = None if self._http is None else self._http.address
+        return None if address is None else Endpoint(*address)
 
     @property
     def failure(self) -> asyncio.Future[BaseException]:
@@ -225,13 +238,19 @@ class Broker:
         )
         configs.subscribe_broker(self._broker_config_changed)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
-        Maintenance(services, chores).start()
+        services.groups.start()
+        maintenance = Maintenance(services, chores)
+        maintenance.start()
+        cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
+        cleaner.start()
+        services.swap_in_staged = cleaner.swap_in_staged
         ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
-        await self._listen(services)
-        self._membership = membership
-        await membership.join(
-            registration(services, self._advertised, directory_ids=log_manager.directories.directory_ids)
+        socket_server = await self._listen(services)
+        self._http = await start_http(
+            services, cleaner=cleaner, socket_server=socket_server, usual_port=self._usual_http_port
         )
+        self._membership = membership
+        await membership.join(registration(services, self._advertised, http=self.http_address))
         supervisor.start("record-codec", self._load_record_codec)
 
     def _make_first_directory(self) -> None:
@@ -251,7 +270,7 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot make the log directory {directory}: {error.strerror}") from error
 
-    async def _listen(self, services: Services) -> None:
+    async def _listen(self, services: Services) -> SocketServer:
         config = services.config  # with what was set dynamically before this start
         self._socket_server = server = SocketServer(
             config.endpoints(),
@@ -267,11 +286,13 @@ class Broker:
                 max_connections_per_ip_overrides=config.connection_overrides(),
                 queued_max_request_bytes=config.queued_max_request_bytes,
             ),
+            now_ns=self._clock.monotonic_ns,
         )
         await server.start()
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
         }
+        return server
 
     async def _load_record_codec(self) -> None:
         """Before the first produce needs it, but after the first client was answered.
@@ -316,6 +337,9 @@ class Broker:
         if server is not None:
             await server.close()
         self._advertised = {}
+        http, self._http = self._http, None
+        if http is not None:
+            await http.close()
         if self._services is not None:
             await self._services.replica_manager.close()
         supervisor, self._supervisor = self._supervisor, None

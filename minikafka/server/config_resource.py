@@ -31,18 +31,23 @@ class ConfigResource(NamedTuple):
     name: str
 
 
-SUPPORTED_TYPES = (ConfigResourceType.TOPIC, ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER)
-"""CLIENT_METRICS (KIP-714) and GROUP (KIP-848) have no counterpart here."""
-
-
 def unsupported(resource_type: int) -> KafkaError:
-    """The error for a resource of any other type."""
-    known = resource_type in ConfigResourceType.__members__.values()
-    name = ConfigResourceType(resource_type).name if known else str(resource_type)
+    """The error for a resource of a type that is none of ``ConfigResourceType``."""
+    known = ", ".join(each.name for each in ConfigResourceType if each)
     return KafkaError(
-        ErrorCode.INVALID_REQUEST,
-        f"Unsupported resource type {name}: there are {', '.join(each.name for each in SUPPORTED_TYPES)}",
+        ErrorCode.INVALID_REQUEST, f"Unsupported resource type {resource_type}: there are {known}"
     )
+
+
+def check_named(resource: ConfigResource) -> None:
+    """A group or a client metrics subscription may have any name but none.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for an empty name.
+    """
+    if not resource.name:
+        what = "Group" if resource.type == ConfigResourceType.GROUP else "Client metrics subscription"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} name must not be empty")
 
 
 def check_broker_name(name: str, *, node_id: BrokerId, may_be_empty: bool) -> None:

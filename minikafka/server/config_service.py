@@ -1,9 +1,9 @@
-"""The configuration that can change while the broker runs: of topics, of this broker, of all brokers.
+"""The configuration that can change while the broker runs: of topics, brokers, groups and client metrics.
 
 Kafka: ``ConfigAdminManager`` (what a client may change), ``ConfigHelper`` (what it is told),
 ``DynamicBrokerConfig`` and ``ConfigRepository``; KIP-133, KIP-226, KIP-339. Texts are stored under Kafka's
-``/config/topics/T``, ``/config/brokers/ID`` and ``/config/brokers/<default>``; what they mean is
-``minikafka.config.resolution``'s matter.
+``/config/topics/T``, ``/config/brokers/ID`` and ``/config/brokers/<default>``, and as ``named_configs`` says;
+what they mean is ``minikafka.config.resolution``'s matter.
 
 A change is read, computed and written back on condition that nobody wrote in between (else it starts again),
 and for a topic also that the topic still exists: the store is the arbiter, never this broker's memory. Then
@@ -27,50 +27,49 @@ from uuid import UUID
 
 from minikafka.config.alteration import Alteration, alter
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
-from minikafka.config.definition import ConfigSource, ConfigType
+from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
+from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
+from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
 from minikafka.config.resolution import (
     BrokerProperties,
     ConfigEntry,
     check_broker_overrides,
     check_topic_overrides,
     describe_broker,
+    describe_client_metrics,
     describe_cluster_defaults,
+    describe_group,
     describe_topic,
 )
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
-from minikafka.coordination import notifications, paths
-from minikafka.coordination.store import (
-    ANY_VERSION,
-    BadVersionError,
-    CheckOp,
-    CoordinationStore,
-    CreateOp,
-    NodeExistsError,
-    NoNodeError,
-    Op,
-    SetOp,
-)
+from minikafka.coordination import paths
+from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
+from minikafka.coordinator.group.settings import ConsumerGroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.broker_loggers import alter_logger_levels, logger_levels
+from minikafka.server.client_quota_configs import ClientQuotaConfigs
 from minikafka.server.config_resource import (
     ConfigResource,
     ConfigResourceType,
     check_broker_name,
+    check_named,
     unsupported,
 )
+from minikafka.server.config_store import Alter, ConfigStore, unknown_topic
 from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.store_failures import mapped_store_failures
+from minikafka.server.named_configs import ApplyNamed, NamedConfigs
 from minikafka.server.stored_configs import usable_broker_properties, usable_topic_properties
 from minikafka.server.topic_configs import Apply, TopicConfigs
 from minikafka.server.topic_validation import validate_topic_name
 from minikafka.server.turns import Turns
 from minikafka.types import BrokerId
 
-WRITE_ATTEMPTS_MAX = 5
-"""Lost races before a change gives up; in each of them somebody else's change of the node won."""
-
-Alter = Callable[[Mapping[str, str]], dict[str, str]]
-"""What is set for a resource now → what is to be set."""
+_ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
+    ConfigResourceType.BROKER: BROKER_CONFIG_KEYS,
+    ConfigResourceType.GROUP: GROUP_CONFIG_KEYS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIG_KEYS,
+}
 
 
 class ConfigService:
@@ -87,11 +86,16 @@ class ConfigService:
         self.changes = asyncio.Lock()
         """Held by whoever changes topics or configurations; ``TopicService`` takes it too."""
         self._node_id = node_id
-        self._store = store
+        self._config_store = ConfigStore(store)
         self._metadata = metadata
         self._properties = BrokerProperties.of(static_config)
         self._broker_config = static_config
         self._topics = TopicConfigs(lambda: self._broker_config)
+        self._groups = NamedConfigs(self._config_store, paths.GROUP_CONFIGS, check=self._group_config)
+        self._client_metrics = NamedConfigs(
+            self._config_store, paths.CLIENT_METRICS_CONFIGS, check=client_metrics_config
+        )
+        self.client_quotas = ClientQuotaConfigs(self._config_store, self.changes)
         self._read_for: dict[str, UUID] = {}
         self._topic_subscribers: list[Apply] = []
         self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []
@@ -123,12 +127,15 @@ class ConfigService:
     async def load(self) -> None:
         """Read everything from the store. Call it once, before logs are opened."""
         await self._load_broker()
-        for topic in await self._store.children(paths.TOPIC_CONFIGS):
+        for topic in await self._config_store.children(paths.TOPIC_CONFIGS):
             await self.load_topic(topic)
+        await self._groups.load()
+        await self._client_metrics.load()
+        await self.client_quotas.load()
 
     async def _load_broker(self) -> None:
-        dynamic_default = await self._read(paths.broker_config_path(None))
-        dynamic = await self._read(paths.broker_config_path(self._node_id))
+        dynamic_default = await self._config_store.read(paths.broker_config_path(None))
+        dynamic = await self._config_store.read(paths.broker_config_path(self._node_id))
         self._properties = usable_broker_properties(
             self._properties, dynamic_default=dynamic_default, dynamic=dynamic
         )
@@ -136,7 +143,7 @@ class ConfigService:
 
     async def load_topic(self, topic: str) -> None:
         """Read what is set for one topic."""
-        self._topics.set(topic, await self._read(paths.topic_config_path(topic)))
+        self._topics.set(topic, await self._config_store.read(paths.topic_config_path(topic)))
 
     async def read_topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
         """The configurations of ``topics``. Those that are not known here are read and not kept: they may be
@@ -146,7 +153,9 @@ class ConfigService:
             if topic in self._topics:
                 configs[topic] = self._topics.config(topic)
             else:
-                configs[topic] = self._topics.resolve(topic, await self._read(paths.topic_config_path(topic)))
+                configs[topic] = self._topics.resolve(
+                    topic, await self._config_store.read(paths.topic_config_path(topic))
+                )
         return configs
 
     async def load_topics(self, topics: Mapping[str, UUID]) -> None:
@@ -167,6 +176,37 @@ class ConfigService:
             elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._node_id)):
                 await self._load_broker()
                 await self._apply_broker()
+            elif kind == "groups":
+                await self._groups.load_one(paths.named_config(name))
+            elif kind == "client-metrics":
+                await self._client_metrics.load_one(paths.named_config(name))
+            else:
+                await self.client_quotas.reload(entity_path)
+
+    # Groups and client metrics
+
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """What holds for one group: what is set for it, else the broker's."""
+        config = self._group_config(self._groups.overrides(group_id))
+        return ConsumerGroupSettings(
+            session_timeout_ms=config.consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+        )
+
+    def configured_groups(self) -> list[str]:
+        """The ids of groups for which something is set; whether they exist is another matter."""
+        return self._groups.names()
+
+    def client_metrics_subscriptions(self) -> list[str]:
+        """The names of the client metrics subscriptions."""
+        return self._client_metrics.names()
+
+    def follow_client_metrics(self, apply: ApplyNamed) -> None:
+        """``apply`` is called with each subscription and what is set for it: now, and whenever it changes."""
+        self._client_metrics.follow(apply)
+
+    def _group_config(self, overrides: Mapping[str, str]) -> GroupConfig:
+        return group_config(self._broker_config, overrides)
 
     # Topics
 
@@ -218,6 +258,13 @@ class ConfigService:
             case ConfigResourceType.BROKER_LOGGER:
                 check_broker_name(resource.name, node_id=self._node_id, may_be_empty=False)
                 return [_logger_entry(name, level) for name, level in logger_levels().items()]
+            case ConfigResourceType.GROUP:
+                check_named(resource)
+                overrides = self._groups.overrides(resource.name)
+                return describe_group(self._properties, self._broker_config, overrides)
+            case ConfigResourceType.CLIENT_METRICS:
+                check_named(resource)
+                return describe_client_metrics(self._client_metrics.overrides(resource.name))
             case _:
                 raise unsupported(resource.type)
 
@@ -243,7 +290,7 @@ class ConfigService:
             check_broker_name(resource.name, node_id=self._node_id, may_be_empty=False)
             alter_logger_levels(alterations, validate_only=validate_only)
             return
-        keys = TOPIC_CONFIG_KEYS if resource.type == ConfigResourceType.TOPIC else BROKER_CONFIG_KEYS
+        keys = _ALTERABLE_KEYS.get(resource.type, {})
         await self._change(
             resource, lambda current: alter(current, alterations, keys), validate_only=validate_only
         )
@@ -261,6 +308,9 @@ class ConfigService:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Levels of loggers can only be altered incrementally."
                 )
+            case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+                check_named(resource)
+                await self._change_named(resource, change, validate_only=validate_only)
             case _:
                 raise unsupported(resource.type)
 
@@ -272,7 +322,7 @@ class ConfigService:
             return overrides
 
         async with self.changes:
-            changed = await self._write(
+            changed = await self._config_store.replace(
                 paths.topic_config_path(topic),
                 checked,
                 guard=CheckOp(paths.topic_path(topic), ANY_VERSION),
@@ -289,10 +339,9 @@ class ConfigService:
             return overrides
 
         async with self.changes:
-            changed = await self._write(
+            changed = await self._config_store.replace(
                 paths.broker_config_path(self._node_id if per_broker else None),
                 checked,
-                guard=None,
                 validate_only=validate_only,
             )
             if changed is None:
@@ -300,6 +349,21 @@ class ConfigService:
             self._properties = check_broker_overrides(self._properties, changed, per_broker=per_broker)
             self._broker_config = self._properties.effective()
             await self._apply_broker()
+
+    async def _change_named(self, resource: ConfigResource, change: Alter, *, validate_only: bool) -> None:
+        is_group = resource.type == ConfigResourceType.GROUP
+
+        def checked(current: Mapping[str, str]) -> dict[str, str]:
+            overrides = change(current)
+            if is_group:
+                check_group_overrides(self._broker_config, overrides)
+            else:
+                client_metrics_config(overrides)
+            return overrides
+
+        configs = self._groups if is_group else self._client_metrics
+        async with self.changes:
+            await configs.change(resource.name, checked, validate_only=validate_only)
 
     async def _apply_broker(self) -> None:
         self._topics.defaults_changed()
@@ -310,39 +374,6 @@ class ConfigService:
             self._apply_topic(topic.name)
             await turns.give_way()
 
-    async def _write(
-        self, path: str, change: Alter, *, guard: CheckOp | None, validate_only: bool
-    ) -> dict[str, str] | None:
-        """Replace the properties at ``path`` by what ``change`` makes of them; None when only validating.
-
-        Raises:
-            KafkaError: what ``change`` raises; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic is gone;
-                REQUEST_TIMED_OUT when others were faster too often.
-        """
-        with mapped_store_failures(f"changing {path}"):
-            for _ in range(WRITE_ATTEMPTS_MAX):
-                try:
-                    node = await self._store.get(path)
-                except NoNodeError:
-                    node = None
-                changed = change({} if node is None else paths.decode_config(node.data))
-                if validate_only:
-                    return None
-                data = paths.encode_config(changed)
-                write: Op = CreateOp(path, data) if node is None else SetOp(path, data, node.stat.version)
-                try:
-                    await self._store.multi([*([] if guard is None else [guard]), write, _announcement(path)])
-                except (BadVersionError, NodeExistsError):
-                    continue
-                except NoNodeError as error:
-                    if guard is not None and error.operation_index == 0:
-                        raise _unknown_topic(guard.path.rpartition("/")[2]) from None
-                    for parent in (path.rpartition("/")[0], paths.CONFIG_CHANGES):
-                        await self._store.ensure_path(parent)
-                    continue
-                return changed
-        raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Others changed the same configuration all the time.")
-
     def _apply_topic(self, topic: str) -> None:
         config = self.topic_config(topic)
         for apply in self._topic_subscribers:
@@ -351,36 +382,16 @@ class ConfigService:
     def _check_topic_exists(self, topic: str) -> None:
         validate_topic_name(topic)
         if self._metadata.topic(topic) is None:
-            raise _unknown_topic(topic)
-
-    # Loading
-
-    async def _read(self, path: str) -> dict[str, str]:
-        try:
-            return paths.decode_config((await self._store.get(path)).data)
-        except NoNodeError:
-            return {}
-
-
-def _announcement(path: str) -> CreateOp:
-    """Tells the other brokers (``DynamicConfigManager``)."""
-    entity_path = path.removeprefix(f"{paths.CONFIGS}/")
-    return CreateOp(
-        paths.CONFIG_CHANGE_PREFIX, notifications.encode_config_change(entity_path), sequential=True
-    )
+            raise unknown_topic(topic)
 
 
 def _logger_entry(name: str, level: str) -> ConfigEntry:
     return ConfigEntry(
         name=name,
         value=level,
-        source=ConfigSource.DYNAMIC_BROKER_CONFIG,
+        source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
         synonyms=(),
         read_only=False,
         type=ConfigType.STRING,
         documentation="The level from which on the logger writes.",
     )
-
-
-def _unknown_topic(topic: str) -> KafkaError:
-    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{topic}' does not exist.")

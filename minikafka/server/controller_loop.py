@@ -27,6 +27,7 @@ from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from minikafka.clock import Clock
+from minikafka.controller.context import ControllerContext
 from minikafka.controller.effects import Effect
 from minikafka.controller.events import (
     ControlledShutdownAsked,
@@ -54,6 +55,7 @@ from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_channel import ControllerChannels, Send
 from minikafka.server.controller_effects import ControllerEffects
 from minikafka.server.controller_election import Election, elect
+from minikafka.server.controller_stats import ControllerStats
 from minikafka.server.controller_store import ControllerStore
 from minikafka.server.guarded_store import ControllerMoved
 from minikafka.server.session_keeper import SessionKeeper
@@ -132,7 +134,9 @@ class ControllerLoop:
         self._open_sender = open_sender
         self._queue = EventQueue()
         self._election: Election | None = None
+        self._controller: Controller | None = None
         self._deposed: str | None = None
+        self.stats = ControllerStats()
 
     def __repr__(self) -> str:
         state = "candidate" if self._election is None else f"controller, {self._election}"
@@ -141,6 +145,15 @@ class ControllerLoop:
     @property
     def is_controller(self) -> bool:
         return self._election is not None
+
+    @property
+    def context(self) -> ControllerContext | None:
+        """What this broker knows as the controller; None when it is not."""
+        return None if self._controller is None else self._controller.context
+
+    @property
+    def events_waiting(self) -> int:
+        return len(self._queue)
 
     def notify(self, event: Event) -> None:
         """Something happened; nothing, when this broker is not the controller."""
@@ -229,7 +242,8 @@ class ControllerLoop:
         rebalance = self._supervisor.start("leader-rebalance", lambda: self._rebalance_leaders(election))
         try:
             await self._watch_controller(election)
-            await self._lead_on(Controller(self._node_id), effects)
+            self._controller = Controller(self._node_id)
+            await self._lead_on(self._controller, effects)
         except ControllerMoved as error:
             logger.info("no longer the controller of epoch %d: %s", election.controller_epoch, error)
         except StoreError:
@@ -239,7 +253,7 @@ class ControllerLoop:
             raise
         finally:
             rebalance.cancel()
-            self._election = None
+            self._election = self._controller = None
             self._queue.clear()
             await channels.close()
 
@@ -264,7 +278,11 @@ class ControllerLoop:
             try:
                 if self._deposed is not None:
                     raise ControllerMoved(self._deposed)
-                result = await self._step(controller.step(event), effects)
+                began_ns = self._clock.monotonic_ns()
+                try:
+                    result = await self._step(controller.step(event), effects)
+                finally:
+                    self.stats.handled(event, self._clock.monotonic_ns() - began_ns)
             except BaseException:
                 if answer is not None:
                     answer.cancel()  # whoever waits asks the next controller

@@ -96,7 +96,14 @@ class ControllerStore:
             ListenerEndpoint(each.listener_name, each.host, each.port, each.security_protocol)
             for each in registration.endpoints
         )
-        return LiveBroker(node_id, node.stat.czxid, endpoints, registration.rack, registration.clean_start)
+        return LiveBroker(
+            node_id,
+            node.stat.czxid,
+            endpoints,
+            registration.rack,
+            registration.clean_start,
+            registration.http,
+        )
 
     async def topics(self) -> list[str]:
         return await self._store.reads.children(paths.TOPICS, watch=self._on_topics)

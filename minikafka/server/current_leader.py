@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from minikafka.errors import ErrorCode
+from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.fast_paths import (
     CurrentLeader,
@@ -50,12 +51,17 @@ def answer_produce(
     answers: list[ProducePartitionResponse],
     *,
     listener_name: str,
+    throttle_time_ms: int = 0,
 ) -> bytes:
-    """The whole response to a Produce request, with the leaders of partitions that are led elsewhere."""
+    """The whole response to a Produce request, with the leaders of partitions that are led elsewhere. Its
+    errors are counted."""
+    for answer in answers:
+        if answer.error_code:
+            services.request_metrics.of(ApiKey.PRODUCE).note_error(answer.error_code)
     if header.api_version < _IN_PRODUCE_SINCE or not any(
         answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for answer in answers
     ):
-        return produce_response(header, answers)
+        return produce_response(header, answers, throttle_time_ms=throttle_time_ms)
     answers = [
         answer._replace(current_leader=current_leader(services, TopicPartition(answer.topic, answer.index)))
         if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -65,4 +71,4 @@ def answer_produce(
     endpoints = leader_endpoints(
         services, (answer.current_leader for answer in answers), listener_name=listener_name
     )
-    return produce_response(header, answers, node_endpoints=endpoints)
+    return produce_response(header, answers, throttle_time_ms=throttle_time_ms, node_endpoints=endpoints)

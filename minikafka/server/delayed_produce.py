@@ -78,6 +78,10 @@ class DelayedProduce(DelayedOperation):
     def park(self, pending: PendingResponse) -> None:
         """Wait for the replicas, as long as somebody waits for ``pending``."""
         pending.on_closed = self.abandon
+        self.wait()
+
+    def wait(self) -> None:
+        """Wait for the replicas, whoever wants to know."""
         keys = [append.topic_partition for append in self._appends]
         self._replicas.parked.produce.try_complete_else_watch(self, keys)
 

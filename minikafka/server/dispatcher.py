@@ -19,6 +19,7 @@ from typing import Any
 import msgspec
 
 from minikafka.errors import InvariantError, PeerProtocolError
+from minikafka.metrics.request_metrics import RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.codec import (
@@ -30,7 +31,9 @@ from minikafka.protocol.codec import (
 )
 from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.apis import api_versions
+from minikafka.server.handler_time import HandlerTime
 from minikafka.server.repeated_produce import RepeatedProduce
+from minikafka.server.request_accounting import encode_answer, fetch_metrics, timed
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
@@ -49,7 +52,12 @@ class Dispatcher:
 
     def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
         self._services = services
-        self._routes = {int(key): (*_VERSIONS[key], handler) for key, handler in handlers.items()}
+        self._client_quotas = services.client_quotas
+        self._now_ns = services.clock.monotonic_ns
+        metrics = services.request_metrics
+        self._routes = {
+            int(key): (*_VERSIONS[key], handler, metrics.of(key)) for key, handler in handlers.items()
+        }
 
     def __call__(self, connection: Connection, frame: Buffer) -> Result:
         """Serve one request.
@@ -66,41 +74,60 @@ class Dispatcher:
         route = self._routes.get(header.api_key)
         if route is None:
             raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
-        version_min, version_max, handler = route
+        version_min, version_max, handler, metrics = route
         if not version_min <= header.api_version <= version_max:
             return self._unsupported_version(header)
+        handler_time = None
+        if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
+            handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
         request = decode_request(header, frame)
         if header.api_key == ApiKey.PRODUCE:
             self._remember(connection, header, request, frame)
-        answer = handler(self._services, RequestContext(connection, header), request)
+        elif header.api_key == ApiKey.FETCH:
+            metrics = fetch_metrics(self._services.request_metrics, request)
+        context = RequestContext(connection, header, len(frame), handler_time)
+        if not metrics.note(header.api_version):
+            return self._handle(handler, context, request)
+        timing = RequestTiming(
+            metrics, self._now_ns, arrived_ns=connection.received_ns, size_bytes=context.size_bytes
+        )
+        return timed(timing, self._handle(handler, context, request))
+
+    def _handle(self, handler: Handler, context: RequestContext, request: Any) -> Result:
+        answer = handler(self._services, context, request)
         if answer is None or isinstance(answer, _FINISHED):
+            if context.handler_time is not None:
+                context.handler_time.pause()
             return answer
         if isinstance(answer, Mapping | msgspec.Struct):
-            return (_encode(header, answer),)
+            return (self._encode(context, answer),)
         if isinstance(answer, Coroutine):
-            return self._answer_later(header, answer)
-        raise InvariantError(f"{ApiKey(header.api_key).name} answered {answer!r}")
+            return self._answer_later(context, answer)
+        raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
 
     def _remember(
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
     ) -> None:
         if connection.memory is None:
-            connection.memory = RepeatedProduce(self._services, connection.listener_name)
+            connection.memory = RepeatedProduce(self._services, connection)
         connection.memory.remember(header, request, memoryview(frame))
 
-    def _answer_later(self, header: RequestHeader, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
+    def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
         pending = PendingResponse()
+        handler_time = context.handler_time
+        if handler_time is not None:
+            handler_time.pause()
 
         async def answer() -> None:
             try:
-                body = await work
-                response = _encode(header, body)
+                body = await (work if handler_time is None else handler_time.measure(work))
+                response = self._encode(context, body)
             except BaseException:
                 pending.abandon()
                 raise
             pending.complete((response,))
 
-        self._services.supervisor.start(ApiKey(header.api_key).name, answer)
+        self._services.supervisor.start(ApiKey(context.header.api_key).name, answer)
         return pending
 
     def _unsupported_version(self, header: RequestHeader) -> Result:
@@ -118,11 +145,5 @@ class Dispatcher:
             f"this broker speaks {versions.min} to {versions.max}"
         )
 
-
-def _encode(header: RequestHeader, body: AnyBody) -> bytes:
-    return encode_response(
-        api_key=header.api_key,
-        api_version=header.api_version,
-        correlation_id=header.correlation_id,
-        body=body,
-    )
+    def _encode(self, context: RequestContext, body: AnyBody) -> bytes:
+        return encode_answer(self._services.request_metrics, context, body)

@@ -15,23 +15,22 @@ those only that the call names.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.network.broker_client import BrokerClient
 from minikafka.server.follower_partition import PartitionT, Replicas
+from minikafka.server.java_hash import java_abs, string_hash, to_int
 from minikafka.server.remote_leader import Connect, RemoteLeader
 from minikafka.server.replica_fetcher import ReplicaFetcher
-from minikafka.server.replica_fetchers import InitialFetchState, LeaderEndpoint
+from minikafka.server.replica_fetchers import FetcherStats, InitialFetchState, LeaderEndpoint
 from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 __all__ = ["InitialFetchState", "LeaderEndpoint", "ReplicaFetcherManager", "fetcher_id"]
-
-_INT_MIN = -(2**31)
 
 
 class FetcherKey(NamedTuple):
@@ -39,6 +38,11 @@ class FetcherKey(NamedTuple):
 
     leader_id: BrokerId
     fetcher_id: int
+
+    @property
+    def thread_name(self) -> str:
+        """That of Kafka's thread, by which its metrics are known."""
+        return f"ReplicaFetcherThread-{self.fetcher_id}-{self.leader_id}"
 
 
 class ReplicaFetcherManager(Generic[PartitionT]):
@@ -110,6 +114,24 @@ class ReplicaFetcherManager(Generic[PartitionT]):
             self.failed_partitions.discard(topic_partition)
             self._let_go(topic_partition)
 
+    def lags(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """See ``ReplicaFetchers``."""
+        for key, fetcher in self._fetchers.items():
+            for topic_partition, lag in fetcher.partitions.lags():
+                yield key.thread_name, topic_partition, lag
+
+    def stats(self) -> Iterator[FetcherStats]:
+        """See ``ReplicaFetchers``."""
+        for key, fetcher in self._fetchers.items():
+            yield FetcherStats(
+                key.thread_name,
+                fetcher.leader.endpoint,
+                requests=fetcher.requests,
+                requests_per_s=fetcher.request_rate.per_second(),
+                bytes=fetcher.partitions.fetched_bytes,
+                is_dead=fetcher not in self._loops,
+            )
+
     def end_idle(self) -> None:
         """End the fetchers that have no partitions."""
         for key, fetcher in list(self._fetchers.items()):
@@ -176,18 +198,5 @@ class ReplicaFetcherManager(Generic[PartitionT]):
 
 def fetcher_id(topic_partition: TopicPartition, fetchers_count: int) -> int:
     """Which of the fetchers for a leader follows a partition (``AbstractFetcherManager.getFetcherId``)."""
-    number = _to_int(31 * _java_hash(topic_partition.topic) + topic_partition.partition)
-    return (0 if number == _INT_MIN else abs(number)) % fetchers_count
-
-
-def _java_hash(text: str) -> int:
-    """``String.hashCode``, for text without characters beyond U+FFFF; topic names are ASCII."""
-    number = 0
-    for character in text:
-        number = (31 * number + ord(character)) & 0xFFFF_FFFF
-    return number
-
-
-def _to_int(number: int) -> int:
-    """The lower 32 bits as Java's int."""
-    return (number - _INT_MIN) % 2**32 + _INT_MIN
+    number = to_int(31 * string_hash(topic_partition.topic) + topic_partition.partition)
+    return java_abs(number) % fetchers_count

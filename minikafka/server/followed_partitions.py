@@ -82,6 +82,8 @@ class FollowedPartitions(Generic[PartitionT]):
         self._failed_partitions = failed_partitions
         self._out_of_range: dict[TopicPartition, PartitionFetchState] = {}
         self._troubles = FetchTroubles(logger)
+        self.fetched_bytes = 0
+        """Of records that were appended."""
 
     def __repr__(self) -> str:
         return f"FollowedPartitions({self._states!r}, {self.session!r})"
@@ -93,6 +95,10 @@ class FollowedPartitions(Generic[PartitionT]):
 
     def state_of(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
         return self._states.get(topic_partition)
+
+    def lags(self) -> list[tuple[TopicPartition, int]]:
+        """By how many records those that have had an answer lag behind."""
+        return [(each, state.lag) for each, state in self._states.items() if state.lag is not None]
 
     @property
     def next_due_ms(self) -> int | None:
@@ -224,6 +230,7 @@ class FollowedPartitions(Generic[PartitionT]):
         info = None
         if data.records:
             info = partition.append_as_follower(data.records, current_leader_epoch=state.current_leader_epoch)
+            self.fetched_bytes += len(data.records)
             self.session.move_to_end((state.topic_id, topic_partition.partition))
         self._throttle.fetched(topic_partition, len(data.records or b""))
         high_watermark_moved = partition.update_follower_high_watermark(data.high_watermark)

@@ -49,6 +49,8 @@ class FollowerThrottle:
                 for topic_partition, state in states.items()
                 if not state.is_in_sync and quota.is_throttled(topic_partition)
             }
+        for topic_partition in self._held:
+            quota.note_held_back(topic_partition)
         for topic_partition in (*was_held, *self._held):
             if not (topic_partition in was_held and topic_partition in self._held):
                 states.touch(topic_partition)

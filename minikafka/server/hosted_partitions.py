@@ -11,6 +11,7 @@ from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.log_manager import LogManager
+from minikafka.metrics.broker_topic_stats import BrokerTopicStats
 from minikafka.server.partition import Partition
 from minikafka.types import BrokerId, TopicPartition
 
@@ -25,6 +26,8 @@ class HostedPartitions:
         self.node_id = node_id
         self.log_manager = log_manager
         self.partitions: dict[TopicPartition, Partition] = {}
+        self.stats = BrokerTopicStats()
+        """What has gone through them."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._names: dict[UUID, str] = {}
         self._without_log: set[TopicPartition] = set()
@@ -76,11 +79,17 @@ class HostedPartitions:
         """Whether its log was in a directory that failed, or could not be made."""
         return topic_partition in self._without_log or self.log_manager.is_offline(topic_partition)
 
+    @property
+    def offline_count(self) -> int:
+        """How many replicas ``is_offline`` is true of."""
+        return len(self._without_log | self.log_manager.offline_partitions)
+
     def _host(self, partition: Partition) -> None:
         topic, number = partition.topic_partition
         self.partitions[partition.topic_partition] = partition
         self._by_topic.setdefault(topic, {})[number] = partition
         self._names[partition.topic_id] = topic
+        partition.stats = self.stats.host(topic)
         self._without_log.discard(partition.topic_partition)
 
     def _mark_offline(self, topic_partition: TopicPartition) -> None:
@@ -97,3 +106,4 @@ class HostedPartitions:
             if not siblings:
                 del self._by_topic[topic_partition.topic]
                 self._names.pop(partition.topic_id, None)
+                self.stats.forget(topic_partition.topic)

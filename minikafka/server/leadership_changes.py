@@ -81,6 +81,9 @@ class LeadershipChanges(HostedPartitions):
         """The broker has asked for others to lead what it leads. It does not follow them: it would be in the
         ISR again just before it stops, and producers would wait for it."""
         self.parked = parked
+        self.leadership_changed: Callable[[TopicPartition], None] = lambda topic_partition: None
+        """Told of a partition that is led by another broker now, in another epoch, or is not here any
+        more."""
         self._host_broker = host
         self._chores = chores
         self._listener_name = inter_broker_listener_name
@@ -198,7 +201,7 @@ class LeadershipChanges(HostedPartitions):
         self._stop_fetching(topic_partition)
         if partition.make_leader(state, now_ms=self._host_broker.clock.monotonic_ms()):
             self._chores.flush_closed(partition.log)
-        self.parked.leadership_changed(topic_partition)
+        self._leadership_changed(topic_partition)
 
     def _follow(
         self,
@@ -212,7 +215,7 @@ class LeadershipChanges(HostedPartitions):
             if not (self.is_leaving and partition.leader_id == self.node_id):
                 self._without_fetcher.add(topic_partition)
         partition.make_follower(state)
-        self.parked.leadership_changed(topic_partition)
+        self._leadership_changed(topic_partition)
         if topic_partition not in self._without_fetcher or state.leader == NO_LEADER:
             return
         leader = leaders.get(state.leader)
@@ -240,7 +243,7 @@ class LeadershipChanges(HostedPartitions):
                 continue
             self._stop_fetching(topic_partition)
             self._forget(topic_partition)
-            self.parked.leadership_changed(topic_partition)
+            self._leadership_changed(topic_partition)
             self._chores.logs_changed()
             reason = (
                 f"is no replica of this broker any more, says controller {request.controller_id} in epoch "
@@ -282,7 +285,7 @@ class LeadershipChanges(HostedPartitions):
             return ErrorCode.FENCED_LEADER_EPOCH
         if not wanted.delete:
             self._stop_fetching(topic_partition)
-            self.parked.leadership_changed(topic_partition)
+            self._leadership_changed(topic_partition)
             return ErrorCode.NONE
         try:
             self.delete_partition(topic_partition)
@@ -302,9 +305,13 @@ class LeadershipChanges(HostedPartitions):
         """
         self._stop_fetching(topic_partition)
         self._forget(topic_partition)
-        self.parked.leadership_changed(topic_partition)
+        self._leadership_changed(topic_partition)
         self._chores.logs_changed()
         self.log_manager.delete(topic_partition)
+
+    def _leadership_changed(self, topic_partition: TopicPartition) -> None:
+        self.leadership_changed(topic_partition)
+        self.parked.leadership_changed(topic_partition)
 
     # Failing
 
@@ -319,5 +326,5 @@ class LeadershipChanges(HostedPartitions):
         for topic_partition in lost:
             self._stop_fetching(topic_partition)
             self._forget(topic_partition)
-            self.parked.leadership_changed(topic_partition)
+            self._leadership_changed(topic_partition)
         return lost

@@ -60,6 +60,11 @@ class Maintenance:
         every("file-removal", REMOVAL_INTERVAL_MS, self._remove_files)
         self._services.supervisor.start("disk-chores", self._do_chores, restart=Restart.STOP_BROKER)
 
+    def remove_later(self, deleted: Iterable[DeletedFiles], *, delay_ms: int) -> None:
+        """Remove these files when ``delay_ms`` have passed."""
+        due_ms = self._services.clock.monotonic_ms() + delay_ms
+        self._deleted += [(due_ms, each) for each in deleted]
+
     def _every(self, name: str, interval_ms: int, chore: Callable[[], Awaitable[None]]) -> None:
         async def work() -> None:
             await asyncio.sleep(min(self._services.config.log_initial_task_delay_ms, interval_ms) / 1000)
@@ -96,8 +101,7 @@ class Maintenance:
             cleanup = log_manager.cleanup([log])
             for directory, error in cleanup.failed.items():
                 self._disk.directory_failed(directory, str(error))
-            due_ms = self._services.clock.monotonic_ms() + log.config.file_delete_delay_ms
-            self._deleted += [(due_ms, deleted) for deleted in cleanup.deleted]
+            self.remove_later(cleanup.deleted, delay_ms=log.config.file_delete_delay_ms)
             await turns.give_way()
 
     async def _remove_files(self) -> None:

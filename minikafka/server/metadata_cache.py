@@ -73,6 +73,8 @@ class BrokerEndpoints(msgspec.Struct, frozen=True, kw_only=True):
     rack: str | None = None
     epoch: int = -1
     """The czxid of its registration (KIP-380); -1 when that is not known."""
+    http: Endpoint | None = None
+    """Where its pages are; None: nowhere."""
 
     def endpoint(self, listener_name: str) -> Endpoint | None:
         """Host and port on that listener; None when the broker does not have the listener."""
@@ -91,6 +93,8 @@ class MetadataCache:
         self._topics: dict[str, TopicMetadata] = {}
         self._topics_by_id: dict[UUID, TopicMetadata] = {}
         self._sorted: tuple[TopicMetadata, ...] | None = None
+        self.topics_version = 0
+        """Rises whenever a topic comes, grows or goes; not when its leaders change."""
 
     def __repr__(self) -> str:
         return (
@@ -125,11 +129,19 @@ class MetadataCache:
         holder = self._topics_by_id.get(topic.topic_id)
         if holder is not None and holder.name != topic.name:
             raise InvariantError(f"topics {holder.name} and {topic.name} have one id, {topic.topic_id}")
-        self._forget(topic.name)
+        known = self._topics.get(topic.name)
+        if known is None or _shape(known) != _shape(topic):
+            self.topics_version += 1
+        self._remove(topic.name)
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
 
     def _forget(self, name: str) -> None:
+        if name in self._topics:
+            self.topics_version += 1
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
         self._sorted = None
         topic = self._topics.pop(name, None)
         if topic is not None:
@@ -149,6 +161,7 @@ class MetadataCache:
                 },
                 rack=each.rack,
                 epoch=each.epoch,
+                http=None if each.http is None else Endpoint(*each.http),
             )
             for each in request.live_brokers
         }
@@ -232,6 +245,10 @@ class MetadataCache:
     def _reachable(self, node_id: BrokerId, listener_name: str | None) -> bool:
         broker = self._brokers.get(node_id)
         return broker is not None and (listener_name is None or listener_name in broker.endpoints)
+
+
+def _shape(topic: TopicMetadata) -> tuple[UUID, int]:
+    return topic.topic_id, len(topic.partitions)
 
 
 def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> TopicMetadata:

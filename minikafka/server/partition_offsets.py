@@ -15,6 +15,7 @@ from uuid import UUID
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
+from minikafka.metrics.broker_topic_stats import TopicStats
 from minikafka.protocol.fast_paths import EpochEndOffset
 from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
@@ -48,6 +49,7 @@ class PartitionOffsets:
         "leader_id",
         "log",
         "node_id",
+        "stats",
         "topic_id",
         "topic_partition",
     )
@@ -63,6 +65,8 @@ class PartitionOffsets:
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start_offset: Offset | None = None
         """Where the log ended when this broker took the epoch; None unless it leads."""
+        self.stats = TopicStats()
+        """What goes through here is counted in it; one for all partitions of a topic that are hosted."""
 
     @property
     def is_leader(self) -> bool:

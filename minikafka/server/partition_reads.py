@@ -138,7 +138,11 @@ class LeaderThrottle(NamedTuple):
 
     def holds_back(self, partition: Partition) -> bool:
         """A replica that is in sync gets what it asks for, or the throttle would shrink the ISR."""
-        return self.replica_id not in partition.isr and self.quota.is_throttled(partition.topic_partition)
+        at = partition.topic_partition
+        is_held_back = self.replica_id not in partition.isr and self.quota.is_throttled(at)
+        if is_held_back:
+            self.quota.note_held_back(at)
+        return is_held_back
 
 
 def read_partitions(
@@ -155,11 +159,14 @@ def read_partitions(
     turns = _in_turn(replicas, params, wanted, whole) if is_from_follower else zip(wanted, repeat(whole))
     for want, budget in turns:
         if not want.topic_partition.topic:
+            replicas.stats.elsewhere.fetch_requests += 1
+            replicas.stats.elsewhere.failed_fetch_requests += 1
             reads.append(PartitionRead(want, ErrorCode.UNKNOWN_TOPIC_ID))
             continue
         partition = None
         try:
             partition = replicas.hosted(want.topic_partition)
+            partition.stats.fetch_requests += 1
             is_held_back = throttle is not None and throttle.holds_back(partition)
             has_held_back = has_held_back or is_held_back
             read = _read(
@@ -174,6 +181,9 @@ def read_partitions(
         except KafkaError as error:
             if partition is not None:
                 replicas.note_failure(partition, error)
+            else:
+                replicas.stats.of(want.topic_partition.topic).fetch_requests += 1
+            replicas.stats.of(want.topic_partition.topic).failed_fetch_requests += 1
             reads.append(PartitionRead(want, error.code))
             continue
         except ColdRead as range_:

@@ -3,33 +3,52 @@
 The short road of ``apis/produce`` for what nearly every request is (``protocol.produce_pattern``): the same
 answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
 then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
-as the long road does (``DelayedProduce``).
+as the long road does (``DelayedProduce``). A client that a quota counts for takes the long road.
 """
 
 from __future__ import annotations
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.errors import KafkaError
-from minikafka.network.connection import PendingResponse, Result
+from minikafka.metrics.request_metrics import TIMED_MASK, RequestCounter, RequestTiming
+from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.produce_pattern import ProducePattern
 from minikafka.protocol.produce_request import ProduceRequest
+from minikafka.server.client_quotas import QuotaClient
 from minikafka.server.current_leader import answer_produce
 from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.request_accounting import timed
 from minikafka.server.services import Services
+from minikafka.server.topic_validation import is_internal
 from minikafka.types import Buffer, Offset, TopicPartition
 
 
 class RepeatedProduce:
     """What a connection's handler remembers of its last usual Produce request."""
 
-    __slots__ = ("_listener_name", "_misses", "_pattern", "_services", "_topic_partition")
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_counter",
+        "_metrics",
+        "_misses",
+        "_now_ns",
+        "_pattern",
+        "_services",
+        "_topic_partition",
+    )
 
-    def __init__(self, services: Services, listener_name: str) -> None:
+    def __init__(self, services: Services, connection: Connection) -> None:
         self._services = services
-        self._listener_name = listener_name
+        self._connection = connection
+        self._metrics = services.request_metrics.of(ApiKey.PRODUCE)
+        self._counter = RequestCounter()
+        self._now_ns = services.clock.monotonic_ns
         self._pattern: ProducePattern | None = None
+        self._client: QuotaClient | None = None
         self._topic_partition = TopicPartition("", 0)
         self._misses = 0
 
@@ -38,8 +57,8 @@ class RepeatedProduce:
 
     def serve(self, frame: Buffer) -> Result:
         """The answer, if ``frame`` is such a request and was appended; None: serve it the usual way."""
-        pattern = self._pattern
-        if pattern is None:
+        pattern, client = self._pattern, self._client
+        if pattern is None or client is None or client.is_limited:
             return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
         records = pattern.records_in(view)
@@ -47,24 +66,35 @@ class RepeatedProduce:
             return None
         if pattern.topic_id is not None and self._services.metadata.topic_by_id(pattern.topic_id) is None:
             return None
-        partition = self._services.replica_manager.partitions.get(self._topic_partition)
-        if partition is None or partition.log.config.flush_messages < LONG_MAX:  # its answer may have to wait
+        replicas = self._services.replica_manager
+        partition = replicas.partitions.get(self._topic_partition)
+        if partition is None or partition.leader_id != replicas.node_id:
             return None
+        if partition.log.config.flush_messages < LONG_MAX:  # its answer may have to wait
+            return None
+        counter = self._counter
+        timing = None if counter.count & TIMED_MASK else self._timing(len(view))
         try:
-            info = self._services.replica_manager.append(
-                self._topic_partition, records, required_acks=pattern.acks
-            )
+            info = replicas.append_to(partition, records, required_acks=pattern.acks)
         except KafkaError:
             return None
+        client.produced_bytes += len(view)
         answer = pattern.answer(
             view,
             base_offset=info.first_offset,
             log_append_time_ms=info.log_append_time,
             log_start_offset=info.log_start_offset,
         )
+        counter.count += 1
         if pattern.acks != -1 or partition.log.high_watermark > info.last_offset:
-            return (answer,)
-        return self._park(pattern, answer, Offset(info.last_offset + 1))
+            return (answer,) if timing is None else timed(timing, (answer,))
+        parked = self._park(pattern, answer, Offset(info.last_offset + 1))
+        return parked if timing is None else timed(timing, parked)
+
+    def _timing(self, size_bytes: int) -> RequestTiming:
+        return RequestTiming(
+            self._metrics, self._now_ns, arrived_ns=self._connection.received_ns, size_bytes=size_bytes
+        )
 
     def _park(self, pattern: ProducePattern, answer: bytes, required_offset: Offset) -> PendingResponse:
         """``answer`` leaves when the replicas have what was appended; else one that says why not."""
@@ -86,7 +116,7 @@ class RepeatedProduce:
                             error_message=error.message,
                         )
                     ],
-                    listener_name=self._listener_name,
+                    listener_name=self._connection.listener_name,
                 )
             pending.complete((response,))
 
@@ -103,12 +133,16 @@ class RepeatedProduce:
         that was not expected, at the second, the fourth, the eighth … and costs such a producer nothing.
         """
         self._misses += 1
+        self._client = self._services.client_quotas.client(header.client_id)
         if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
             return
+        self._counter = self._metrics.counter(header.api_version)
         self._pattern = pattern = ProducePattern.of(header, request, frame)
         if pattern is not None:
             name = pattern.topic
             if pattern.topic_id is not None:
                 topic = self._services.metadata.topic_by_id(pattern.topic_id)
                 name = "" if topic is None else topic.name
+            if is_internal(name):  # not everybody may write there
+                self._pattern = None
             self._topic_partition = TopicPartition(name, pattern.index)

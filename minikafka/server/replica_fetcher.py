@@ -29,6 +29,7 @@ from typing import Any, Generic
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.timer import OneMinuteRate
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.replication.fetch_state import PartitionFetchState
 from minikafka.server.followed_partitions import FollowedPartitions
@@ -66,6 +67,9 @@ class ReplicaFetcher(Generic[PartitionT]):
             failed_partitions=failed_partitions,
             quota=quota,
         )
+        self.requests = 0
+        """Fetch requests, answered or not."""
+        self.request_rate = OneMinuteRate(clock.monotonic_ms)
         self._clock = clock
         self._config = config
         self._added = asyncio.Event()
@@ -99,6 +103,8 @@ class ReplicaFetcher(Generic[PartitionT]):
         if request is None:
             await self._wait_for_work()
             return
+        self.requests += 1
+        self.request_rate.mark()
         response = await self.leader.fetch(request)
         keys = [
             (topic.topic_id, data.partition_index)

@@ -6,7 +6,7 @@ Kafka: ``BrokerEndPoint``, ``InitialFetchState``, and what ``ReplicaManager`` us
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -35,14 +35,37 @@ class InitialFetchState(NamedTuple):
     """The follower's log end; its high watermark where the log knows no leader epoch at all."""
 
 
+class FetcherStats(NamedTuple):
+    """What one fetcher has done since it began (Kafka's ``FetcherStats``)."""
+
+    client_id: str
+    """The name of Kafka's thread."""
+    leader: LeaderEndpoint
+    requests: int
+    requests_per_s: float
+    """Over the last minute."""
+    bytes: int
+    """Of records that were appended."""
+    is_dead: bool
+    """Its loop has ended, and it was not told to."""
+
+
 class ReplicaFetchers(Protocol):
     """The fetchers of a broker."""
+
+    failed_partitions: set[TopicPartition]
 
     def add(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None: ...
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         """At once: an answer that is under way for one of them is ignored."""
         ...
+
+    def lags(self) -> Iterator[tuple[str, TopicPartition, int]]:
+        """Fetcher, partition, and by how many records it lags behind as of the last answer."""
+        ...
+
+    def stats(self) -> Iterator[FetcherStats]: ...
 
     def end_idle(self) -> None:
         """Fetchers without partitions end."""

@@ -24,7 +24,7 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_registry import Replacement
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
-from minikafka.replication.isr import IsrChange, IsrOutcome
+from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.leadership_changes import LeadershipChanges
@@ -42,6 +42,25 @@ class IsrWriter(Protocol):
     def submit(self, change: IsrChange, done: Callable[[IsrOutcome], None]) -> None:
         """Write ``change``, and call ``done`` with what became of it, later, on the loop."""
         ...
+
+
+class IsrCounts:
+    """What became of the changes of ISRs that were proposed here."""
+
+    __slots__ = ("expands", "failed", "shrinks")
+
+    def __init__(self) -> None:
+        self.shrinks = 0
+        self.expands = 0
+        self.failed = 0
+
+    def note(self, change: IsrChange, outcome: IsrOutcome, *, size_before: int, size_after: int) -> None:
+        if not isinstance(outcome, IsrWritten):
+            self.failed += 1
+        elif size_after < size_before:
+            self.shrinks += 1
+        elif size_after > size_before:
+            self.expands += 1
 
 
 class ReplicaManager(LeadershipChanges):
@@ -81,6 +100,7 @@ class ReplicaManager(LeadershipChanges):
         """Where consumers are sent (KIP-392); None: they stay."""
         self.leader_quota = leader_quota
         """For what followers fetch here."""
+        self.isr_counts = IsrCounts()
         self.isr_manager: IsrWriter | None = None
         """Set before a partition with more than one replica is led here."""
 
@@ -97,7 +117,14 @@ class ReplicaManager(LeadershipChanges):
         Raises:
             KafkaError: see ``partition`` and ``Partition.append_as_leader``.
         """
-        partition = self.partition(topic_partition)
+        return self.append_to(self.partition(topic_partition), records, required_acks=required_acks)
+
+    def append_to(self, partition: Partition, records: Buffer, *, required_acks: int) -> AppendInfo:
+        """``append`` for who has looked the partition up, and knows that this broker leads it.
+
+        Raises:
+            KafkaError: see ``Partition.append_as_leader``.
+        """
         log = partition.log
         high_watermark = log.high_watermark
         try:
@@ -105,11 +132,15 @@ class ReplicaManager(LeadershipChanges):
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
+        stats = partition.stats
+        stats.produce_requests += 1
+        stats.messages_in += info.last_offset - info.first_offset + 1
+        stats.bytes_in += len(records)
         self._note_flush(log, rolled=info.rolled)
         if log.high_watermark != high_watermark:
-            self.parked.high_watermark_moved(topic_partition)
+            self.parked.high_watermark_moved(partition.topic_partition)
         else:
-            self.parked.appended(topic_partition)
+            self.parked.appended(partition.topic_partition)
         return info
 
     def _note_flush(self, log: UnifiedLog, *, rolled: bool) -> None:
@@ -231,7 +262,10 @@ class ReplicaManager(LeadershipChanges):
         topic_partition = partition.topic_partition
         if self.partitions.get(topic_partition) is not partition:  # deleted, or offline
             return
-        if partition.isr_change_done(change, outcome):
+        size_before = len(partition.isr)
+        has_advanced = partition.isr_change_done(change, outcome)
+        self.isr_counts.note(change, outcome, size_before=size_before, size_after=len(partition.isr))
+        if has_advanced:
             self.parked.high_watermark_moved(topic_partition)
 
     # Partitions that are followed here
@@ -240,6 +274,7 @@ class ReplicaManager(LeadershipChanges):
         """A fetcher has appended, or only moved the high watermark (``info`` None)."""
         log = partition.log
         if info is not None:
+            self.stats.replication_bytes_in += info.size_bytes
             self._note_flush(log, rolled=info.rolled)
         self.parked.appended(partition.topic_partition)
 

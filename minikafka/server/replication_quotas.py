@@ -26,19 +26,21 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.config.definition import LONG_MAX
 from minikafka.config.throttled_replicas import ALL, ThrottledPartitions, throttled_partitions
 from minikafka.config.topic import TopicConfig
-from minikafka.metrics.rate import SimpleRate, WindowConfig
+from minikafka.metrics.stats import SimpleRate
+from minikafka.metrics.windows import WindowConfig
 from minikafka.types import BrokerId, TopicPartition
 
 
 class ReplicationQuotaManager:
     """One rate of bytes per second, for the partitions that are listed."""
 
-    __slots__ = ("_measured", "_rate", "_throttled")
+    __slots__ = ("_held_back", "_measured", "_rate", "_throttled")
 
     def __init__(self, windows: WindowConfig) -> None:
         self._measured = SimpleRate(windows)
         self._rate: int | None = None
         self._throttled: dict[str, ThrottledPartitions] = {}
+        self._held_back: dict[TopicPartition, int] = {}
 
     def __repr__(self) -> str:
         rate = "no limit" if self._rate is None else f"{self._rate} bytes/s"
@@ -48,6 +50,15 @@ class ReplicationQuotaManager:
     def is_active(self) -> bool:
         """Whether any partition is listed: if not, nobody need ask further."""
         return bool(self._throttled)
+
+    @property
+    def bound(self) -> int | None:
+        """Bytes a second; None for no limit."""
+        return self._rate
+
+    def rate(self, now_ms: int) -> float:
+        """Bytes a second, as measured."""
+        return self._measured.measure(now_ms)
 
     def is_throttled(self, topic_partition: TopicPartition) -> bool:
         """Whether the partition is listed."""
@@ -62,6 +73,15 @@ class ReplicationQuotaManager:
         """So many bytes of listed partitions were moved, within the quota or not."""
         self._measured.record(size_bytes, now_ms)
 
+    def note_held_back(self, topic_partition: TopicPartition) -> None:
+        """A fetch goes without this partition, because the quota is exceeded."""
+        self._held_back[topic_partition] = self._held_back.get(topic_partition, 0) + 1
+
+    @property
+    def held_back(self) -> dict[TopicPartition, int]:
+        """How often each of the listed partitions was left out; a copy."""
+        return dict(self._held_back)
+
     def update_rate(self, bytes_per_s: int | None) -> None:
         """The limit from now on; None for none."""
         self._rate = bytes_per_s
@@ -72,6 +92,9 @@ class ReplicationQuotaManager:
             self._throttled[topic] = partitions
         else:
             self._throttled.pop(topic, None)
+        for topic_partition in [each for each in self._held_back if each.topic == topic]:
+            if not self.is_throttled(topic_partition):
+                del self._held_back[topic_partition]
 
 
 class ReplicationQuotas:

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from minikafka.network.connection import Connection
 from minikafka.protocol.codec import RequestHeader
+from minikafka.server.handler_time import HandlerTime
 
 
 class RequestContext(NamedTuple):
@@ -13,6 +14,10 @@ class RequestContext(NamedTuple):
 
     connection: Connection
     header: RequestHeader
+    size_bytes: int = 0
+    """Of the frame, header included."""
+    handler_time: HandlerTime | None = None
+    """Of a client's request, while a request quota is set anywhere."""
 
     @property
     def api_version(self) -> int:

@@ -8,17 +8,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.log_manager import LogManager
+from minikafka.metrics.registry import Metrics
+from minikafka.metrics.request_metrics import RequestChannelMetrics
+from minikafka.metrics.series import Source
+from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerClient
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.server.client_metrics import ClientMetricsManager
+from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_channel import Connect
 from minikafka.server.controller_loop import ControllerLoop
+from minikafka.server.group_service import GroupService
 from minikafka.server.log_io import LogIo
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.partition_reads import WantedPartition
@@ -26,9 +34,16 @@ from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.replication_quotas import ReplicationQuotas
+from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, TopicPartition
+
+
+class SwapInStaged(Protocol):
+    """``LogCleaner.swap_in_staged``."""
+
+    async def __call__(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None: ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,13 +61,21 @@ class Services:
     replica_manager: ReplicaManager
     metadata: MetadataCache
     topics: TopicService
+    groups: GroupService
     reassignments: ReassignmentService
     configs: ConfigService
+    client_metrics: ClientMetricsManager
     replication_quotas: ReplicationQuotas
+    client_quotas: ClientQuotas
+    metrics: Metrics
+    """What is measured by sensors; counters of the data path are where they are counted."""
     producer_ids: ProducerIdManager
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
     controller: ControllerLoop
+    request_metrics: RequestChannelMetrics = field(default_factory=request_channel_metrics)
+    log_flushes: KafkaTimer = field(default_factory=KafkaTimer)
+    """Flushes of logs, on the disk thread (``LogFlushStats``)."""
     leadership_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
     """Held while a controller's request is carried out: one after the other (``replicaStateChangeLock``)."""
     instructed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -62,5 +85,9 @@ class Services:
     """The czxid of this broker's registration (KIP-380); changes with its session."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
+    metrics_sources: list[Source] = field(default_factory=list)
+    """What a scrape reads, in this order. Parts of the broker add theirs."""
+    swap_in_staged: SwapInStaged | None = None
+    """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
     log_directory_failed: Callable[[], None] = lambda: None
     """Told when a log directory went offline."""

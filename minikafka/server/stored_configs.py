@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.resolution import BrokerProperties, check_broker_overrides, topic_config
@@ -31,11 +31,18 @@ def usable_broker_properties(
 
 def usable_topic_properties(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]:
     """``overrides`` without those that are unknown, not allowed or contradict an earlier one."""
+    return usable_properties(overrides, lambda texts: topic_config(broker, texts))
+
+
+def usable_properties(
+    overrides: Mapping[str, str], check: Callable[[Mapping[str, str]], object]
+) -> dict[str, str]:
+    """The most of ``overrides``, in the order of their names, that ``check`` does not refuse."""
     usable: dict[str, str] = {}
     for name, text in sorted(overrides.items()):
         try:
-            topic_config(broker, {**usable, name: text})
-        except ConfigError:
+            check({**usable, name: text})
+        except (ConfigError, KafkaError):
             continue
         usable[name] = text
     return usable

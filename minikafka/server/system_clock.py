@@ -19,3 +19,11 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
+
+    def monotonic_ns(self) -> int:
+        return time.monotonic_ns()
+
+
+def thread_cpu_ns() -> int:
+    """What the CPU has done for the calling thread."""
+    return time.thread_time_ns()

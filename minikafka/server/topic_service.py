@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 import msgspec
@@ -57,6 +57,14 @@ class CreatedTopic(msgspec.Struct, frozen=True, kw_only=True):
     configs: list[ConfigEntry]
 
 
+Spend = Callable[[int], None]
+"""Told how many partitions are about to come or go; raises KafkaError when they must not."""
+
+
+def free(partitions: int) -> None:
+    """For what no quota holds for."""
+
+
 class TopicService:
     """What clients ask to be done with topics. See the module header."""
 
@@ -87,10 +95,11 @@ class TopicService:
         assignments: Mapping[int, Sequence[int]] | None = None,
         configs: Mapping[str, str | None] | None = None,
         validate_only: bool = False,
+        spend: Spend = free,
     ) -> CreatedTopic:
         """Write a new topic; None stands for the broker's default, ``assignments`` replaces both numbers.
 
-        ``wait_for_leaders`` afterwards.
+        ``spend`` is asked before it is written. ``wait_for_leaders`` afterwards.
 
         Raises:
             KafkaError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS,
@@ -109,6 +118,7 @@ class TopicService:
             overrides = self._configs.check_topic(configs or {})
             topic_id = None
             if not validate_only:
+                spend(len(replicas))
                 topic_id = random_uuid(self._rng)
                 topic = StoredTopic(
                     name=name,
@@ -146,7 +156,7 @@ class TopicService:
                 f"Partitions of the topic '{name}' have no leader within {timeout_ms} ms.",
             )
 
-    async def auto_create(self, names: Iterable[str]) -> dict[str, KafkaError]:
+    async def auto_create(self, names: Iterable[str], *, spend: Spend = free) -> dict[str, KafkaError]:
         """Create the topics that a client asked about. Returns why one could not be created.
 
         One that somebody else created meanwhile is no failure. Internal topics are not made this way: their
@@ -161,7 +171,7 @@ class TopicService:
                     raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} is an internal topic.")
                 total += self._configs.broker_config.num_partitions
                 validate_request_total(total)
-                created[name] = (await self.create_topic(name)).partitions
+                created[name] = (await self.create_topic(name, spend=spend)).partitions
             except KafkaError as error:
                 if error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
                     created[name] = 1
@@ -181,8 +191,11 @@ class TopicService:
         total: int,
         assignments: Sequence[Sequence[int]] | None = None,
         validate_only: bool = False,
+        spend: Spend = free,
     ) -> None:
         """Give a topic more partitions, ``total`` in all; ``assignments`` are those of the added ones.
+
+        ``spend`` is asked before they are written.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_PARTITIONS, INVALID_REPLICA_ASSIGNMENT,
@@ -199,6 +212,7 @@ class TopicService:
             )
         added = self._added_assignment(stored, total=total, assignments=assignments)
         if not validate_only:
+            spend(len(added))
             first = len(stored.assignment)
             await self._store.add_partitions(
                 stored, {first + number: ReplicaAssignment(each) for number, each in enumerate(added)}
@@ -262,10 +276,12 @@ class TopicService:
 
     # Deleting
 
-    async def delete_topic(self, name: str, *, topic_id: UUID | None = None) -> TopicMetadata:
+    async def delete_topic(
+        self, name: str, *, topic_id: UUID | None = None, spend: Spend = free
+    ) -> TopicMetadata:
         """Ask the controller to delete a topic; with ``topic_id`` only the one with that id. Returns which.
 
-        ``wait_until_deleted`` afterwards.
+        ``spend`` is asked before. ``wait_until_deleted`` afterwards.
 
         Raises:
             KafkaError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID; REQUEST_TIMED_OUT while the store cannot
@@ -276,6 +292,7 @@ class TopicService:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
         if topic is None:
             raise unknown_topic(name)
+        spend(len(topic.partitions))
         await self._store.request_deletion(name)
         logger.info("topic %s (%s) is to be deleted", name, topic.topic_id)
         return topic

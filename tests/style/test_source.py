@@ -13,6 +13,7 @@ from tests.style import rules
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "minikafka").rglob("*.py"))
+DASHBOARDS = sorted((ROOT / "grafana").rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 CORE = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.CORE_PACKAGES]
 SHELL = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.SHELL_PACKAGES]
@@ -28,15 +29,20 @@ def findings(rule: Callable[[str], list[str]], paths: list[Path]) -> list[str]:
 
 
 def test_no_module_and_no_function_is_too_long() -> None:
-    assert findings(rules.size, SOURCES) == []
+    assert findings(rules.size, SOURCES + DASHBOARDS) == []
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert findings(rules.documented, SOURCES + TESTS) == []
+    assert findings(rules.documented, SOURCES + DASHBOARDS + TESTS) == []
 
 
 def test_nothing_is_left_to_do() -> None:
-    assert findings(rules.finished, [*SOURCES, *(path for path in TESTS if "style" not in path.parts)]) == []
+    assert (
+        findings(
+            rules.finished, [*SOURCES, *DASHBOARDS, *(path for path in TESTS if "style" not in path.parts)]
+        )
+        == []
+    )
 
 
 def test_the_core_is_the_same_in_every_run() -> None:

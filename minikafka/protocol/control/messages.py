@@ -46,6 +46,8 @@ class LiveBroker(msgspec.Struct, frozen=True, array_like=True):
     rack: str | None = None
     clean_start: bool = True
     """False: its last stop was not clean, so its logs may have lost their ends (KIP-966)."""
+    http: tuple[str, int] | None = None
+    """Host and port of its pages; None: it has none."""
 
     def endpoint(self, listener_name: str) -> ListenerEndpoint | None:
         """None when the broker does not have the listener."""

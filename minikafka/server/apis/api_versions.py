@@ -5,6 +5,10 @@ Kafka release, because clients infer the broker's version from them (``protocol.
 and why). From version 3 on the client's software name and version are kept with the connection; a malformed
 one is INVALID_REQUEST.
 
+The APIs of client metrics are hidden while nothing is subscribed (Kafka: while there is no receiver), because
+librdkafka prints a line about itself when it finds them, and every client asks in vain from time to time. A
+subscription is found by clients that connect after it was made.
+
 Versions: 0 to 4; the response header is version 0 always, so that a client too new for the broker can read
 it.
 """
@@ -20,6 +24,8 @@ from minikafka.protocol.codec import Body
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
+CLIENT_METRICS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)
+
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 """What KIP-511 allows as the name and the version of a client's software."""
 
@@ -31,7 +37,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
             return _body(ErrorCode.INVALID_REQUEST, [])
         context.connection.client_software_name = name
         context.connection.client_software_version = version
-    return _body(ErrorCode.NONE, [_range(key) for key in ADVERTISED])
+    hidden = () if services.configs.client_metrics_subscriptions() else CLIENT_METRICS
+    return _body(ErrorCode.NONE, [_range(key) for key in ADVERTISED if key not in hidden])
 
 
 def unsupported_version() -> Body:

@@ -5,7 +5,7 @@ there are (INVALID_PARTITIONS); a manual assignment names the replicas of the ad
 that appears twice is INVALID_REQUEST. With ``validate_only`` nothing is written. The answer waits for leaders
 as that of CreateTopics does.
 
-Versions: 2 flexible; 3 throttling errors (there are no quotas yet).
+Versions: 2 flexible; 3 throttling errors: partitions beyond the client's quota are refused (KIP-599).
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.mutation_quota import MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
+STRICT_QUOTA_SINCE = 3
+
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     results = []
     for name, topic in {topic.name: topic for topic in request.topics}.items():
@@ -33,6 +37,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
                 total=topic.count,
                 assignments=_assignments(topic),
                 validate_only=request.validate_only,
+                spend=quota.spend,
             )
             if not request.validate_only:
                 await services.topics.wait_for_leaders(
@@ -41,7 +46,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         except KafkaError as error:
             outcome = error_fields(error)
         results.append({"name": name} | outcome)
-    return {"throttle_time": 0, "results": results}
+    return {"throttle_time": quota.throttle(), "results": results}
 
 
 def _assignments(topic: Any) -> list[tuple[int, ...]] | None:

@@ -11,7 +11,7 @@ Where it differs from Kafka: the topic id of a ``validate_only`` answer is zero;
 nothing has.
 
 Versions: 5 partition count, replication factor and configs in the answer (KIP-525), flexible; 6 throttling
-errors (there are no quotas yet); 7 topic ids.
+errors: partitions beyond the client's quota are refused (KIP-599); 7 topic ids.
 """
 
 from __future__ import annotations
@@ -22,16 +22,20 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.mutation_quota import MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_service import CreatedTopic
 from minikafka.server.topic_validation import validate_request_total
+
+STRICT_QUOTA_SINCE = 6
 
 DEFAULT = -1
 """Partition count or replication factor: the broker's default."""
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     total = sum(_partitions(services, topic) for topic in request.topics)
     results: list[dict[str, Any]] = []
@@ -41,7 +45,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
             validate_request_total(total)
-            created = await _create(services, topic, validate_only=request.validate_only)
+            created = await _create(services, topic, quota, validate_only=request.validate_only)
         except KafkaError as error:
             results.append(_failure(name, error))
         else:
@@ -50,7 +54,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     if not request.validate_only:
         late = await _wait(services, written, timeout_ms=request.timeout)
         results = [late.get(result["name"], result) for result in results]
-    return {"throttle_time": 0, "topics": results}
+    return {"throttle_time": quota.throttle(), "topics": results}
 
 
 async def _wait(
@@ -76,7 +80,9 @@ def _partitions(services: Services, topic: Any) -> int:
     return services.config.num_partitions if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
 
 
-async def _create(services: Services, topic: Any, *, validate_only: bool) -> CreatedTopic:
+async def _create(
+    services: Services, topic: Any, quota: MutationQuota, *, validate_only: bool
+) -> CreatedTopic:
     return await services.topics.create_topic(
         topic.name,
         partitions=None if topic.num_partitions == DEFAULT else topic.num_partitions,
@@ -84,6 +90,7 @@ async def _create(services: Services, topic: Any, *, validate_only: bool) -> Cre
         assignments=_assignments(topic),
         configs={config.name: config.value for config in topic.configs},
         validate_only=validate_only,
+        spend=quota.spend,
     )
 
 

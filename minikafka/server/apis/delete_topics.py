@@ -6,8 +6,8 @@ INVALID_REQUEST each time; unknown ones are UNKNOWN_TOPIC_OR_PARTITION or UNKNOW
 does not know that code). A topic is gone when the answer leaves; after ``timeout`` it is REQUEST_TIMED_OUT,
 and the topic goes when the brokers that hold it are there.
 
-Versions: 4 flexible; 5 error messages and throttling errors (there are no quotas yet); 6 topics by id
-(KIP-516).
+Versions: 4 flexible; 5 error messages and throttling errors: partitions beyond the client's quota are
+refused (KIP-599); 6 topics by id (KIP-516).
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.metadata_cache import MetadataCache, TopicMetadata
+from minikafka.server.mutation_quota import MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
 FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 6
+STRICT_QUOTA_SINCE = 5
 
 
 class _Wanted(NamedTuple):
@@ -35,6 +37,7 @@ class _Wanted(NamedTuple):
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
         wanted = [_Wanted(topic.name, topic.topic_id) for topic in request.topics]
     else:
@@ -48,7 +51,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     for topic, resolved in zip(wanted, found, strict=True):
         try:
             _check(services, context, topic, times=counts[resolved])
-            doomed[len(outcomes)] = await _delete(services, topic, resolved)
+            doomed[len(outcomes)] = await _delete(services, topic, resolved, quota)
         except KafkaError as error:
             outcomes.append(error_fields(error))
         else:
@@ -56,7 +59,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     for index, late in (await _wait(services, doomed, timeout_ms=request.timeout)).items():
         outcomes[index] = error_fields(late)
     return {
-        "throttle_time": 0,
+        "throttle_time": quota.throttle(),
         "responses": [
             {"name": resolved.name, "topic_id": resolved.topic_id} | outcome
             for resolved, outcome in zip(found, outcomes, strict=True)
@@ -91,10 +94,12 @@ def _check(services: Services, context: RequestContext, topic: _Wanted, *, times
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
 
 
-async def _delete(services: Services, topic: _Wanted, resolved: _Wanted) -> TopicMetadata:
+async def _delete(
+    services: Services, topic: _Wanted, resolved: _Wanted, quota: MutationQuota
+) -> TopicMetadata:
     if resolved.name is None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
-    return await services.topics.delete_topic(resolved.name, topic_id=topic.topic_id)
+    return await services.topics.delete_topic(resolved.name, topic_id=topic.topic_id, spend=quota.spend)
 
 
 async def _wait(

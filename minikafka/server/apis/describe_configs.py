@@ -1,8 +1,9 @@
-"""DescribeConfigs (key 32): the properties of topics, this broker and its loggers, and where they come from.
+"""DescribeConfigs (key 32): the properties of whatever can be configured, and where their values come from.
 
 Behaviour (``ConfigHelper.describeConfigs``, KIP-133, KIP-226): one result per resource, each with its own
-error. The broker with an empty name stands for what is set for all brokers. With a list of keys (not an
-empty one) only those properties; unknown keys are passed over. Values of sensitive properties are null.
+error. The broker with an empty name stands for what is set for all brokers; groups and client metrics
+subscriptions need not exist. With a list of keys (not an empty one) only those properties; unknown keys are
+passed over. Values of sensitive properties are null.
 
 Versions: 1 sources and synonyms; 3 types and documentation; 4 flexible.
 """
@@ -14,13 +15,10 @@ from typing import Any
 from minikafka.config.resolution import ConfigEntry
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.config_resource import ConfigResource, ConfigResourceType
+from minikafka.server.config_resource import ConfigResource
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
-
-DYNAMIC_BROKER_LOGGER_CONFIG = 6
-"""Kafka's ``ConfigSource`` of a logger's level, which no place of the configuration can be."""
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
@@ -43,14 +41,11 @@ def _result(services: Services, request: Any, wanted: Any) -> dict[str, Any]:
         return result | error_fields(error)
     names = wanted.configuration_keys
     with_documentation = field(request, "include_documentation", False)
-    is_logger = wanted.resource_type == ConfigResourceType.BROKER_LOGGER
     configs = [
         _config(entry, with_synonyms=request.include_synonyms, with_documentation=with_documentation)
         for entry in entries
         if not names or entry.name in names
     ]
-    if is_logger:
-        configs = [config | {"config_source": DYNAMIC_BROKER_LOGGER_CONFIG} for config in configs]
     return result | {"configs": configs}
 
 

@@ -17,6 +17,7 @@ from typing import Any
 import aiofiles.os
 
 from minikafka.errors import ErrorCode
+from minikafka.files import Files, Volume
 from minikafka.log.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.codec import Body
@@ -41,7 +42,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         }
     log_manager = services.log_manager
     directories = log_manager.live_directories
-    volumes = [await _volume(directory) for directory in directories]
+    volumes = [await _volume(services.files, directory) for directory in directories]
     results = []
     for directory, volume in zip(directories, volumes, strict=True):
         if volume is None or directory in log_manager.offline_directories:
@@ -57,13 +58,12 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
 
 
-async def _volume(directory: str) -> tuple[int, int] | None:
-    """Total and usable bytes of the volume that a directory is on; None where the disk does not answer."""
+async def _volume(files: Files, directory: str) -> Volume | None:
+    """The volume that a directory is on; None where the disk does not answer."""
     try:
-        volume = await aiofiles.os.statvfs(directory)
+        return await aiofiles.os.wrap(files.volume)(directory)
     except OSError:
         return None
-    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
 
 def _failed(directory: str) -> dict[str, Any]:
@@ -77,7 +77,7 @@ def _failed(directory: str) -> dict[str, Any]:
 
 
 def _directory(
-    log_manager: LogManager, directory: str, logs: Sequence[UnifiedLog], volume: tuple[int, int]
+    log_manager: LogManager, directory: str, logs: Sequence[UnifiedLog], volume: Volume
 ) -> dict[str, Any]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for log in sorted(logs, key=lambda log: log.topic_partition):
@@ -94,11 +94,10 @@ def _directory(
                 "is_future_key": is_future,
             }
         )
-    total_bytes, usable_bytes = volume
     return {
         "error_code": ErrorCode.NONE,
         "log_dir": directory,
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
-        "total_bytes": total_bytes,
-        "usable_bytes": usable_bytes,
+        "total_bytes": volume.total_bytes,
+        "usable_bytes": volume.usable_bytes,
     }

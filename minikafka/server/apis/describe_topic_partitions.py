@@ -7,7 +7,7 @@ topics that are asked for. Among all topics, one that was deleted since the last
 that was asked for by name gets its error.
 
 Where it differs from Kafka: a limit below 1 counts as 1, because with none an asker would never get on.
-There are no eligible leader replicas yet, so those lists are empty.
+Eligible leader replicas are known to the controller only, so those lists are empty.
 """
 
 from __future__ import annotations

@@ -8,6 +8,11 @@ replica id) sees up to the log end, and its fetch offset says how far it is. max
 ``fetch.max.bytes``. What followers get of throttled partitions counts for the leader's replication quota when
 it is answered, whoever gets it (KIP-73).
 
+A consumer beyond a quota gets an empty answer with the throttle time, and its connection reads no more for so
+long; what it would have got does not count then. Its max bytes are what it may have at once at all. Bytes are
+those of the records; Kafka counts the fields around them too. A follower has no quota of this kind, and who
+claims to be one is believed: there is no authentication.
+
 Versions: 4 isolation level; 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack id; 12
 flexible, last fetched epoch and diverging epoch; 13 topic ids; 15 replica state as a tagged field; 16 node
 endpoints, with the current leader on NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH (KIP-951); 17 directory
@@ -20,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
+from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
@@ -33,6 +39,7 @@ from minikafka.replication.fetch_context import (
     SessionResponse,
 )
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.server.client_quotas import QuotaClient
 from minikafka.server.current_leader import current_leader, leader_endpoints
 from minikafka.server.delayed_fetch import Fetch
 from minikafka.server.partition_offsets import CONSUMER_REPLICA_ID
@@ -52,7 +59,8 @@ LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    params = _params(services, context, request)
+    client = services.client_quotas.client(context.header.client_id)
+    params = _params(services, context, request, client)
     session = _session(services, context, request, is_follower=params.is_from_follower)
     keys, wanted = [], []
     for key, want in session.partitions():
@@ -64,9 +72,20 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
         wanted.append(want)
 
     def respond(reads: list[PartitionRead]) -> Sequence[Buffer]:
-        told = session.respond(zip(keys, reads, strict=True))
-        if params.is_from_follower and services.replication_quotas.leader.is_active:
-            _record(services, told)
+        if params.is_from_follower:
+            told = session.respond(zip(keys, reads, strict=True))
+            if services.replication_quotas.leader.is_active:
+                _record(services, told)
+        else:
+            if client.is_limited:
+                answers = session.selected(zip(keys, reads, strict=True))
+                throttle_time_ms = _throttle(services, context, answers)
+                if throttle_time_ms:
+                    services.request_metrics.fetch_consumer.note_throttle(throttle_time_ms)
+                    return _response(services, context, session.throttled(), throttle_time_ms)
+            told = session.respond(zip(keys, reads, strict=True))
+            client.fetched_bytes += sum([len(read.records) for _, read in told.answers])
+        _count(services, told, params)
         return _response(services, context, told)
 
     return Fetch(
@@ -79,7 +98,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
     ).start()
 
 
-def _params(services: Services, context: RequestContext, request: Any) -> FetchParams:
+def _params(
+    services: Services, context: RequestContext, request: Any, quota_client: QuotaClient
+) -> FetchParams:
     version = context.api_version
     if version >= FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id, replica_epoch = request.replica_state
@@ -92,10 +113,13 @@ def _params(services: Services, context: RequestContext, request: Any) -> FetchP
     client = None
     if version >= FIRST_VERSION_WITH_RACK:
         client = ClientMetadata(request.rack_id, context.connection.listener_name)
+    max_bytes = min(field(request, "max_bytes", 2**31 - 1), services.config.fetch_max_bytes)
+    if quota_client.is_limited and replica_id < 0 and QuotaType.FETCH in quota_client.sensors:
+        max_bytes = int(min(max_bytes, quota_client.sensors[QuotaType.FETCH].value_max))
     return FetchParams(
         max_wait_ms=request.max_wait,
-        min_bytes=request.min_bytes,
-        max_bytes=min(field(request, "max_bytes", 2**31 - 1), services.config.fetch_max_bytes),
+        min_bytes=min(request.min_bytes, max_bytes),
+        max_bytes=max_bytes,
         isolation=isolation,
         replica_id=replica_id,
         replica_epoch=replica_epoch,
@@ -158,8 +182,43 @@ def _record(services: Services, told: SessionResponse[PartitionRead]) -> None:
         quota.record(sum(sizes), services.clock.monotonic_ms())
 
 
+def _throttle(
+    services: Services, context: RequestContext, answers: list[tuple[PartitionKey, PartitionRead]]
+) -> int:
+    """Count what a consumer is about to get. Returns the throttle time, in ms: then the connection is muted,
+    and nothing was counted."""
+    quotas = services.client_quotas
+    client = quotas.client(context.header.client_id)  # who came with the request may be forgotten by now
+    size_bytes = sum(len(read.records) for _, read in answers)
+    sensor = client.sensors.get(QuotaType.FETCH)
+    bandwidth = None if sensor is None else sensor.record(size_bytes, quotas.clock)
+    time = None if context.handler_time is None else context.handler_time.record()
+    throttle_time_ms = quotas.slow_down(context.connection, client, bandwidth, time)
+    if throttle_time_ms and sensor is not None:
+        sensor.take_back(size_bytes, quotas.clock)
+    return throttle_time_ms
+
+
+def _count(services: Services, told: SessionResponse[PartitionRead], params: FetchParams) -> None:
+    """The bytes and the errors of an answer."""
+    stats, requests = services.replica_manager.stats, services.request_metrics
+    metrics = requests.fetch_follower if params.is_from_follower else requests.fetch_consumer
+    if told.error:
+        metrics.note_error(told.error)
+    for _, read in told.answers:
+        if read.error:
+            metrics.note_error(read.error)
+        elif params.is_from_follower:
+            stats.replication_bytes_out += len(read.records)
+        elif read.records:
+            stats.of(read.wanted.topic_partition.topic).bytes_out += len(read.records)
+
+
 def _response(
-    services: Services, context: RequestContext, told: SessionResponse[PartitionRead]
+    services: Services,
+    context: RequestContext,
+    told: SessionResponse[PartitionRead],
+    throttle_time_ms: int = 0,
 ) -> Sequence[Buffer]:
     partitions = [_partition(read) for _, read in told.answers]
     endpoints: Sequence[NodeEndpoint] = ()
@@ -182,6 +241,7 @@ def _response(
     return fetch_response(
         context.header,
         partitions,
+        throttle_time_ms=throttle_time_ms,
         error_code=told.error,
         session_id=told.session_id,
         node_endpoints=endpoints,

@@ -1,8 +1,8 @@
 """ListConfigResources (key 74): the resources that DescribeConfigs can be asked about (KIP-1142).
 
 Behaviour (``KafkaApis.handleListConfigResources``): those of the types that were asked for, of all types
-when none was; an unknown type is UNSUPPORTED_VERSION. There are no client metrics subscriptions (KIP-714)
-and no group configurations (KIP-848) here, so those lists are empty.
+when none was; an unknown type is UNSUPPORTED_VERSION. Groups and client metrics subscriptions are those for
+which something is set.
 
 Versions: 0 lists client metrics subscriptions only; 1 takes resource types.
 """
@@ -49,4 +49,6 @@ def _names(services: Services, resource_type: int) -> list[str]:
         return [topic.name for topic in services.metadata.topics()]
     if resource_type in (ConfigResourceType.BROKER, ConfigResourceType.BROKER_LOGGER):
         return [str(broker.node_id) for broker in services.metadata.brokers()]
-    return []
+    if resource_type == ConfigResourceType.GROUP:
+        return services.configs.configured_groups()
+    return services.configs.client_metrics_subscriptions()

@@ -28,6 +28,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
 from minikafka.server.authorized_operations import cluster_operations, topic_operations
 from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
+from minikafka.server.mutation_quota import NEVER, MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal, validate_topic_name
@@ -43,7 +44,7 @@ STARTING_TIMEOUT_MS = 5_000
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     metadata, listener_name = services.metadata, context.connection.listener_name
     await metadata.wait_for(lambda: metadata.controller_id != NO_LEADER, timeout_ms=STARTING_TIMEOUT_MS)
-    errors = await _create_missing(services, request)
+    errors = await _create_missing(services, context, request)
     topic_bits = topic_operations(asked=field(request, "include_topic_authorized_operations", False))
     controller = metadata.broker(metadata.controller_id)
     reachable_controller = controller is not None and controller.endpoint(listener_name) is not None
@@ -75,7 +76,7 @@ def describe_brokers(metadata: MetadataCache, listener_name: str) -> list[dict[s
     return brokers
 
 
-async def _create_missing(services: Services, request: Any) -> dict[str, KafkaError]:
+async def _create_missing(services: Services, context: RequestContext, request: Any) -> dict[str, KafkaError]:
     """Create the unknown topics, when that is allowed. Returns why a topic could not be created."""
     allowed = services.config.auto_create_topics_enable and field(request, "allow_auto_topic_creation", True)
     if not allowed or not request.topics:
@@ -87,7 +88,10 @@ async def _create_missing(services: Services, request: Any) -> dict[str, KafkaEr
         and field(topic, "topic_id", None) is None
         and services.metadata.topic(topic.name) is None
     }
-    return await services.topics.auto_create(list(missing)) if missing else {}
+    if not missing:
+        return {}
+    quota = MutationQuota(services.client_quotas, context, strict_since_version=NEVER)
+    return await services.topics.auto_create(list(missing), spend=quota.spend)
 
 
 def _topics(

@@ -1,7 +1,8 @@
 """UpdateMetadata (key 6): the controller tells who lives and who leads.
 
 Behaviour (``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache``): as
-LeaderAndIsr for epochs. What was set for topics that are gone is forgotten with them.
+LeaderAndIsr for epochs. What was set for topics that are gone is forgotten with them, and so are the offsets
+that groups have committed for them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,10 @@ async def handle(
         with refused("UpdateMetadata") as refusal:
             services.replica_manager.accept_controller_epoch(request.controller_epoch)
             await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
-            for topic in services.metadata.update(request):
+            gone = services.metadata.update(request)
+            for topic in gone:
                 if services.metadata.topic(topic) is None:  # else another of the same name is there already
                     services.configs.topic_gone(topic)
+            if gone:
+                services.groups.topics_deleted(gone)
         return UpdateMetadataResponse(refusal.error_code)

@@ -106,6 +106,8 @@ class SimulatedClient:
         body = {
             "topics": None if topics is None else [{"name": topic, "topic_id": None} for topic in topics],
             "allow_auto_topic_creation": False,
+            "include_cluster_authorized_operations": False,
+            "include_topic_authorized_operations": False,
         }
         failure: BrokerUnavailable | None = None
         for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):

@@ -17,12 +17,23 @@ import zlib
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from minikafka.files import Volume
 from minikafka.testing.simulation.errors import ProcessKilled
 from minikafka.testing.simulation.faults import Fault
-from minikafka.testing.simulation.inodes import DirectoryNode, FileNode, Node, Survival
+from minikafka.testing.simulation.inodes import (
+    DirectoryNode,
+    FileNode,
+    Node,
+    Survival,
+    directories_below,
+    files_below,
+)
 from minikafka.types import Buffer
 
 N = TypeVar("N", FileNode, DirectoryNode)
+
+SIZE_BYTES = 1 << 40
+"""It fills up only when a fault says so."""
 
 Note = Callable[[str, object], None]
 
@@ -63,7 +74,7 @@ class SimulatedDisk:
             mount.is_dead = True
         self._mounts.clear()
         self.locks.clear()
-        for node in _files_below(self.root):
+        for node in files_below(self.root):
             node.unmap()
 
     def power_lost(self, survival: Survival | None = None) -> None:
@@ -75,14 +86,14 @@ class SimulatedDisk:
 
     def sync_all(self) -> None:
         """Like sync(1): all that there is becomes durable."""
-        for directory in _directories_below(self.root):
+        for directory in directories_below(self.root):
             directory.sync()
-        for node in _files_below(self.root):
+        for node in files_below(self.root):
             node.sync()
 
     def drop_caches(self) -> None:
         """Like /proc/sys/vm/drop_caches: what is read next waits for the disk."""
-        for node in _files_below(self.root):
+        for node in files_below(self.root):
             node.is_cold = True
 
 
@@ -224,6 +235,13 @@ class Mount:
         self.check("fsync", path)
         self._find(path, DirectoryNode).sync()
         self.disk.note("synced", path)
+
+    def volume(self, path: str) -> Volume:
+        self.check("statvfs", path)
+        if self._lookup(path) is None:
+            raise _error(errno.ENOENT, path)
+        used_bytes = sum(len(node.data) for node in files_below(self.disk.root))
+        return Volume(SIZE_BYTES, SIZE_BYTES - used_bytes)
 
     def lock(self, path: str) -> SimulatedLock:
         self.check("lock", path)
@@ -374,20 +392,3 @@ def _expect(node: Node | None, kind: type[N], path: str) -> N:
 
 def _error(code: int, path: str) -> OSError:
     return OSError(code, os.strerror(code), path)
-
-
-def _directories_below(directory: DirectoryNode) -> list[DirectoryNode]:
-    found = [directory]
-    for _, node in sorted(directory.entries.items()):
-        if isinstance(node, DirectoryNode):
-            found += _directories_below(node)
-    return found
-
-
-def _files_below(directory: DirectoryNode) -> list[FileNode]:
-    return [
-        node
-        for below in _directories_below(directory)
-        for _, node in sorted(below.entries.items())
-        if isinstance(node, FileNode)
-    ]

@@ -1,8 +1,8 @@
 """Faults of a disk: functions that are asked about each operation and answer with the errno it fails with.
 
 Operations are ``open``, ``create``, ``read``, ``write``, ``truncate``, ``fsync`` (files and directories),
-``rename``, ``remove``, ``make_directory``, ``list`` and ``lock``. A fault may also end the process that asks,
-to find out what a crash at exactly this point leaves.
+``rename``, ``remove``, ``make_directory``, ``list``, ``lock`` and ``statvfs``. A fault may also end the
+process that asks, to find out what a crash at exactly this point leaves.
 """
 
 from __future__ import annotations

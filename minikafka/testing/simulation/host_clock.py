@@ -22,3 +22,6 @@ class HostClock:
 
     def monotonic_ms(self) -> int:
         return self._loop.now_ns // NS_PER_MS
+
+    def monotonic_ns(self) -> int:
+        return self._loop.now_ns

@@ -203,3 +203,22 @@ def _apply(changes: Sequence[tuple[str, Node | None]], entries: dict[str, Node])
             entries.pop(name, None)
         else:
             entries[name] = node
+
+
+def directories_below(directory: DirectoryNode) -> list[DirectoryNode]:
+    """``directory`` and all below it."""
+    found = [directory]
+    for _, node in sorted(directory.entries.items()):
+        if isinstance(node, DirectoryNode):
+            found += directories_below(node)
+    return found
+
+
+def files_below(directory: DirectoryNode) -> list[FileNode]:
+    """All files below ``directory``."""
+    return [
+        node
+        for below in directories_below(directory)
+        for _, node in sorted(below.entries.items())
+        if isinstance(node, FileNode)
+    ]

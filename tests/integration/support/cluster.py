@@ -23,12 +23,12 @@ from minikafka.protocol.batch import iterate_headers
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support.process import BrokerProcess, free_port
 from tests.support.zookeeper import ZooKeeperServer
 
 T = TypeVar("T")
 
-SESSION_TIMEOUT_MS = 2_500
+SESSION_TIMEOUT_MS = 4_000
 PROPERTIES = {
     "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
     "default.replication.factor": 3,
@@ -153,9 +153,12 @@ class StoreView:
         return None if data is None else paths.decode_partition_state(topic, partition, data)
 
     def assignment(self, topic: str, partition: int = 0) -> ReplicaAssignment:
+        return self.partitions(topic)[partition]
+
+    def partitions(self, topic: str) -> Mapping[int, ReplicaAssignment]:
         data = self.get(paths.topic_path(topic))
         assert data is not None, f"there is no topic {topic}"
-        return paths.decode_topic(topic, data).partitions[partition]
+        return paths.decode_topic(topic, data).partitions
 
 
 class ProcessCluster:
@@ -168,20 +171,25 @@ class ProcessCluster:
         *,
         brokers: int = 3,
         properties: Mapping[str, object] | None = None,
+        own_properties: Mapping[int, Mapping[str, object]] | None = None,
         command: list[str] | None = None,
     ) -> None:
+        """``properties`` are those of all brokers, ``own_properties`` those of single ones, by node id."""
         self.directory = directory
         self.engine = engine
         self._common = PROPERTIES | engine.properties() | dict(properties or {})
         self._command = command
-        self.brokers = {node_id: self.make_broker(node_id) for node_id in range(1, brokers + 1)}
+        own = own_properties or {}
+        self.brokers = {
+            node_id: self.make_broker(node_id, **own.get(node_id, {})) for node_id in range(1, brokers + 1)
+        }
         self.store: StoreView
 
     def make_broker(self, node_id: int, name: str | None = None, **properties: object) -> BrokerProcess:
         """One more process, not started and not among ``brokers``."""
         return BrokerProcess(
             self.directory / (name or f"broker-{node_id}"),
-            properties=self._common | {"node.id": node_id} | properties,
+            properties=self._common | {"node.id": node_id, "http.port": free_port()} | properties,
             command=self._command,
         )
 

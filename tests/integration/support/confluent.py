@@ -9,6 +9,7 @@ from typing import Any
 from confluent_kafka import (
     OFFSET_BEGINNING,
     Consumer,
+    KafkaError,
     KafkaException,
     Message,
     Producer,
@@ -19,6 +20,9 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from tests.integration.support.records import Consumed, Record
 
 DEADLINE_S = 30.0
+
+LEADER_HAS_CHANGED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH)
+"""Between the Metadata and the ListOffsets of an AdminClient, which leaves it to its user to ask again."""
 
 is_patient = False
 """Set for Apache Kafka, whose topics are there some time after their creation was acknowledged."""
@@ -140,8 +144,9 @@ def list_offset(bootstrap: str, topic: str, spec: OffsetSpec, *, partition: int 
         try:
             offset: int = client.list_offsets({at: spec})[at].result(DEADLINE_S).offset
             return offset
-        except KafkaException:
-            if not is_patient or time.monotonic() > end:
+        except KafkaException as error:
+            look_again = is_patient or error.args[0].code() in LEADER_HAS_CHANGED
+            if not look_again or time.monotonic() > end:
                 raise
 
 

@@ -31,11 +31,18 @@ class StartFailed(AssertionError):
     """The process ended, or did not answer in time; carries its log."""
 
 
+_given_out: set[int] = set()
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One that nobody listens on, and that was not given out before: whoever asked may not listen yet."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _given_out:
+            _given_out.add(port)
+            return port
 
 
 class BrokerProcess:

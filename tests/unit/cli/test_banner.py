@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 
-from minikafka.cli.banner import banner_lines, print_banner
+import pytest
+
+from minikafka.cli.banner import banner_lines, http_url, print_banner, told_status_page
 
 
 class Terminal(io.StringIO):
@@ -33,5 +35,27 @@ def test_on_a_terminal_it_says_the_same() -> None:
     )
 
 
+def test_the_http_port_is_shown_when_there_is_one() -> None:
+    lines = shown(io.StringIO(), status_page="http://a:1/", metrics="http://a:1/metrics").splitlines()
+    assert lines[3:5] == ["status page   http://a:1/", "metrics       http://a:1/metrics"]
+    assert "status page" not in shown(io.StringIO(), metrics="nowhere: port 1 is taken (--http-port)")
+
+
 def test_a_temporary_directory_is_called_one() -> None:
     assert "gone when the broker stops" in shown(io.StringIO(), temporary=True)
+
+
+def test_who_reads_the_banner_finds_the_status_page() -> None:
+    stream = io.StringIO("an earlier line of the log\n")
+    stream.seek(0, io.SEEK_END)
+    lines = shown(stream, status_page="http://localhost:8081/").splitlines()
+    assert told_status_page(lines) == "http://localhost:8081/"
+    assert told_status_page(shown(io.StringIO()).splitlines()) is None
+    with pytest.raises(LookupError):
+        told_status_page(lines[:-1])
+
+
+def test_a_page_of_all_interfaces_is_asked_for_on_this_one() -> None:
+    assert http_url(("", 8081), "/") == "http://localhost:8081/"
+    assert http_url(("::1", 8081), "/metrics") == "http://[::1]:8081/metrics"
+    assert http_url(None, "/") is None

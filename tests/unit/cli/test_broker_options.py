@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.broker import load_configuration, main, parser, properties_text
+from minikafka.cli.broker import load_configuration, main, parser, properties_text, usual_http_port
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
 
 
@@ -20,6 +20,22 @@ def test_options_are_short_for_properties() -> None:
     )
     assert [str(listener) for listener in config.endpoints()] == ["PLAINTEXT://localhost:9999"]
     assert (config.log_dirs, config.log_level, config.num_partitions) == (("/d",), "debug", 3)
+
+
+def test_the_http_port_is_a_property_and_may_be_switched_off(tmp_path: Path) -> None:
+    assert configuration().http_port is None
+    assert configuration("--http-port", "0").http_port == 0
+    path = tmp_path / "server.properties"
+    path.write_text("http.port=8080\nhttp.host=0.0.0.0\n")
+    config = configuration("--config", str(path))
+    assert (config.http_port, config.http_host) == (8080, "0.0.0.0")
+    assert configuration("--config", str(path), "--http-port", "off").http_port is None
+
+
+def test_brokers_on_one_machine_have_an_http_port_each() -> None:
+    assert usual_http_port(configuration()) == 9404
+    assert usual_http_port(configuration("--set", "node.id=3")) == 9406
+    assert usual_http_port(configuration("--set", "node.id=100000")) is None
 
 
 def test_options_beat_the_file(tmp_path: Path) -> None:
@@ -39,6 +55,8 @@ def test_options_beat_the_file(tmp_path: Path) -> None:
         (["--set", "foo"], "--set foo: must be name=value"),
         (["--port", "65536"], "--port 65536: must be a number from 0 to 65535"),
         (["--port", "x"], "--port x: must be a number"),
+        (["--http-port", "on"], "--http-port on: must be a number from 0 to 65535, or off"),
+        (["--http-port", "1", "--set", "http.port=2"], "--http-port and --set http.port=2 say the same"),
         (
             ["--port", "1", "--set", "listeners=PLAINTEXT://a:1"],
             "--port and --set listeners=PLAINTEXT://a:1 say",

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,14 @@ def write(bootstrap: str, value: bytes) -> int:
     return offsets[0]
 
 
+def metrics_of(cluster: Process, node_id: int) -> str:
+    """What is beside the status page that the command names."""
+    page = cluster.line(rf"status page of {node_id} +(http://\S+/)")[1]
+    with urllib.request.urlopen(f"{page}metrics", timeout=WAIT_S) as answer:
+        text: str = answer.read().decode()
+    return text
+
+
 def is_running(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -110,8 +119,10 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_three_processes_that_end_together_and_go_on_later(tmp_path: Path, number: signal.Signals) -> None:
-    with Process(tmp_path) as cluster:
+    with Process(tmp_path, "--set=http.port=0") as cluster:
         assert len(cluster.bootstrap.split(",")) == 3
+        for node_id in (1, 2, 3):
+            assert f'minikafka_build_info{{node_id="{node_id}"' in metrics_of(cluster, node_id)
         assert write(cluster.bootstrap, b"one") == 0
         cluster.line(r"orders-0: led by \d, in sync 1, 2, 3")
         children = [cluster.child(node_id) for node_id in (1, 2, 3)]
@@ -137,8 +148,9 @@ def test_a_broker_that_dies_is_named_and_the_others_go_on(tmp_path: Path) -> Non
 
 
 def test_all_in_one_process(tmp_path: Path) -> None:
-    with Process(tmp_path, "--in-process", "--brokers=2") as cluster:
+    with Process(tmp_path, "--in-process", "--brokers=2", "--set=http.port=0") as cluster:
         assert len(cluster.bootstrap.split(",")) == 2
+        assert 'node_id="2"' in metrics_of(cluster, 2)
         assert write(cluster.bootstrap, b"one") == 0
         cluster.line(r"orders-0: led by \d, in sync 1, 2")
         assert cluster.stop()[0] == 0

@@ -114,6 +114,23 @@ def test_what_code_has_set_counts_as_static() -> None:
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "a host is missing"),
         ({"advertised.listeners": "SSL://a:9092"}, "SSL is not supported"),
         ({"inter.broker.listener.name": "FOO"}, r"FOO.*must be one of PLAINTEXT"),
+        ({"group.consumer.session.timeout.ms": "44999"}, r"at least group\.consumer\.min\.session.*45000"),
+        (
+            {"group.consumer.heartbeat.interval.ms": "15001"},
+            r"at most group\.consumer\.max\.heartbeat.*15000",
+        ),
+        ({"group.max.session.timeout.ms": "5999"}, r"at least group\.min\.session\.timeout\.ms \(6000\)"),
+        (
+            {
+                "group.consumer.min.session.timeout.ms": "5000",
+                "group.consumer.session.timeout.ms": "5000",
+            },
+            r"heartbeat\.interval\.ms.*less than group\.consumer\.session\.timeout\.ms",
+        ),
+        ({"group.consumer.assignors": ""}, "at least one"),
+        ({"group.consumer.assignors": "range,range"}, "each assignor once"),
+        ({"group.consumer.assignors": "sticky"}, r"group\.consumer\.assignors"),
+        ({"offsets.topic.replication.factor": "32768"}, "Not a number of type SHORT"),
         ({"foo": "1"}, "Unknown broker config name: foo"),
     ],
 )

@@ -55,3 +55,20 @@ def test_preferred_leaders_are_elected_where_they_can_be() -> None:
         (effects.SendLeaderAndIsr, BrokerId(2)),
         (effects.SendUpdateMetadata, (1, 2)),
     ]
+    assert (machines.context.leader_elections, machines.context.unclean_elections) == (1, 0)
+
+
+def test_an_election_of_one_that_may_lack_records_counts_as_unclean() -> None:
+    store = FakeStore()
+    store.controller_epoch = 1
+    store.register(2)
+    store.create_topic("t", [[1, 2]])
+    machines = Machines.of_epoch(1, delete_topic_enable=True)
+    machines.context.brokers.update(store.brokers)
+    machines.context.add_topic("t", store.topics["t"])
+    store.states[T0] = effects.VersionedState(state(1, 4, [1]), 3)
+    machines.context.leadership.update(store.states)
+    machines.partitions.initialize()
+    changes, _ = elect(machines.partitions.elect([T0], ElectionStrategy.UNCLEAN), store)
+    assert changes.elected[T0].leader == 2
+    assert (machines.context.leader_elections, machines.context.unclean_elections) == (1, 1)

@@ -59,6 +59,13 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
         '{"version":5,"host":null,"port":-1,"endpoints":["S://h:1"],"jmx_port":-1,"timestamp":"5",'
         '"listener_security_protocol_map":{"S":"SASL_SSL"},"features":{}}',
     ),
+    "/brokers/ids/3 with pages": (
+        BrokerRegistration((Endpoint("PLAINTEXT", "h", 1),), 5, http=("::1", 8081)),
+        paths.encode_broker,
+        lambda data: paths.decode_broker(3, data),
+        '{"version":5,"host":"h","port":1,"endpoints":["PLAINTEXT://h:1"],"jmx_port":-1,"timestamp":"5",'
+        '"listener_security_protocol_map":{"PLAINTEXT":"PLAINTEXT"},"features":{},"http":["::1",8081]}',
+    ),
     "/brokers/topics/t": (
         TopicAssignment(
             TOPIC_ID,

@@ -9,6 +9,8 @@ import socket
 import subprocess
 import sys
 import threading
+import time
+from typing import Any
 
 import pytest
 
@@ -18,12 +20,14 @@ from minikafka.coordination.store import (
     ConnectionLossError,
     CreateOp,
     DeleteOp,
+    EventType,
     InvalidNodeError,
     NodeExistsError,
     Op,
     SetOp,
     StoreError,
     StoreUnusableError,
+    WatchEvent,
     in_multis,
     op_bytes,
 )
@@ -230,6 +234,34 @@ async def test_a_thousand_calls_at_once_leave_the_loop_free(
     await asyncio.sleep(0)
     assert f"in_flight={REQUESTS_IN_FLIGHT_MAX})" in repr(session)
     await asyncio.gather(*reads)
+
+
+async def test_an_event_never_overtakes_the_answer_that_set_its_watch(
+    connect: str, open_zookeeper: OpenZooKeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A busy machine lets the loop's thread stand still right after it has sent a request; until it goes on,
+    the answer comes, and the event of a change after it."""
+    store, other = await open_zookeeper(connect), await open_zookeeper(connect)
+    await store.create("/ids")
+    assert store._session is not None and other._session is not None
+    kazoo, other_kazoo = store._session._client, other._session._client
+    send = kazoo.get_children_async
+
+    def send_and_stand_still(path: str, watch: object, **options: object) -> Any:
+        answer = send(path, watch, **options)
+        answer.wait(10)
+        other_kazoo.create_async(f"{path}/3").wait(10)
+        deadline = time.monotonic() + 10
+        while kazoo._child_watchers.get(path):  # until kazoo has the event
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        return answer
+
+    monkeypatch.setattr(kazoo, "get_children_async", send_and_stand_still)
+    told: asyncio.Queue[WatchEvent] = asyncio.Queue()
+    assert await store.children("/ids", watch=told.put_nowait) == []
+    async with asyncio.timeout(10):
+        assert await told.get() == WatchEvent(EventType.NODE_CHILDREN_CHANGED, "/ids")
 
 
 def test_the_package_works_without_kazoo() -> None:

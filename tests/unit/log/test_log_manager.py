@@ -431,20 +431,22 @@ def test_a_topic_of_the_same_name_does_not_start_where_the_old_one_ended(broker:
 # Chores
 
 
-def test_retention_leaves_compacted_logs_to_the_cleaner(broker: Broker) -> None:
+def test_retention_keeps_all_of_a_log_that_is_only_compacted(broker: Broker) -> None:
     small = {"segment_bytes": 200, "retention_bytes": 200, "segment_index_bytes": 4096}
     broker.topic_configs = {
         "a": TopicConfig(**small),
         "b": TopicConfig(**small, cleanup_policy=("compact", "delete")),
+        "c": TopicConfig(**small, cleanup_policy=("compact",)),
     }
     manager = broker.start()
-    for topic_partition in (A0, B0):
+    c0 = TopicPartition("c", 0)
+    for topic_partition in (A0, B0, c0):
         log = manager.get_or_create(topic_partition, is_new=True)
         for _ in range(5):
             broker.append(log, value=b"v" * 100)
     cleanup = manager.cleanup()
     assert cleanup.deleted and not cleanup.failed
-    assert manager.logs[A0].log_start_offset == 3 and manager.logs[B0].log_start_offset == 0
+    assert [manager.logs[each].log_start_offset for each in (A0, B0, c0)] == [3, 3, 0]
 
 
 def test_a_disk_that_fails_under_retention_is_named_once(broker: Broker) -> None:

@@ -348,7 +348,9 @@ def test_muting_inside_a_handler_holds_the_rest_of_the_chunk_for_that_time() -> 
     wire.loop.advance(0.4)
     wire.connection.mute(500)
     wire.loop.advance(0.4)
-    assert seen == [b"a"], "the later mute counts"
+    wire.connection.mute(50)
+    wire.loop.advance(0.07)
+    assert seen == [b"a"], "the mute that ends last counts"
     wire.loop.advance(0.2)
     assert seen == [b"a", b"b"]
 
@@ -475,6 +477,20 @@ def test_idle_means_nothing_received_sent_or_owed() -> None:
     assert swept(wire, 1000) is None, "we owe it an answer"
     desk.answer(b"p1")
     assert "connections.max.idle.ms" in (swept(wire, 70) or "")
+
+
+def test_a_throttled_connection_is_idle_too_and_never_stalled() -> None:
+    """KAFKA-12427: who is muted for longer than connections.max.idle.ms is closed, and may come again."""
+    first = Wire(echo, budget_bytes=1000)
+    first.connection.data_received(framed(b"x" * 1500)[:1104])
+    second = Wire(echo, like=first)
+    second.send(b"a")
+    first.connection.mute(50_000)
+    assert swept(first, 49) is None, "others wait for its memory, but it cannot send on"
+    alone = Wire(echo)
+    alone.connection.mute(3_600_000)
+    assert swept(alone, 55) is None
+    assert "connections.max.idle.ms" in (swept(alone, 10) or "")
 
 
 def test_a_slow_reader_is_not_idle_and_a_stuck_one_is() -> None:

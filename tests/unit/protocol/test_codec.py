@@ -25,6 +25,11 @@ from minikafka.protocol.codec import (
 from minikafka.protocol.reading import compile_reader
 from minikafka.protocol.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
 
+ALL_TOPICS = {
+    "topics": [],
+    "include_cluster_authorized_operations": False,
+    "include_topic_authorized_operations": False,
+}
 ALL = [
     (key, version) for key, versions in SUPPORTED.items() for version in range(versions[0], versions[1] + 1)
 ]
@@ -143,7 +148,7 @@ def test_a_known_tag_must_fill_its_size() -> None:
 
 def test_bytes_behind_the_body_are_ignored_as_in_kafka() -> None:
     for version in (0, 1, 4, 9, 12):
-        frame = request(ApiKey.METADATA, version, {"topics": []})
+        frame = request(ApiKey.METADATA, version, ALL_TOPICS)
         assert decode(frame + b"trailing") == decode(frame)
 
 
@@ -161,7 +166,7 @@ HOSTILE_METADATA = [
 
 @pytest.mark.parametrize(("version", "count"), HOSTILE_METADATA)
 def test_a_count_is_checked_before_memory_is_reserved(version: int, count: bytes) -> None:
-    start = request(ApiKey.METADATA, version, {"topics": []})
+    start = request(ApiKey.METADATA, version, ALL_TOPICS)
     body = read_request_header(start).body_start
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(PeerProtocolError):

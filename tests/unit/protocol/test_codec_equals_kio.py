@@ -17,7 +17,7 @@ from kio.schema.index import api_key_map, schema_name_map
 from kio.serial import entity_reader, entity_writer
 from kio.static.constants import EntityType
 
-from minikafka.protocol.api_versions import FLEXIBLE_SINCE, SUPPORTED
+from minikafka.protocol.api_versions import FLEXIBLE_SINCE, SUPPORTED, ApiKey
 from minikafka.protocol.codec import (
     RequestHeader,
     decode_request,
@@ -33,7 +33,8 @@ ALL = [
     for key, versions in SUPPORTED.items()
     for version in range(versions.min, versions.max + 1)
 ]
-INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32}
+INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32, "timedelta_i64": 48}
+"""In bits; a ``timedelta`` holds no more than 999,999,999 days."""
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -60,6 +61,8 @@ def values(kafka_type: str, nullable: bool) -> st.SearchStrategy[Any]:
         return st.uuids() | st.none()
     elif kafka_type == "error_code":
         return st.sampled_from([int(code) for code in KioErrorCode])
+    elif kafka_type == "float64":
+        return st.floats(allow_nan=False)
     elif kafka_type == "datetime_i64":  # seconds: what kio's own type admits
         return st.integers(0, 2**32).map(lambda seconds: seconds * 1000) | st.just(-1)
     else:
@@ -96,7 +99,7 @@ def as_kio(schema: EntitySchema, cls: Any, body: dict[str, Any]) -> Any:
                 value = as_kio(field.entity, nested, value)
         elif field.is_array:
             value = None if value is None else tuple(value)
-        elif field.kafka_type == "timedelta_i32":
+        elif field.kafka_type in ("timedelta_i32", "timedelta_i64"):
             value = datetime.timedelta(milliseconds=value)
         elif field.kafka_type == "datetime_i64":
             value = None if value in (None, -1) else EPOCH + datetime.timedelta(milliseconds=value)
@@ -158,7 +161,7 @@ def test_requests_equal_kio(api_key: int, version: int) -> None:
     schema = message_schema(api_key, version, "request")
     cls = kio_class(api_key, version, EntityType.request)
     write, read = entity_writer(cls), entity_reader(cls)
-    assert schema.header_flexible == (version >= FLEXIBLE_SINCE[api_key])  # type: ignore[index]
+    assert schema.header_flexible == (version >= FLEXIBLE_SINCE.get(ApiKey(api_key), 1 << 15))
 
     @settings(max_examples=6, suppress_health_check=list(HealthCheck), deadline=None, database=None)
     @given(bodies(schema.body), st.text(max_size=9) | st.none())

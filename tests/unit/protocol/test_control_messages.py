@@ -36,7 +36,7 @@ from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 ONE, TWO = BrokerId(1), BrokerId(2)
 BROKERS = (
     LiveBroker(ONE, 17, (ListenerEndpoint("PLAINTEXT", "127.0.0.1", 9092),), "a"),
-    LiveBroker(TWO, 2**40, (ListenerEndpoint("INTERNAL", "::1", 9093),)),
+    LiveBroker(TWO, 2**40, (ListenerEndpoint("INTERNAL", "::1", 9093),), http=("::1", 8082)),
 )
 PARTITION = LeaderAndIsrPartition(
     "t", UUID(int=5), 3, 7, ONE, LeaderEpoch(4), (ONE,), 12, (ONE, TWO), (TWO,), (), is_new=True

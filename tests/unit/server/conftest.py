@@ -7,6 +7,7 @@ other brokers and Kafka's tools would read and write.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 from collections.abc import AsyncIterator, Mapping
@@ -20,6 +21,7 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore
+from minikafka.network.responses import PendingResponse, ResponseQueue
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import (
     decode_request,
@@ -31,7 +33,7 @@ from minikafka.protocol.codec import (
 from minikafka.server.broker import Broker
 from minikafka.server.request_context import RequestContext
 from minikafka.server.system_clock import SystemClock
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, Buffer
 from tests.unit.server.running import PATIENCE_MS, topics_of
 
 NODE_ID = BrokerId(1)
@@ -42,6 +44,18 @@ PROPERTIES = {
     "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,INSIDE:PLAINTEXT",
     "broker.rack": "rack-a",
 }
+
+
+async def resolved(pending: PendingResponse) -> tuple[Buffer, ...]:
+    """The response, when it is there. Raises TimeoutError: it never came."""
+    changed = asyncio.Event()
+    queue = ResponseQueue(changed=changed.set, abandoned=changed.set)
+    queue.add(pending)
+    if pending.is_waiting:
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            await changed.wait()
+    assert queue.out, f"not answered: {pending!r}"
+    return tuple(queue.out)
 
 
 class MortalStore(SqliteStore):
@@ -62,6 +76,8 @@ class AdminBroker:
         self.directory = directory
         self.clock = SystemClock()
         self.own_store: MortalStore | None = None
+        self.muted_ms: list[int] = []
+        """For how long each request that was throttled had its connection muted."""
         self.broker = Broker(
             broker_config({"log.dirs": str(directory), **PROPERTIES, **properties}),
             clock=self.clock,
@@ -109,13 +125,25 @@ class AdminBroker:
             api_key=key, api_version=version, correlation_id=7, client_id="test", body=body
         )[4:]
         header = read_request_header(frame)
-        connection = SimpleNamespace(listener_name=listener)
+        connection = SimpleNamespace(
+            listener_name=listener,
+            client_software_name="tests",
+            client_software_version="1",
+            peer_host="10.0.0.9",
+            peer_port=54_321,
+            mute=self.muted_ms.append,
+        )
         context = RequestContext(cast(Any, connection), header)
         handler = importlib.import_module(f"minikafka.server.apis.{key.name.lower()}").handle
         answer = handler(self.services, context, decode_request(header, frame))
-        if inspect.isawaitable(answer):
+        if isinstance(answer, PendingResponse):
+            answer = await resolved(answer)
+        elif inspect.isawaitable(answer):
             answer = await answer
-        response = encode_response(api_key=key, api_version=version, correlation_id=7, body=answer)
+        if isinstance(answer, tuple):
+            (response,) = answer
+        else:
+            response = encode_response(api_key=key, api_version=version, correlation_id=7, body=answer)
         correlation_id, entity = decode_response(api_key=key, api_version=version, frame=response[4:])
         assert correlation_id == 7
         return entity

@@ -16,7 +16,8 @@ from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.metrics.rate import WindowConfig
+from minikafka.metrics.timer import KafkaTimer
+from minikafka.metrics.windows import WindowConfig
 from minikafka.server.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.disk_writer import DiskWriter
 from minikafka.server.replication_quotas import ReplicationQuotaManager
@@ -84,6 +85,7 @@ class Moving:
                 log_io=self.log_io,
                 replica_manager=self.manager,
                 log_directory_failed=lambda: None,
+                log_flushes=KafkaTimer(),
                 supervisor=SimpleNamespace(fail=self.failed.append),
             ),
         )

@@ -20,7 +20,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.log_manager import LogManager
-from minikafka.metrics.rate import WindowConfig
+from minikafka.metrics.windows import WindowConfig
 from minikafka.protocol.control.messages import (
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,

@@ -17,7 +17,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
-from minikafka.metrics.rate import WindowConfig
+from minikafka.metrics.windows import WindowConfig
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.batch import iterate_headers

@@ -25,11 +25,13 @@ PATIENCE_MS = 20_000
 """For what the controller does soon; a test that waits so long has failed."""
 
 
-def make_broker(*directories: Path, disk: Disk | None = None, **properties: object) -> Broker:
+def make_broker(
+    *directories: Path, disk: Disk | None = None, usual_http_port: int | None = None, **properties: object
+) -> Broker:
     """Not started yet. Properties with underscores for dots."""
     settings = {"log.dirs": ",".join(map(str, directories)), "listeners": "PLAINTEXT://127.0.0.1:0"}
     settings |= {name.replace("_", "."): str(value) for name, value in properties.items()}
-    return Broker(broker_config(settings), files=disk or Disk())
+    return Broker(broker_config(settings), files=disk or Disk(), usual_http_port=usual_http_port)
 
 
 @asynccontextmanager

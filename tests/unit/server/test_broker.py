@@ -8,9 +8,11 @@ import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
 from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
@@ -95,6 +97,41 @@ async def test_a_broker_without_a_controller_is_up_and_serves_when_there_is_one(
     assert "no controller has told" in caplog.text
     assert broker.services.metadata.brokers() == () and broker.port > 0
     await broker.stop()
+
+
+@pytest.mark.parametrize("is_written", [True, False], ids=["the answer is lost", "the request is lost"])
+async def test_a_store_that_does_not_answer_for_a_moment_ends_no_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_written: bool
+) -> None:
+    register = cluster_membership.register_broker
+    attempts = []
+
+    async def lose_the_first(*arguments: Any, **options: Any) -> int:
+        attempts.append(arguments)
+        if len(attempts) > 1 or is_written:
+            epoch = await register(*arguments, **options)
+        if len(attempts) == 1:
+            raise ConnectionLossError("no answer")
+        return epoch
+
+    monkeypatch.setattr(cluster_membership, "register_broker", lose_the_first)
+    monkeypatch.setattr(cluster_membership, "REGISTRATION_RETRY_MS", 1)
+    async with running(tmp_path) as broker:
+        assert "cannot register yet, trying again: no answer" in caplog.text
+        (known,) = broker.services.metadata.brokers()
+        assert known.node_id == broker.node_id and len(attempts) == 2
+
+
+async def test_a_store_that_stays_away_ends_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose(*arguments: Any, **options: Any) -> int:
+        raise ConnectionLossError("no answer")
+
+    monkeypatch.setattr(cluster_membership, "register_broker", lose)
+    monkeypatch.setattr(cluster_membership, "REGISTRATION_RETRY_MS", 1)
+    broker = make_broker(tmp_path, zookeeper_session_timeout_ms=50)
+    assert "no answer" in await start_error(broker)
 
 
 async def test_a_stop_leaves_no_task_no_thread_and_no_descriptor(tmp_path: Path) -> None:
@@ -193,3 +230,22 @@ async def test_the_loop_never_waits_for_the_disk(tmp_path: Path) -> None:
     async with running(tmp_path / "d", disk=disk) as broker:
         await until(broker, lambda: epochs <= {path for path, _ in disk.fsyncs}, "the new epochs are durable")
     assert [path for path, thread in disk.fsyncs if thread == here] == []
+
+
+async def test_an_http_port_that_was_asked_for_and_is_taken_is_a_start_error(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        text = await start_error(make_broker(tmp_path / "d", http_port=port))
+    assert text.startswith(f"cannot listen on 127.0.0.1:{port} (http.port): Address already in use")
+
+
+async def test_the_usual_http_port_is_done_without_when_it_is_taken(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        broker = make_broker(tmp_path / "d", usual_http_port=port)
+        await broker.start()
+        assert broker.http_address is None
+        await broker.stop()
+    assert f"which nobody has asked for: cannot listen on 127.0.0.1:{port}" in caplog.text

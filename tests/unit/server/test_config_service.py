@@ -110,8 +110,26 @@ async def test_lists_are_added_to_and_taken_from(broker: Any) -> None:
         (
             ConfigResource(ConfigResourceType.GROUP, "g"),
             Alteration("x", SET, "1"),
+            ErrorCode.INVALID_CONFIG,
+            "x",
+        ),
+        (
+            ConfigResource(ConfigResourceType.GROUP, "g"),
+            Alteration("consumer.session.timeout.ms", SET, "1000"),
+            ErrorCode.INVALID_CONFIG,
+            "group.consumer.min.session.timeout.ms",
+        ),
+        (
+            ConfigResource(ConfigResourceType.CLIENT_METRICS, "m"),
+            Alteration("interval.ms", SET, "1"),
             ErrorCode.INVALID_REQUEST,
-            "GROUP",
+            "interval.ms",
+        ),
+        (
+            ConfigResource(ConfigResourceType.CLIENT_METRICS, "m"),
+            Alteration("match", APPEND, "client=x"),
+            ErrorCode.INVALID_CONFIG,
+            "client=x",
         ),
         (ConfigResource(77, "g"), Alteration("x", SET, "1"), ErrorCode.INVALID_REQUEST, "77"),
     ],

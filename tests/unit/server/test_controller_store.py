@@ -46,6 +46,14 @@ async def test_brokers_are_read_with_their_epochs_and_watched(tmp_path: Path) ->
 
 
 @in_virtual_time
+async def test_where_a_brokers_pages_are_goes_along(tmp_path: Path) -> None:
+    async with reigning(tmp_path) as reign:
+        entry = paths.BrokerRegistration((), 0, http=("host", 8081))
+        await reign.theirs.create(paths.broker_path(ONE), paths.encode_broker(entry), ephemeral=True)
+        assert (await reign.store.brokers())[ONE].http == ("host", 8081)
+
+
+@in_virtual_time
 async def test_topics_and_their_assignments_are_read_and_watched(tmp_path: Path) -> None:
     async with reigning(tmp_path) as reign:
         assert await reign.store.topics() == []

@@ -15,10 +15,12 @@ from minikafka.config.broker import BROKER_CONFIG_KEYS, broker_config
 from minikafka.config.definition import UpdateMode
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.compaction_job import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.config_resource import ConfigResource, ConfigResourceType
+from minikafka.server.log_cleaner import LogCleaner
 from minikafka.types import TopicPartition
 from tests.unit.server.running import topics_of
 
@@ -37,6 +39,15 @@ PROBES = {
     "segment.index.bytes": "4096",
 }
 """A value unlike the default; where none is given, 77 is one."""
+
+COMPACTION = {
+    "log.cleaner.backoff.ms": "7",
+    "log.cleaner.dedupe.buffer.size": "100000",
+    "log.cleaner.io.buffer.load.factor": "0.5",
+    "log.cleaner.io.buffer.size": "70000",
+    "log.cleaner.io.max.bytes.per.second": "5000.0",
+}
+"""What the log cleaner asks the configuration for when it has to do."""
 
 TOPIC_DEFAULTS = sorted(
     (key.synonyms[0].name, name)
@@ -102,7 +113,34 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "leader.replication.throttled.rate",
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
+        *COMPACTION,
     }
+
+
+async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:
+    broker = await start(log_cleaner_enable="false")
+    await topics_of(broker).create_topic("t", configs={"cleanup.policy": "compact"})
+    append(broker).roll()
+    await set_properties(broker, COMPACTION)
+    seen: list[tuple[CompactionJob, float]] = []
+
+    class Runner:
+        async def run(self, job: CompactionJob, *, bytes_per_second: float) -> CompactionResult:
+            seen.append((job, bytes_per_second))
+            return CompactionResult((), 1, 0, 0, 0)
+
+        async def rest(self) -> None:
+            return None
+
+        def close(self) -> None:
+            return None
+
+    cleaner = LogCleaner(broker.services, remove_later=lambda deleted, *, delay_ms: None)
+    assert await cleaner.clean_filthiest(Runner())
+    ((job, bytes_per_second),) = seen
+    assert (job.map_bytes, job.map_load_factor, job.read_bytes) == (100_000, 0.5, 70_000)
+    assert bytes_per_second == 5000
+    assert broker.services.config.log_cleaner_backoff_ms == 7
 
 
 async def test_every_default_of_topics_reaches_the_logs_that_are_open(start: Start) -> None:

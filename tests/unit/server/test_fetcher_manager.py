@@ -70,6 +70,21 @@ async def test_partitions_are_spread_over_fetchers_each_with_its_connection(tmp_
 
 
 @in_virtual_time
+async def test_a_fetcher_counts_its_requests_and_what_it_appended(tmp_path: Path) -> None:
+    async with story(tmp_path) as told:
+        told.leads("a", "b")
+        follower = told.hosts()
+        told.follows()
+        await passing(60_000)
+        (stats,) = told.fetchers.stats()
+        assert (stats.client_id, stats.leader) == ("ReplicaFetcherThread-0-1", LEADER)
+        assert stats.bytes == follower.size_bytes > 0
+        assert stats.requests == len(told.leader.fetches) > 60_000 / WAIT_MS
+        assert stats.requests_per_s == pytest.approx(1000 / WAIT_MS, rel=0.05)
+        assert not stats.is_dead
+
+
+@in_virtual_time
 async def test_a_partition_moves_to_another_leader(tmp_path: Path) -> None:
     async with story(tmp_path) as told:
         told.leads("a")

@@ -44,8 +44,11 @@ async def test_while_the_quota_is_exceeded_a_partition_that_lags_is_not_asked_fo
         told.follows()
         await passing(4900)
         assert told.leader.fetches == [] and follower.log_end_offset == 0
+        assert told.quota.held_back == {T0: 5}, "once at each look"
         await passing(BACKOFF_MS + SOON_MS)
         assert_same(leader, follower)
+        told.quota.mark_throttled("t", NONE)
+        assert told.quota.held_back == {}, "what is not listed any more"
 
 
 @in_virtual_time

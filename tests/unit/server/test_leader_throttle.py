@@ -45,6 +45,7 @@ def test_a_follower_that_lags_gets_everything_but_the_records(replicas: Replicas
     read = replicas.follower_fetch(THREE, 0)
     assert (read.error, read.records, read.log_start_offset) == (ErrorCode.NONE, b"", 0)
     assert replicas.partition().replication.followers[THREE].log_end_offset == 0, "it counts as a fetch"
+    assert replicas.leader_quota.held_back == {TP: 1}
 
 
 def test_partitions_that_are_not_listed_are_served_beside_it(replicas: Replicas) -> None:
@@ -55,6 +56,7 @@ def test_partitions_that_are_not_listed_are_served_beside_it(replicas: Replicas)
 
 def test_a_follower_in_the_isr_is_served(replicas: Replicas) -> None:
     assert replicas.follower_fetch(TWO, 0).records
+    assert replicas.leader_quota.held_back == {}
 
 
 def test_a_consumer_is_served(replicas: Replicas) -> None:

@@ -214,3 +214,23 @@ async def test_who_waits_is_woken_by_the_update_that_makes_it_true() -> None:
     assert not hopeless.done()
     await passing(400)
     assert hopeless.done() and not await hopeless
+
+
+def test_the_version_of_the_topics_rises_when_one_comes_grows_or_goes() -> None:
+    cache = MetadataCache()
+    seen = [cache.topics_version]
+
+    def rose() -> bool:
+        seen.append(cache.topics_version)
+        return seen[-1] > seen[-2]
+
+    tell(cache, news("a"))
+    assert rose()
+    tell(cache, news("a"))
+    assert not rose(), "only its leader may be another one"
+    tell(cache, news("a", partition=1))
+    assert rose()
+    tell(cache, news("a", topic_id=2))
+    assert rose()
+    tell(cache, news("a", topic_id=2, leader=LEADER_DURING_DELETE))
+    assert rose()

@@ -59,6 +59,9 @@ class LoopClock:
     def monotonic_ms(self) -> int:
         return round(asyncio.get_running_loop().time() * 1000)
 
+    def monotonic_ns(self) -> int:
+        return round(asyncio.get_running_loop().time() * 1_000_000_000)
+
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an async test on a ``VirtualTimeLoop``."""

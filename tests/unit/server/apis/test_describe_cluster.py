@@ -14,7 +14,7 @@ KEY = ApiKey.DESCRIBE_CLUSTER
 
 @pytest.mark.parametrize("version", range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1))
 async def test_the_cluster_is_described(admin_broker: Any, version: int) -> None:
-    body = {"include_cluster_authorized_operations": True}
+    body = {"include_cluster_authorized_operations": True, "include_fenced_brokers": False}
     answer = await admin_broker.ask(KEY, version, body, listener="INSIDE")
     assert (answer.error_code, answer.cluster_id, answer.controller_id) == (
         ErrorCode.NONE,
@@ -26,7 +26,9 @@ async def test_the_cluster_is_described(admin_broker: Any, version: int) -> None
     assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
     if version >= 2:
         assert broker.is_fenced is False
-    quiet = await admin_broker.ask(KEY, version, {"include_cluster_authorized_operations": False})
+    quiet = await admin_broker.ask(
+        KEY, version, {"include_cluster_authorized_operations": False, "include_fenced_brokers": False}
+    )
     assert quiet.cluster_authorized_operations == -(2**31)
 
 
@@ -38,7 +40,11 @@ async def test_the_cluster_is_described(admin_broker: Any, version: int) -> None
 async def test_there_are_no_controllers_listeners(
     admin_broker: Any, version: int, endpoint_type: int, code: ErrorCode
 ) -> None:
-    body = {"include_cluster_authorized_operations": False, "endpoint_type": endpoint_type}
+    body = {
+        "include_cluster_authorized_operations": False,
+        "include_fenced_brokers": False,
+        "endpoint_type": endpoint_type,
+    }
     answer = await admin_broker.ask(KEY, version, body)
     assert (answer.error_code, answer.brokers) == (code, ())
     assert answer.error_message

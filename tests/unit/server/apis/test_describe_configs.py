@@ -8,12 +8,13 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.server.config_resource import ConfigResource
 
 KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)
-TOPIC, BROKER, LOGGER, GROUP = 2, 4, 8, 32
-LONG, LIST = 5, 7
-DYNAMIC_TOPIC, DEFAULT, DYNAMIC_LOGGER = 1, 5, 6
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+INT, LONG, LIST = 3, 5, 7
+DYNAMIC_TOPIC, DEFAULT, DYNAMIC_LOGGER, OF_CLIENT_METRICS, OF_GROUP = 1, 5, 6, 7, 8
 
 
 async def describe(
@@ -79,7 +80,9 @@ async def test_each_resource_has_its_own_error(broker: Any, version: int) -> Non
         (TOPIC, "b/c"),
         (BROKER, "2"),
         (BROKER, "x"),
-        (GROUP, "g"),
+        (GROUP, ""),
+        (CLIENT_METRICS, ""),
+        (77, "x"),
         (TOPIC, "a"),
     )
     assert [ErrorCode(result.error_code) for result in results] == [
@@ -88,6 +91,31 @@ async def test_each_resource_has_its_own_error(broker: Any, version: int) -> Non
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
         ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.INVALID_REQUEST,
         ErrorCode.NONE,
     ]
     assert results[2].error_message == "Unexpected broker id, expected 1 or empty string, but received 2"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_group_and_a_subscription_with_what_is_set_and_what_is_not(broker: Any, version: int) -> None:
+    configs = broker.configs
+    await configs.alter(ConfigResource(GROUP, "g/1"), {"consumer.session.timeout.ms": "50000"})
+    await configs.alter(ConfigResource(CLIENT_METRICS, "m"), {"metrics": "a,b"})
+    results = await describe(
+        broker, version, (GROUP, "g/1"), (GROUP, "no such"), (CLIENT_METRICS, "m"), include_synonyms=True
+    )
+    set_group, other_group, metrics = ({each.name: each for each in result.configs} for result in results)
+    session = set_group["consumer.session.timeout.ms"]
+    assert (session.value, session.config_source, session.read_only) == ("50000", OF_GROUP, False)
+    assert [(each.name, each.value, each.source) for each in session.synonyms] == [
+        ("consumer.session.timeout.ms", "50000", OF_GROUP),
+        ("group.consumer.session.timeout.ms", "45000", DEFAULT),
+    ]
+    inherited = other_group["consumer.session.timeout.ms"]
+    assert (inherited.value, inherited.config_source) == ("45000", DEFAULT)
+    assert (metrics["metrics"].value, metrics["metrics"].config_source) == ("a,b", OF_CLIENT_METRICS)
+    assert (metrics["interval.ms"].value, metrics["interval.ms"].config_source) == ("300000", DEFAULT)
+    if version >= 3:
+        assert (session.config_type, metrics["match"].config_type) == (INT, LIST)

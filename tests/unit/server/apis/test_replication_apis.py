@@ -41,6 +41,8 @@ class Cluster(NamedTuple):
     broker: Broker
     client: BrokerClient
     follower: BrokerClient
+    endpoints: list[Any]
+    """Those of the last fetch's answer."""
 
     async def lead(
         self, *, epoch: int = 1, leader: int = ONE, isr: tuple[int, ...] = ALL, configs: Any = None
@@ -108,6 +110,7 @@ class Cluster(NamedTuple):
             "rack_id": "",
         }
         answer = await self.follower.request(ApiKey.FETCH, body, version=version, deadline_ms=DEADLINE_MS)
+        self.endpoints[:] = getattr(answer, "node_endpoints", ())
         return answer.responses[0].partitions[0]
 
     async def catch_up(self, offset: int) -> None:
@@ -131,7 +134,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
             await BrokerClient.connect("127.0.0.1", broker.port, client_id=name, deadline_ms=DEADLINE_MS)
             for name in ("producer", "follower")
         ]
-        yield Cluster(broker, *clients)
+        yield Cluster(broker, *clients, [])
         for client in clients:
             await client.close()
 
@@ -250,6 +253,8 @@ async def test_a_follower_at_the_wrong_broker_is_told_the_right_one(cluster: Clu
         assert answer.error_code == error
         leader = (answer.current_leader.leader_id, answer.current_leader.leader_epoch)
         assert leader == ((2, 2) if version >= 16 else (-1, -1))
+        endpoints = [(each.node_id, each.host, each.port, each.rack) for each in cluster.endpoints]
+        assert endpoints == ([(2, "broker-2", 9092, "r2")] if version >= 16 else [])
 
 
 async def test_a_follower_joins_the_isr_through_its_fetches(cluster: Cluster) -> None:

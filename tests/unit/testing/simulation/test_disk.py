@@ -102,6 +102,7 @@ class TestRules:
             (lambda mount: mount.list("/missing"), FileNotFoundError),
             (lambda mount: mount.size("/data/missing"), FileNotFoundError),
             (lambda mount: mount.modified_ms("/data/missing"), FileNotFoundError),
+            (lambda mount: mount.volume("/missing"), FileNotFoundError),
             (lambda mount: mount.rename("/data/missing", "/data/x"), FileNotFoundError),
             (lambda mount: mount.remove("/data"), IsADirectoryError),
             (lambda mount: mount.make_directory("/data/f/below"), NotADirectoryError),
@@ -115,6 +116,16 @@ class TestRules:
         create(mount, "/data/f", b"")
         with pytest.raises(kind):
             call(mount)
+
+    def test_the_volume_has_room_for_what_no_file_takes(self) -> None:
+        disk, mount = disk_and_mount()
+        empty = mount.volume("/data")
+        assert empty.usable_bytes == empty.total_bytes
+        create(mount, "/data/f", bytes(1000))
+        assert mount.volume("/data") == (empty.total_bytes, empty.total_bytes - 1000)
+        disk.fault = failing("statvfs")
+        with pytest.raises(OSError):
+            mount.volume("/data")
 
     def test_a_map_and_the_file_are_the_same_bytes(self) -> None:
         _, mount = disk_and_mount()

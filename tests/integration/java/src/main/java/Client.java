@@ -202,6 +202,9 @@ public final class Client {
                 == ConfigEntry.ConfigSource.DYNAMIC_TOPIC_CONFIG, "deleted");
             expect("InvalidConfigurationException", errorOf(admin.incrementalAlterConfigs(Map.of(resource, List.of(
                 new AlterConfigOp(new ConfigEntry("segment.bytes", "-1"), AlterConfigOp.OpType.SET)))).all()), "bad");
+            // The records are of 1970: retention must not take them in the middle.
+            admin.incrementalAlterConfigs(Map.of(resource, List.of(
+                new AlterConfigOp(new ConfigEntry("retention.ms", "-1"), AlterConfigOp.OpType.SET)))).all().get();
             ConfigResource broker = new ConfigResource(ConfigResource.Type.BROKER, controller.idString());
             expect(true, admin.describeConfigs(Set.of(broker)).all().get().get(broker).entries().size() > 20, "broker");
 

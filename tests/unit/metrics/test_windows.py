@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.metrics.rate import SimpleRate, WindowConfig, WindowedSum
+from minikafka.metrics.stats import SimpleRate
+from minikafka.metrics.windows import WindowConfig, WindowedSum
 
 ELEVEN_SECONDS = WindowConfig(samples=11, window_ms=1000)
 
@@ -47,17 +48,17 @@ def test_a_sample_is_as_old_as_its_last_value() -> None:
     windows = WindowedSum(ELEVEN_SECONDS)
     windows.record(1, 0)
     windows.record(1, 900)
-    assert windows.measure(11_899) == (2, 0)
-    assert windows.measure(11_900) == (0, 11_900)
+    assert windows.sum_and_start(11_899) == (2, 0)
+    assert windows.sum_and_start(11_900) == (0, 11_900)
 
 
 def test_one_sample_more_than_configured_is_kept() -> None:
     windows = WindowedSum(WindowConfig(samples=1, window_ms=1000))
     for now_ms in (0, 999, 1000):
         windows.record(1, now_ms)
-    assert windows.measure(1000) == (3, 0), "of the first sample a value is 1 ms old"
+    assert windows.sum_and_start(1000) == (3, 0), "of the first sample a value is 1 ms old"
     windows.record(1, 2000)
-    assert windows.measure(2000) == (1, 2000), "there is room for two, but the other one is too old"
+    assert windows.sum_and_start(2000) == (1, 2000), "there is room for two, but the other one is too old"
 
 
 class Model:
@@ -109,7 +110,7 @@ def test_windows_sum_up_what_a_plain_model_sums_up(
             for each in (windows, rate, model, rate_model):
                 each.record(value, now_ms)
             continue
-        assert windows.measure(now_ms) == model.measure(now_ms)
+        assert windows.sum_and_start(now_ms) == model.measure(now_ms)
         total, oldest_ms = rate_model.measure(now_ms)
         assert rate.measure(now_ms) == pytest.approx(1000 * total / max(window_ms, now_ms - oldest_ms))
 
@@ -129,7 +130,7 @@ def test_a_value_counts_for_all_windows_and_less_than_one_more(
         now_ms += passing_ms
         windows.record(0, now_ms)
     now_ms += behind_ms
-    counted, _ = windows.measure(now_ms)
+    counted, _ = windows.sum_and_start(now_ms)
     if now_ms < samples * 100:
         assert counted == 1
     if now_ms >= (samples + 1) * 100:

@@ -1,0 +1,289 @@
+"""``minikafka quotas``: show and change client quotas, and say why a client was throttled.
+
+Kafka: the quota part of ``kafka-configs.sh``; ``why`` is minikafka's own, and asks every broker of the
+cluster for the throttles that it remembers (``server.apis.describe_client_quotas``).
+
+An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, or a bare client id; a part
+without a name is the default. Everybody is the user ANONYMOUS, because there is no authentication.
+
+Exit status: 0 when all was done, 1 when something was refused or nobody answers, 2 for bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from minikafka.cli.admin_client import AdminClient, raise_error
+from minikafka.cli.commands import (
+    OK,
+    add_connection_options,
+    as_json,
+    error_of,
+    parse_addresses,
+    run,
+    with_action_first,
+)
+from minikafka.cli.group_view import table
+from minikafka.cli.quantities import format_duration, parse_bytes
+from minikafka.config.client_quotas import (
+    CLIENT_ID,
+    THROTTLE,
+    USER,
+    MatchType,
+    QuotaType,
+    checked_quota,
+)
+from minikafka.errors import KafkaError
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.server.client_sensor import Throttle, number_text
+
+PROG = "minikafka quotas"
+ACTIONS = ("describe", "alter", "why")
+
+Entity = Mapping[str, str | None]
+"""Entity type → name; None: the default."""
+
+_ENTITY = re.compile(r"(?:(user)(?:=([^,]+))?)?(?:(?:^|,)(client-id)(?:=(.+))?)?", re.DOTALL)
+
+
+class SeenThrottle(NamedTuple):
+    """A throttle, and the broker that remembers it."""
+
+    broker: int
+    throttle: Throttle
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka quotas``."""
+    options = argparse.ArgumentParser(
+        prog=PROG,
+        description="What clients may use of the brokers, and why one was slowed down.",
+        epilog="ENTITY: client-id=NAME, user=NAME, user=NAME,client-id=NAME, or a client id. Without =NAME a "
+        "part is the default: everybody who has nothing of his own. Quotas: "
+        + ", ".join(quota.value for quota in QuotaType)
+        + ".",
+        allow_abbrev=False,
+    )
+    actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
+    describe = actions.add_parser("describe", help="the quotas that are set", allow_abbrev=False)
+    describe.add_argument("entity", nargs="?", metavar="ENTITY", help="only of this one")
+    alter = actions.add_parser("alter", help="set and remove quotas", allow_abbrev=False)
+    alter.add_argument("entity", metavar="ENTITY")
+    alter.add_argument(
+        "--set", action="append", default=[], metavar="QUOTA=VALUE", help="bytes also as 50MB or 64MiB"
+    )
+    alter.add_argument("--remove", action="append", default=[], metavar="QUOTA", help="back to no quota")
+    alter.add_argument("--dry-run", action="store_true", help="only let the broker check it")
+    why = actions.add_parser("why", help="the last throttles of an entity", allow_abbrev=False)
+    why.add_argument("entity", metavar="ENTITY")
+    for each in (describe, why):
+        each.add_argument("--json", action="store_true", help="print JSON")
+    for each in actions.choices.values():
+        add_connection_options(each)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run an action. Returns the exit status."""
+    options = parser()
+    arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
+    try:
+        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        arguments.entity = {} if arguments.entity is None else parse_entity(arguments.entity)
+        if arguments.action == "alter":
+            arguments.changes = parse_changes(arguments.set, arguments.remove)
+    except ValueError as error:
+        options.error(str(error))
+    except KafkaError as error:
+        options.error(error.message or str(error))
+    return run(PROG, _run(arguments))
+
+
+def parse_entity(text: str) -> Entity:
+    """See the module header. Raises ValueError: there is no name."""
+    match = _ENTITY.fullmatch(text)
+    if not text or (match is not None and not match[0]):
+        raise ValueError("ENTITY is empty")
+    if match is None:
+        if text.startswith((f"{USER}=", f"{CLIENT_ID}=")):
+            raise ValueError(f"{text}: must be like user=NAME, client-id=NAME or user=NAME,client-id=NAME")
+        return {CLIENT_ID: text}
+    return {match[kind]: match[kind + 1] for kind in (1, 3) if match[kind] is not None}
+
+
+def parse_changes(settings: Sequence[str], removals: Sequence[str]) -> dict[str, float | None]:
+    """What to set, and (None) what to remove, by Kafka's keys.
+
+    Raises:
+        ValueError: nothing, the same twice, no number. KafkaError: no such quota, or no such value.
+    """
+    changes: dict[str, float | None] = {}
+    for setting in settings:
+        key, found, text = setting.partition("=")
+        if not found:
+            raise ValueError(f"--set {setting}: must be QUOTA=VALUE")
+        if key in changes:
+            raise ValueError(f"{key} is given twice")
+        _, changes[key] = checked_quota(key, _number(key, text))
+    for key in removals:
+        if key in changes:
+            raise ValueError(f"{key} is given twice")
+        checked_quota(key, 1)
+        changes[key] = None
+    if not changes:
+        raise ValueError("nothing to change: give --set or --remove")
+    return changes
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        if key in (QuotaType.PRODUCE.value, QuotaType.FETCH.value):
+            return float(parse_bytes(text))
+        raise ValueError(f"{key}={text}: must be a number") from None
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    async with AdminClient(
+        arguments.addresses, client_id="minikafka-quotas", timeout_ms=arguments.timeout_ms
+    ) as admin:
+        match arguments.action:
+            case "describe":
+                return await _describe(admin, arguments)
+            case "alter":
+                return await _alter(admin, arguments)
+            case _:
+                return await _why(admin, arguments)
+
+
+async def _describe(admin: AdminClient, arguments: argparse.Namespace) -> int:
+    components = [
+        _component(kind, MatchType.DEFAULT if name is None else MatchType.EXACT, name)
+        for kind, name in arguments.entity.items()
+    ]
+    answer = await admin.ask_any(
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": bool(components)}
+    )
+    raise_error(answer)
+    found = [(_entity(entry), _values(entry)) for entry in answer.entries or ()]
+    found.sort(key=lambda each: entity_text(each[0]))
+    if arguments.json:
+        print(as_json([{"entity": entity, "quotas": quotas} for entity, quotas in found]))
+        return OK
+    rows = [
+        [entity_text(entity), key, f"{value:.15g}"]
+        for entity, quotas in found
+        for key, value in sorted(quotas.items())
+    ]
+    print("\n".join(table(["ENTITY", "QUOTA", "VALUE"], rows)) if rows else "No quotas are set.")
+    return OK
+
+
+async def _alter(admin: AdminClient, arguments: argparse.Namespace) -> int:
+    entry = {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in arguments.entity.items()],
+        "ops": [
+            {"key": key, "value": value or 0.0, "remove": value is None}
+            for key, value in arguments.changes.items()
+        ],
+    }
+    answer = await admin.ask_any(
+        ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": arguments.dry_run}
+    )
+    for result in answer.entries:
+        error = error_of(result.error_code, result.error_message)
+        if error is not None:
+            raise error
+    done = "can be changed" if arguments.dry_run else "are changed"
+    print(f"The quotas of {entity_text(arguments.entity)} {done}.")
+    return OK
+
+
+async def _why(admin: AdminClient, arguments: argparse.Namespace) -> int:
+    seen: list[SeenThrottle] = []
+    for broker in (await admin.nodes()).brokers:
+        components = [
+            _component(kind, MatchType.ANY if name is None else MatchType.EXACT, name)
+            for kind, name in {**arguments.entity, THROTTLE: None}.items()
+        ]
+        answer = await admin.ask_broker(
+            broker, ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": False}
+        )
+        raise_error(answer)
+        seen += (SeenThrottle(broker, _throttle(entry)) for entry in answer.entries)
+    seen.sort(key=lambda each: each.throttle.at_ms)
+    if arguments.json:
+        print(as_json([_as_data(each) for each in seen]))
+    elif seen:
+        heads = "TIME BROKER CLIENT-ID QUOTA OBSERVED BOUND WINDOW THROTTLED WHY"
+        print("\n".join(table(heads.split(), [_row(each) for each in seen])))
+    else:
+        print(f"No broker has throttled {entity_text(arguments.entity)} as far as it remembers.")
+    return OK
+
+
+def _component(kind: str, match_type: MatchType, name: str | None) -> dict[str, Any]:
+    return {"entity_type": kind, "match_type": int(match_type), "match": name}
+
+
+def _entity(entry: Any) -> dict[str, str | None]:
+    return {part.entity_type: part.entity_name for part in entry.entity}
+
+
+def _values(entry: Any) -> dict[str, float]:
+    return {value.key: value.value for value in entry.values}
+
+
+def _throttle(entry: Any) -> Throttle:
+    entity, values = _entity(entry), _values(entry)
+    return Throttle(
+        quota=QuotaType((entity[THROTTLE] or "").partition("#")[0]),
+        user=entity[USER] or "",
+        client_id=entity[CLIENT_ID] or "",
+        observed=values["observed"],
+        bound=values["bound"],
+        window_ms=int(values["window_ms"]),
+        throttle_time_ms=int(values["throttle_time_ms"]),
+        at_ms=int(values["at_ms"]),
+    )
+
+
+def _row(seen: SeenThrottle) -> list[str]:
+    throttle = seen.throttle
+    return [
+        _time(throttle.at_ms),
+        str(seen.broker),
+        throttle.client_id or "-",
+        throttle.quota.value,
+        number_text(throttle.observed),
+        number_text(throttle.bound),
+        format_duration(throttle.window_ms) if throttle.window_ms else "-",
+        f"{throttle.throttle_time_ms} ms",
+        throttle.formula,
+    ]
+
+
+def _as_data(seen: SeenThrottle) -> dict[str, Any]:
+    throttle = seen.throttle
+    fields = throttle._asdict() | {"quota": throttle.quota.value, "formula": throttle.formula}
+    return {"broker": seen.broker, "time": _time(throttle.at_ms), **fields}
+
+
+def _time(at_ms: int) -> str:
+    at = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def entity_text(entity: Entity) -> str:
+    """As it can be typed; the default without a name."""
+    return ",".join(kind if name is None else f"{kind}={name}" for kind, name in entity.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

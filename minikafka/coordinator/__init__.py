@@ -1,0 +1,1 @@
+"""Coordinators: those of consumer groups. Requests in, effects out."""

@@ -1,0 +1,1 @@
+"""The coordinator of consumer groups: requests, timers and outcomes of appends in, effects out."""

@@ -1,0 +1,239 @@
+"""The requests that reach a group and the results that leave it, free of versions and encodings.
+
+Kafka: ``JoinGroupRequestData`` and its like. Handlers in ``server.apis`` make these from requests and write
+results as bodies. Ids are strings as on the wire; an absent member id is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from uuid import UUID
+
+import msgspec
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.internal.group_records import TopicPartitions
+from minikafka.types import TopicPartition
+
+NO_GENERATION = -1
+"""Of a client that commits without being a member, and of answers that refuse."""
+
+
+class JoinGroup(msgspec.Struct, frozen=True, kw_only=True):
+    group_id: str
+    member_id: str
+    group_instance_id: str | None = None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    """Name and metadata, the preferred one first."""
+    requires_known_member_id: bool
+    """Version 4 and later without a group instance id: an unknown member gets its id first (KIP-394)."""
+    supports_skipping_assignment: bool
+    """Version 9 and later (KIP-814)."""
+    reason: str | None = None
+
+
+class JoinedMember(msgspec.Struct, frozen=True):
+    member_id: str
+    group_instance_id: str | None
+    metadata: bytes
+
+
+class JoinGroupResult(msgspec.Struct, frozen=True, kw_only=True):
+    error: ErrorCode = ErrorCode.NONE
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    leader: str = ""
+    skip_assignment: bool = False
+    member_id: str = ""
+    members: tuple[JoinedMember, ...] = ()
+    """Only the leader's answer has them."""
+
+
+class SyncGroup(msgspec.Struct, frozen=True, kw_only=True):
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignments: Mapping[str, bytes]
+
+
+class SyncGroupResult(msgspec.Struct, frozen=True, kw_only=True):
+    error: ErrorCode = ErrorCode.NONE
+    protocol_type: str | None = None
+    protocol_name: str | None = None
+    assignment: bytes = b""
+
+
+class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    group_id: str
+    generation: int
+    member_id: str
+    group_instance_id: str | None = None
+
+
+class HeartbeatResult(msgspec.Struct, frozen=True):
+    error: ErrorCode = ErrorCode.NONE
+
+
+class LeavingMember(msgspec.Struct, frozen=True):
+    member_id: str
+    group_instance_id: str | None = None
+    reason: str | None = None
+
+
+class LeaveGroup(msgspec.Struct, frozen=True):
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+class LeaveGroupResult(msgspec.Struct, frozen=True):
+    """One error a member, in the order of the request."""
+
+    members: tuple[tuple[LeavingMember, ErrorCode], ...]
+
+
+class OffsetToCommit(msgspec.Struct, frozen=True, kw_only=True):
+    topic: str
+    topic_id: UUID | None = None
+    partition: int
+    offset: int
+    leader_epoch: int = -1
+    metadata: str | None = None
+    timestamp_ms: int = -1
+
+
+class OffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """The partitions exist: the handler answers for those that do not."""
+
+    group_id: str
+    generation_or_member_epoch: int
+    member_id: str
+    group_instance_id: str | None = None
+    retention_time_ms: int = -1
+    offsets: tuple[OffsetToCommit, ...]
+    version: int
+    """Of the API: a STALE_MEMBER_EPOCH and the like are only for versions that have them."""
+
+
+class OffsetCommitResult(msgspec.Struct, frozen=True):
+    """In the order of the request."""
+
+    errors: tuple[ErrorCode, ...]
+
+
+class OffsetFetchGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """One group of an OffsetFetch; ``partitions`` None asks for all of the group's."""
+
+    group_id: str
+    member_id: str | None = None
+    member_epoch: int = -1
+    partitions: tuple[TopicPartition, ...] | None
+    require_stable: bool
+
+
+class FetchedOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """``offset`` -1: none is committed."""
+
+    topic_partition: TopicPartition
+    offset: int = -1
+    leader_epoch: int = -1
+    metadata: str = ""
+    error: ErrorCode = ErrorCode.NONE
+
+
+class OffsetFetchResult(msgspec.Struct, frozen=True):
+    offsets: tuple[FetchedOffset, ...]
+
+
+class DescribedMember(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribedGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """A group of the classic protocol, for DescribeGroups."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = "Dead"
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class ListedGroup(msgspec.Struct, frozen=True):
+    """``group_type`` is "classic" or "consumer"; ``state`` as Kafka spells it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    group_type: str
+
+
+class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
+    """None: not changed since the last heartbeat (KIP-848). ``rebalance_timeout_ms`` -1 likewise."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    """0 joins, -1 leaves, -2 leaves for a while (static members)."""
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    subscribed_topic_names: tuple[str, ...] | None = None
+    subscribed_topic_regex: str | None = None
+    server_assignor: str | None = None
+    topic_partitions: TopicPartitions | None = None
+    client_id: str
+    client_host: str
+    version: int
+    """Of the API: since 1 the client makes the member id, and may send a regular expression."""
+
+
+class ConsumerGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: TopicPartitions | None = None
+    """None: as it was."""
+
+
+class DescribedConsumerMember(msgspec.Struct, frozen=True, kw_only=True):
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    member_epoch: int
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...]
+    subscribed_topic_regex: str | None
+    assignment: TopicPartitions
+    target_assignment: TopicPartitions
+    member_type: int
+    """1: KIP-848; 0: classic."""
+
+
+class DescribedConsumerGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """For ConsumerGroupDescribe."""
+
+    group_id: str
+    error: ErrorCode = ErrorCode.NONE
+    error_message: str | None = None
+    state: str = ""
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor_name: str = ""
+    members: tuple[DescribedConsumerMember, ...] = ()

@@ -1,0 +1,228 @@
+"""The groups of one partition of ``__consumer_offsets``: who is asked about what.
+
+Kafka: ``GroupCoordinatorShard``. A shard lives while this broker leads the partition; it is filled by
+``replay`` from the log, begins its work with ``loaded``, and is thrown away when another broker leads.
+Everything here is synchronous and knows no clock and no I/O; see ``effects`` for how the work is carried out.
+
+A group belongs to one of two protocols, and may change: a heartbeat of KIP-848 upgrades a classic group, the
+last such member's leaving downgrades it (``consumer``). A classic request to a KIP-848 group is served there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from uuid import UUID
+
+from minikafka.coordinator.group.classic import ClassicGroups
+from minikafka.coordinator.group.consumer import ConsumerGroups
+from minikafka.coordinator.group.consumer_work import GroupWork
+from minikafka.coordinator.group.effects import (
+    Answer,
+    Append,
+    Effects,
+    GroupOperation,
+    Ticket,
+    coordinator_error,
+)
+from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.messages import (
+    ConsumerGroupHeartbeat,
+    DescribedConsumerGroup,
+    DescribedGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    ListedGroup,
+    OffsetCommit,
+    OffsetFetchGroup,
+    OffsetFetchResult,
+    SyncGroup,
+)
+from minikafka.coordinator.group.offsets import GroupOffsets
+from minikafka.coordinator.group.offsets_store import CommittedOffset
+from minikafka.coordinator.group.settings import GroupSettings
+from minikafka.coordinator.group.topic_image import TopicImage
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.internal.group_records import (
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from minikafka.types import TopicPartition
+
+TOMBSTONES_MAX = 1_000
+"""In one batch, of those that need not go together (Kafka: appends that are not atomic). With long names of
+groups and topics they take half of a topic's default ``max.message.bytes``."""
+
+
+class Tombstones(Append):
+    """Removes what is not needed any more; answers who asked for it."""
+
+    __slots__ = ("_answer", "_shard")
+
+    def __init__(self, shard: GroupShard, records: list[GroupRecord], answer: Answer | None = None) -> None:
+        super().__init__(records)
+        self._shard = shard
+        self._answer = answer
+
+    def written(self, now_ms: int) -> Effects:
+        for record in self.records:
+            self._shard.replay(record, now_ms)
+        return []
+
+    def committed(self, now_ms: int) -> Effects:
+        return [] if self._answer is None else [self._answer]
+
+    def failed(self, error: KafkaError, now_ms: int) -> Effects:
+        return [] if self._answer is None else [Answer(self._answer.ticket, coordinator_error(error))]
+
+
+class GroupShard:
+    """See the module header."""
+
+    def __init__(self, *, settings: GroupSettings, topics: TopicImage, new_uuid: Callable[[], UUID]) -> None:
+        self._groups: dict[str, Group] = {}
+        self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid)
+        work = GroupWork(
+            self._groups, classic=self._classic, settings=settings, topics=topics, new_uuid=new_uuid
+        )
+        self._consumer = ConsumerGroups(work)
+        self._offsets = GroupOffsets(self._groups, settings=settings, make_simple=self._classic.make_simple)
+
+    def __repr__(self) -> str:
+        return f"GroupShard({len(self._groups)} groups)"
+
+    # The classic protocol
+
+    def join_group(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a JoinGroupResult. Raises KafkaError, as all of these: the answer is an error."""
+        if self._consumer.owns(request.group_id):
+            return self._consumer.classic_join(request, ticket, now_ms)
+        return self._classic.join(request, ticket, now_ms)
+
+    def sync_group(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a SyncGroupResult."""
+        if self._consumer.owns(request.group_id):
+            return self._consumer.classic_sync(request, ticket, now_ms)
+        return self._classic.sync(request, ticket, now_ms)
+
+    def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a HeartbeatResult."""
+        if self._consumer.owns(request.group_id):
+            return self._consumer.classic_heartbeat(request, ticket, now_ms)
+        return self._classic.heartbeat(request, ticket, now_ms)
+
+    def leave_group(self, request: LeaveGroup, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a LeaveGroupResult."""
+        if self._consumer.owns(request.group_id):
+            return self._consumer.classic_leave(request, ticket, now_ms)
+        return self._classic.leave(request, ticket, now_ms)
+
+    # KIP-848
+
+    def consumer_group_heartbeat(
+        self, request: ConsumerGroupHeartbeat, ticket: Ticket, now_ms: int
+    ) -> Effects:
+        """Answered with a ConsumerGroupHeartbeatResult."""
+        return self._consumer.heartbeat(request, ticket, now_ms)
+
+    # Offsets
+
+    def commit_offsets(self, request: OffsetCommit, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with an OffsetCommitResult."""
+        return self._offsets.commit(request, ticket, now_ms)
+
+    def fetch_offsets(self, request: OffsetFetchGroup) -> OffsetFetchResult:
+        return self._offsets.fetch(request)
+
+    def delete_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, now_ms: int
+    ) -> Effects:
+        """Answered with an OffsetCommitResult, in the order of ``partitions``."""
+        return self._offsets.delete(group_id, partitions, ticket, now_ms)
+
+    # Admin
+
+    def list_groups(self) -> list[ListedGroup]:
+        return [group.listed() for group in self._groups.values()]
+
+    def member_counts(self) -> list[tuple[str, int]]:
+        """How many members each group has."""
+        return [(group_id, len(group.members)) for group_id, group in self._groups.items()]
+
+    def committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
+        """Group, topic, partition and offset. Not to be held while anything else happens."""
+        return self._offsets.committed()
+
+    @property
+    def offsets_count(self) -> int:
+        return self._offsets.committed_count
+
+    def describe_group(self, group_id: str) -> DescribedGroup:
+        """A group of the classic protocol; others as a KafkaError GROUP_ID_NOT_FOUND or Dead, see there."""
+        return self._classic.describe(group_id)
+
+    def describe_consumer_group(self, group_id: str) -> DescribedConsumerGroup:
+        return self._consumer.describe(group_id)
+
+    def delete_group(self, group_id: str, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with None.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP.
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        group.check_delete()
+        records = self._offsets.delete_groups_offsets(group_id) + group.tombstones()
+        return [Tombstones(self, records, Answer(ticket, None))]
+
+    # What the clock and the cluster bring
+
+    def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
+        """The time of a parked operation is up."""
+        if self._consumer.owns(operation.group_id):
+            return self._consumer.expired(operation, now_ms)
+        return self._classic.expired(operation, now_ms)
+
+    def clean_up(self, now_ms: int) -> Effects:
+        """Every ``offsets.retention.check.interval.ms``: expired offsets and groups without any go."""
+        return self._remove(self._offsets.expired_records(now_ms))
+
+    def topics_deleted(self, topics: Collection[str]) -> Effects:
+        return self._remove(self._offsets.topics_deleted(topics))
+
+    def _remove(self, records: list[GroupRecord]) -> Effects:
+        return [
+            Tombstones(self, records[first : first + TOMBSTONES_MAX])
+            for first in range(0, len(records), TOMBSTONES_MAX)
+        ]
+
+    # The log
+
+    def replay(self, record: GroupRecord, now_ms: int, *, producer_id: int = -1) -> None:
+        """Take in one record, in the order of the log."""
+        match record.key:
+            case OffsetCommitKey() as key:
+                assert record.value is None or isinstance(record.value, OffsetCommitValue)
+                self._offsets.replay(key, record.value, producer_id=producer_id)
+            case GroupMetadataKey() as key:
+                assert record.value is None or isinstance(record.value, GroupMetadataValue)
+                self._classic.replay(key, record.value, now_ms)
+            case _:
+                self._consumer.replay(record, now_ms)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """A transaction that committed offsets has ended."""
+        self._offsets.replay_marker(producer_id, committed=committed)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """The log is replayed: begin."""
+        return self._classic.loaded(now_ms) + self._consumer.loaded(now_ms)
+
+    def waiting(self) -> list[Ticket]:
+        """Who waits for an answer of this shard, which is being unloaded."""
+        return self._classic.waiting() + self._consumer.waiting()

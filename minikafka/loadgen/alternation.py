@@ -1,0 +1,152 @@
+"""Two targets, run by run in turns: A B A B …, so that a machine that slows down slows both.
+
+A target that fails in a turn loses that turn: it has no value there, and the problem is told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from minikafka.errors import MinikafkaError
+from minikafka.loadgen.comparison import Row, row
+from minikafka.loadgen.recipes import MockRecipe, Recipe, prepare, running
+from minikafka.loadgen.report import Result
+from minikafka.loadgen.runner import Target, finish, run
+from minikafka.loadgen.suites import START, Entry
+from minikafka.loadgen.workload import Kind, checked
+
+
+class Contestant(msgspec.Struct, frozen=True):
+    """A target by its name."""
+
+    name: str
+    recipe: Recipe
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One run of one contestant; ``result`` None when there is none. Round 0 does not count."""
+
+    entry: str
+    round: int
+    contestant: str
+    result: Result | None
+    problem: str | None
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """All turns, and what they come to."""
+
+    targets: tuple[str, str]
+    rows: list[Row]
+    turns: list[Turn]
+
+    @property
+    def is_ok(self) -> bool:
+        return all(turn.problem is None for turn in self.turns)
+
+
+def alternate(
+    contestants: tuple[Contestant, Contestant],
+    entries: Mapping[str, Entry],
+    *,
+    rounds: int,
+    duration_s: float,
+) -> Iterator[Turn | Comparison]:
+    """Every entry, ``rounds`` times with each; entries that the mock cannot run are left out beside it.
+
+    Raises:
+        MinikafkaError: a target cannot be had at all.
+    """
+    for contestant in contestants:
+        prepare(contestant.recipe)
+    has_mock = any(isinstance(contestant.recipe, MockRecipe) for contestant in contestants)
+    turns: list[Turn] = []
+    rows: list[Row] = []
+    for name, entry in entries.items():
+        if has_mock and not entry.is_for_mock:
+            continue
+        of_entry: list[Turn] = []
+        for turn in _turns(contestants, name, entry, rounds=rounds, duration_s=duration_s):
+            of_entry.append(turn)
+            yield turn
+        turns += of_entry
+        rows += _rows(contestants, entry, of_entry)
+    yield Comparison((contestants[0].name, contestants[1].name), rows, turns)
+
+
+def _turns(
+    contestants: Sequence[Contestant], name: str, entry: Entry, *, rounds: int, duration_s: float
+) -> Iterator[Turn]:
+    if entry.is_fresh:
+        for number in range(1, rounds + 1):
+            for contestant in contestants:
+                with _started(contestant, entry.brokers) as (target, start_s):
+                    yield _turn(name, number, contestant, entry, target, start_s, duration_s)
+        return
+    with contextlib.ExitStack() as stack:
+        targets = [stack.enter_context(_started(each, entry.brokers)) for each in contestants]
+        for number in range(rounds + 1):
+            for contestant, (target, start_s) in zip(contestants, targets, strict=True):
+                yield _turn(name, number, contestant, entry, target, start_s, duration_s)
+
+
+def _started(contestant: Contestant, brokers: int) -> contextlib.AbstractContextManager[tuple[Target, float]]:
+    return running(contestant.recipe, contestant.name, brokers=brokers)
+
+
+def _turn(
+    name: str,
+    number: int,
+    contestant: Contestant,
+    entry: Entry,
+    target: Target,
+    start_s: float,
+    duration_s: float,
+) -> Turn:
+    if entry.workload is None:
+        return Turn(name, number, contestant.name, start_result(target.name, start_s), None)
+    workload = msgspec.structs.replace(entry.workload, duration_s=duration_s)
+    if workload.kind is Kind.CONSUME:
+        workload = msgspec.structs.replace(workload, warmup_s=duration_s / 4)
+    try:
+        result = finish(run(checked(workload), target))
+    except MinikafkaError as error:
+        return Turn(name, number, contestant.name, None, str(error))
+    failed = [check.text() for check in result.checks if not check.holds]
+    return Turn(name, number, contestant.name, result, "; ".join([*result.problems, *failed]) or None)
+
+
+def start_result(target: str, start_s: float) -> Result:
+    """A result that only says how long the target took to start."""
+    return Result(
+        workload="start",
+        target=target,
+        started_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        seconds=start_s,
+        settings={},
+        flows=[],
+        checks=[],
+        problems=[],
+        usage=None,
+        facts={START: start_s},
+    )
+
+
+def _rows(contestants: Sequence[Contestant], entry: Entry, turns: Sequence[Turn]) -> list[Row]:
+    counted = [turn for turn in turns if turn.round > 0]
+    firsts, seconds = counted[0::2], counted[1::2]
+    rows = []
+    for measure in entry.measures:
+        values = [
+            [
+                measure.value(turn.result) if turn.result is not None and turn.problem is None else None
+                for turn in of_one
+            ]
+            for of_one in (firsts, seconds)
+        ]
+        rows.append(row(entry.purpose, measure.name, measure.unit, values[0], values[1]))
+    return rows

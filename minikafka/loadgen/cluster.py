@@ -1,0 +1,202 @@
+"""The target as an administrator sees it: is it there, its topics, its offsets.
+
+librdkafka's mock cluster has no controller, so its topics come into being when a producer asks for them, with
+as many partitions as the mock gives them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.cimpl import NewTopic
+
+from minikafka.errors import MinikafkaError
+from minikafka.loadgen.messages import TopicOffsets
+from minikafka.loadgen.station import plain_reason
+from minikafka.loadgen.workload import Workload
+
+ANSWER_S = 30.0
+DOUBT_S = 3.0
+"""How long to wait for a target that is known to be in trouble."""
+LEADERS_S = 60.0
+PAUSE_S = 0.05
+MOCK_CLUSTER_ID = "mockCluster"
+"""What the id of a mock cluster begins with."""
+
+Answer = TypeVar("Answer")
+
+_logger = logging.getLogger(__name__)
+_logger.addHandler(logging.NullHandler())
+_logger.propagate = False
+
+
+class TargetError(MinikafkaError):
+    """The target does not answer, or refuses; the message is for the person who named it."""
+
+
+class NotYetError(TargetError):
+    """The target refuses what it may do in a moment."""
+
+
+NOT_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+)
+
+
+class Cluster:
+    """A connection to the target's administration."""
+
+    def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
+        """Wait for the first answer. Raises TargetError: none within ``timeout_s``, and why."""
+        self.bootstrap = bootstrap
+        self.is_in_doubt = False
+        self._reason = ""
+        self._config: dict[str, Any] = {
+            "bootstrap.servers": bootstrap,
+            "error_cb": self._on_error,
+            "logger": _logger,
+            "log_level": 0,
+        }
+        self._admin = AdminClient(self._config)
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._admin.list_topics(timeout=max(min(1.0, deadline - time.monotonic()), 0.01))
+                return
+            except KafkaException as error:
+                self._admin.poll(0)
+                if time.monotonic() >= deadline:
+                    reason = self._reason or error.args[0].str()
+                    raise TargetError(
+                        f"no broker answers at {bootstrap} within {timeout_s:g} s: {reason}"
+                    ) from None
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE):
+            self._reason = plain_reason(error)
+
+    def create_topics(self, workload: Workload, names: Sequence[str]) -> list[str]:
+        """Make those that are not there yet, and wait until all have leaders; returns those that were made.
+
+        Raises:
+            TargetError: the target refuses, or a topic has fewer partitions than asked for.
+        """
+        metadata = self._metadata()
+        missing = [name for name in names if name not in metadata.topics]
+        if _is_mock(metadata):
+            producer = Producer(self._config)
+            for name in missing:
+                self._asked(partial(producer.list_topics, name, timeout=self._answer_s))
+        elif missing:
+            new = [
+                NewTopic(
+                    name,
+                    num_partitions=workload.partitions,
+                    replication_factor=workload.replication_factor,
+                    config=workload.topic_config,
+                )
+                for name in missing
+            ]
+            for name, future in self._admin.create_topics(new, request_timeout=self._answer_s).items():
+                self._asked(future.result, f"cannot create the topic {name}")
+        self._wait_for_leaders(workload, names)
+        return missing
+
+    def _wait_for_leaders(self, workload: Workload, names: Sequence[str]) -> None:
+        deadline = time.monotonic() + LEADERS_S
+        while True:
+            topics = self._metadata().topics
+            found = [topics[name] for name in names if name in topics]
+            if len(found) == len(names) and all(
+                topic.error is None and all(each.leader >= 0 for each in topic.partitions.values())
+                for topic in found
+            ):
+                break
+            if time.monotonic() > deadline:
+                raise TargetError(f"not all topics have leaders after {LEADERS_S:g} s")
+            time.sleep(PAUSE_S)
+        for topic in found:
+            if len(topic.partitions) < workload.partitions:
+                raise TargetError(
+                    f"topic {topic.topic} has {len(topic.partitions)} partitions, "
+                    f"fewer than --partitions {workload.partitions}"
+                )
+
+    def delete_topics(self, names: Sequence[str]) -> None:
+        """Raises TargetError."""
+        if names and not _is_mock(self._metadata()):
+            for name, future in self._admin.delete_topics(
+                list(names), request_timeout=self._answer_s
+            ).items():
+                self._asked(future.result, f"cannot delete the topic {name}")
+
+    def offsets(self, names: Sequence[str], *, earliest: bool = False) -> TopicOffsets:
+        """Where every partition ends (or begins). Raises TargetError.
+
+        A broker may not have heard yet that it leads a topic that is new: it is asked again.
+        """
+        deadline = time.monotonic() + self._answer_s
+        while True:
+            try:
+                return self._offsets_now(names, earliest=earliest)
+            except NotYetError:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(PAUSE_S)
+
+    def _offsets_now(self, names: Sequence[str], *, earliest: bool) -> TopicOffsets:
+        topics = self._metadata().topics
+        if unknown := [name for name in names if name not in topics]:
+            raise NotYetError(f"the target does not know the topic {unknown[0]}")
+        spec = OffsetSpec.earliest() if earliest else OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        places = {
+            TopicPartition(name, partition): spec for name in names for partition in topics[name].partitions
+        }
+        futures = self._admin.list_offsets(places, request_timeout=self._answer_s)
+        found: TopicOffsets = {name: [0] * len(topics[name].partitions) for name in names}
+        for place, future in futures.items():
+            result = self._asked(future.result, f"cannot list offsets of {place.topic}")
+            found[place.topic][place.partition] = result.offset
+        return found
+
+    @property
+    def _answer_s(self) -> float:
+        return DOUBT_S if self.is_in_doubt else ANSWER_S
+
+    def wait_for_brokers(self, count: int, *, deadline_s: float) -> None:
+        """Until that many are in the cluster. Raises TargetError: they are not within ``deadline_s``."""
+        deadline = time.monotonic() + deadline_s
+        while (there := len(self._metadata().brokers)) < count:
+            if time.monotonic() > deadline:
+                raise TargetError(
+                    f"only {there} of {count} brokers are in the cluster after {deadline_s:g} s"
+                )
+            time.sleep(PAUSE_S)
+
+    def _metadata(self) -> ClusterMetadata:
+        return self._asked(lambda: self._admin.list_topics(timeout=self._answer_s))
+
+    def _asked(self, ask: Callable[[], Answer], what: str = "") -> Answer:
+        try:
+            return ask()
+        except KafkaException as error:
+            reason: KafkaError = error.args[0]
+            said = f"{what or self.bootstrap}: {reason.str()}"
+            raise (NotYetError if reason.code() in NOT_YET else TargetError)(said) from None
+
+
+def _is_mock(metadata: ClusterMetadata) -> bool:
+    return str(metadata.cluster_id).startswith(MOCK_CLUSTER_ID)

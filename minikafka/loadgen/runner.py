@@ -1,0 +1,395 @@
+"""One workload against one target: topics made, workers started, heard and ended, counts reconciled.
+
+``run`` yields ``Progress`` while it goes on and the ``Result`` at its end. A target that dies in the middle,
+Ctrl-C and a worker that fails end the run early; the result then has the counts up to then, and says why.
+
+The course of a run: topics → records that must be there before (a backlog, what CONSUME reads, and for STREAM
+one record for each partition, so that its consumers are known to read before the clock starts) → go → the
+producers' end → offsets of the target → the consumers' end → checks.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from minikafka.loadgen import jobs, reconcile
+from minikafka.loadgen.cluster import Cluster, TargetError
+from minikafka.loadgen.fleet import Fleet, Worker, WorkerError
+from minikafka.loadgen.messages import (
+    CONSUMED,
+    END_TO_END,
+    JOINED,
+    PRODUCED,
+    Go,
+    Interval,
+    ProduceJob,
+    ReadTo,
+    Stop,
+    TopicOffsets,
+)
+from minikafka.loadgen.payloads import mean_size
+from minikafka.loadgen.reconcile import Check
+from minikafka.loadgen.report import Flow, FlowBuilder, Point, Result, point
+from minikafka.loadgen.usage import Usage, UsageMeter
+from minikafka.loadgen.workload import Kind, Workload
+
+PROGRESS_S = 1.0
+START_DELAY_S = 0.05
+"""From the decision to start until time zero, so that all processes have heard of it."""
+PRELOAD_FLOW = "preload"
+INTERRUPTED = "interrupted"
+"""The problem of a run that ``is_interrupted`` ended."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where the brokers are; ``pids`` when their processes can be looked at."""
+
+    name: str
+    bootstrap: str
+    pids: tuple[int, ...] = ()
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How the run goes: for each flow the last second, and how many records there were in all."""
+
+    phase: str
+    elapsed_s: float
+    flows: dict[str, Point]
+    totals: dict[str, int]
+
+
+def run(
+    workload: Workload,
+    target: Target,
+    *,
+    timeout_s: float = 10.0,
+    is_interrupted: Callable[[], bool] = lambda: False,
+) -> Iterator[Progress | Result]:
+    """See the module header. ``is_interrupted`` turning true ends the load, and what is under way is counted.
+
+    Raises:
+        TargetError: nobody answers within ``timeout_s``, or the target refuses what the run needs.
+        WorkerError: a worker cannot even begin. ConfigError: there is no such process.
+    """
+    cluster = Cluster(target.bootstrap, timeout_s=timeout_s)
+    yield from Run(workload, target, cluster, is_interrupted).go()
+
+
+class Run:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        workload: Workload,
+        target: Target,
+        cluster: Cluster,
+        is_interrupted: Callable[[], bool],
+    ) -> None:
+        self._workload = workload
+        self._is_interrupted = is_interrupted
+        self._target = target
+        self._cluster = cluster
+        self._run_id = uuid.uuid4().hex[:8]
+        self._topics = workload.topic_names(self._run_id)
+        self._meter = UsageMeter(target.pids)
+        self._fleet = Fleet()
+        self._flows: dict[str, FlowBuilder] = {}
+        self._last_second: dict[str, list[Interval]] = {}
+        self._started_at = datetime.now(UTC)
+        self._start_ns = time.monotonic_ns()
+        self._phase = "run"
+        self._next_progress_ns = 0
+        self._checks: list[Check] = []
+        self._problems: list[str] = []
+        self._facts: dict[str, float] = {}
+        self._usage: Usage | None = None
+
+    def go(self) -> Iterator[Progress | Result]:
+        made: list[str] = []
+        try:
+            if self._workload.kind is not Kind.CONNECTIONS:
+                began = time.monotonic()
+                made = self._cluster.create_topics(self._workload, self._topics)
+                if made:
+                    self._facts["seconds to create topics"] = time.monotonic() - began
+            with self._fleet:
+                yield from self._phases()
+                self._usage = self._meter.usage()
+        finally:
+            if not self._workload.keeps_topics:
+                self._clean_up(made)
+        yield self._result()
+
+    def _phases(self) -> Iterator[Progress]:
+        try:
+            match self._workload.kind:
+                case Kind.PRODUCE:
+                    yield from self._produce()
+                case Kind.STREAM:
+                    yield from self._stream()
+                case Kind.CONSUME:
+                    yield from self._consume()
+                case Kind.CONNECTIONS:
+                    yield from self._connect()
+                case Kind.GROUPS:
+                    yield from self._form_groups()
+        except TargetError as error:
+            if not self._flows:
+                raise
+            self._problems.append(str(error))
+
+    # The kinds of runs
+
+    def _produce(self) -> Iterator[Progress]:
+        before = self._cluster.offsets(self._topics)
+        producers = self._fleet.launch(self._produce_jobs(is_stamped=False))
+        self._start(producers)
+        yield from self._until_done(producers)
+        self._check_produced(producers, before)
+
+    def _produce_jobs(self, *, is_stamped: bool) -> Sequence[ProduceJob]:
+        return jobs.produce_jobs(self._target.bootstrap, self._workload, self._topics, is_stamped=is_stamped)
+
+    def _stream(self) -> Iterator[Progress]:
+        workload = self._workload
+        starts = self._cluster.offsets(self._topics)
+        places = workload.topics * workload.partitions
+        if workload.backlog_bytes:
+            records = workload.backlog_bytes // mean_size(workload.record_size, workload.payload)
+            yield from self._preload(max(records, places), is_stamped=True)
+        else:
+            yield from self._preload(places, is_stamped=True)
+        before = self._cluster.offsets(self._topics)
+        consumers = self._fleet.launch(
+            jobs.consume_jobs(self._target.bootstrap, workload, starts, is_stamped=True)
+        )
+        producers = self._fleet.launch(self._produce_jobs(is_stamped=True))
+        self._start(consumers)
+        if not workload.backlog_bytes:
+            primed = reconcile.advance(starts, before) * workload.subscriptions
+            yield from self._until(lambda: self._records(END_TO_END) >= primed, consumers)
+        self._start([*consumers, *producers])
+        yield from self._until_done(producers, others=consumers)
+        after = self._check_produced(producers, before)
+        expected = reconcile.advance(starts, after) * workload.subscriptions
+        yield from self._drain(consumers, after)
+        self._check_consumed(consumers, expected=expected)
+
+    def _consume(self) -> Iterator[Progress]:
+        workload = self._workload
+        if workload.records:
+            yield from self._preload(workload.records, is_stamped=False)
+        starts = self._cluster.offsets(self._topics, earliest=True)
+        ends = self._cluster.offsets(self._topics)
+        if not reconcile.advance(starts, ends):
+            raise TargetError(f"topic {self._topics[0]} has no records to consume")
+        consumers = self._fleet.launch(
+            jobs.consume_jobs(self._target.bootstrap, workload, starts, is_stamped=False)
+        )
+        self._start(consumers)
+        yield from self._drain(consumers, ends)
+        self._check_consumed(consumers, expected=None)
+
+    def _connect(self) -> Iterator[Progress]:
+        workers = self._fleet.launch(jobs.connect_jobs(self._target.bootstrap, self._workload))
+        self._start(workers)
+        yield from self._until_done(workers)
+        self._checks.append(
+            Check("connections opened = asked for", self._workload.consumers, _count(workers, "opened"))
+        )
+
+    def _form_groups(self) -> Iterator[Progress]:
+        workload = self._workload
+        members = workload.groups * workload.consumers
+        workers = self._fleet.launch(
+            jobs.group_jobs(self._target.bootstrap, workload, self._topics, run_id=self._run_id)
+        )
+        self._start(workers)
+        yield from self._until(lambda: self._records(JOINED) >= members, workers)
+        end_ns = time.monotonic_ns() + int((workload.warmup_s + workload.duration_s) * 1e9)
+        yield from self._until(lambda: time.monotonic_ns() >= end_ns, workers)
+        self._tell(workers, Stop())
+        yield from self._until_done(workers)
+        partitions = workload.topics * workload.partitions
+        assigned = [_count(workers, f"assigned {name}") for name in jobs.group_names(workload, self._run_id)]
+        self._checks.append(
+            Check(
+                "groups whose members hold every partition once = groups",
+                workload.groups,
+                assigned.count(partitions),
+            )
+        )
+
+    # Their parts
+
+    def _preload(self, records: int, *, is_stamped: bool) -> Iterator[Progress]:
+        """Produce what must be there before; it is checked, but no flow of the report."""
+        self._phase = PRELOAD_FLOW
+        before = self._cluster.offsets(self._topics)
+        job = jobs.preload_job(
+            self._target.bootstrap, self._workload, self._topics, records=records, is_stamped=is_stamped
+        )
+        producers = self._fleet.launch([job])
+        self._start(producers)
+        yield from self._until_done(producers)
+        self._check_produced(producers, before)
+        self._flows.clear()
+        self._last_second.clear()
+        self._phase = "run"
+        if self._problems:
+            raise TargetError(self._problems.pop())
+
+    def _start(self, workers: Sequence[Worker]) -> None:
+        self._meter.begin()
+        self._start_ns = time.monotonic_ns() + int(START_DELAY_S * 1e9)
+        self._tell(workers, Go(self._start_ns))
+
+    def _tell(self, workers: Sequence[Worker], command: Go | ReadTo | Stop) -> None:
+        for worker in workers:
+            worker.tell(command)
+
+    def _drain(self, consumers: Sequence[Worker], ends: TopicOffsets) -> Iterator[Progress]:
+        deadline_s = self._workload.drain_s
+        if self._workload.kind is Kind.CONSUME:
+            deadline_s += self._workload.duration_s + self._workload.warmup_s
+        self._tell(consumers, ReadTo(ends, time.monotonic_ns() + int(deadline_s * 1e9)))
+        is_load = self._workload.kind is Kind.CONSUME
+        yield from self._until_done(consumers, can_be_interrupted=is_load)
+
+    def _until_done(
+        self,
+        workers: Sequence[Worker],
+        *,
+        others: Sequence[Worker] = (),
+        can_be_interrupted: bool = True,
+    ) -> Iterator[Progress]:
+        """Until these have said their last word. One of ``others`` that ends stops them."""
+        is_told = False
+        while not all(worker.has_ended for worker in workers):
+            yield from self._listen()
+            if is_told:
+                continue
+            is_told = any(worker.has_ended for worker in others)
+            if can_be_interrupted and self._is_interrupted():
+                self._note(INTERRUPTED)
+                is_told = True
+            if is_told:
+                self._tell(workers, Stop())
+
+    def _until(self, is_true: Callable[[], bool], workers: Sequence[Worker]) -> Iterator[Progress]:
+        """Until that holds, or one of the workers has ended."""
+        while not (is_true() or self._is_interrupted() or any(worker.has_ended for worker in workers)):
+            yield from self._listen()
+
+    def _listen(self) -> Iterator[Progress]:
+        """Take in one report, if one comes soon."""
+        heard = self._fleet.hear(0.2)
+        if heard is not None:
+            if isinstance(heard.report, Interval):
+                self._take_in(heard.report)
+            elif heard.worker.done is None and heard.worker.has_ended:
+                self._problems.append(heard.worker.reason())
+            elif heard.report is heard.worker.done and heard.worker.done is not None:
+                self._note(heard.worker.done.failure)
+        now_ns = time.monotonic_ns()
+        if now_ns >= self._next_progress_ns:
+            self._next_progress_ns = now_ns + int(PROGRESS_S * 1e9)
+            self._meter.look()
+            yield self._progress(now_ns)
+
+    def _note(self, failure: str | None) -> None:
+        if failure is not None and failure not in self._problems:
+            self._problems.append(failure)
+
+    def _take_in(self, interval: Interval) -> None:
+        name = interval.flow
+        if name not in self._flows:
+            self._flows[name] = FlowBuilder(name)
+        self._flows[name].add(interval)
+        self._last_second.setdefault(name, []).append(interval)
+
+    def _progress(self, now_ns: int) -> Progress:
+        elapsed_s = max(now_ns - self._start_ns, 0) / 1e9
+        last_second, self._last_second = self._last_second, {}
+        return Progress(
+            phase=self._phase,
+            elapsed_s=elapsed_s,
+            flows={name: point(elapsed_s, intervals) for name, intervals in last_second.items()},
+            totals={name: flow.records for name, flow in self._flows.items()},
+        )
+
+    def _records(self, name: str) -> int:
+        return self._flows[name].records if name in self._flows else 0
+
+    # The end
+
+    def _check_produced(self, producers: Sequence[Worker], before: TopicOffsets) -> TopicOffsets:
+        """Compare with the target's offsets, and return them. Raises TargetError: it does not say them."""
+        if self._problems:
+            self._cluster.is_in_doubt = True
+        after = self._cluster.offsets(self._topics)
+        self._checks.append(
+            reconcile.produced(
+                self._phase,
+                acked=self._records(PRODUCED),
+                unknown=_count(producers, "unknown"),
+                before=before,
+                after=after,
+            )
+        )
+        return after
+
+    def _check_consumed(self, consumers: Sequence[Worker], *, expected: int | None) -> None:
+        """``expected`` None: as many as the consumers' passes over their partitions have."""
+        if expected is None:
+            if INTERRUPTED in self._problems:
+                return
+            expected = _count(consumers, "expected")
+        self._checks.append(reconcile.consumed(expected=expected, seen=_count(consumers, "consumed")))
+        if self._workload.kind is Kind.STREAM:
+            self._checks.append(Check("records out of order = 0", 0, _count(consumers, "out of order")))
+
+    def _clean_up(self, made: Sequence[str]) -> None:
+        if self._problems:
+            self._cluster.is_in_doubt = True
+        try:
+            self._cluster.delete_topics(made)
+        except TargetError as error:
+            self._note(str(error))
+
+    def _result(self) -> Result:
+        seconds = (datetime.now(UTC) - self._started_at).total_seconds()
+        order = [PRODUCED, CONSUMED, END_TO_END]
+        names = sorted(self._flows, key=lambda name: order.index(name) if name in order else 0)
+        flows: list[Flow] = [self._flows[name].build(self._start_ns) for name in names]
+        settings = msgspec.to_builtins(self._workload, enc_hook=str)
+        settings["payload"] = None if self._workload.payload is None else len(self._workload.payload)
+        return Result(
+            workload=self._workload.name,
+            target=self._target.name,
+            started_at=self._started_at.isoformat(timespec="seconds"),
+            seconds=seconds,
+            settings=settings,
+            flows=flows,
+            checks=self._checks,
+            problems=self._problems,
+            usage=self._usage,
+            facts=self._facts,
+        )
+
+
+def _count(workers: Sequence[Worker], name: str) -> int:
+    return sum(worker.done.counts.get(name, 0) for worker in workers if worker.done is not None)
+
+
+def finish(events: Iterator[Progress | Result]) -> Result:
+    """The result alone, for those who show no progress."""
+    for event in events:
+        if isinstance(event, Result):
+            return event
+    raise WorkerError("the run ended without a result")

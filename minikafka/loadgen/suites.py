@@ -1,0 +1,169 @@
+"""The workloads that ``minikafka bench compare`` knows by name, and what is compared of each.
+
+``SUITES`` is the list of the README's table. Each turn gets fresh topics; a target lives for all rounds of a
+workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh`` says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+
+from minikafka.loadgen.report import Result
+from minikafka.loadgen.workload import Kind, Workload
+
+START = "seconds to start"
+"""The fact of a result that says how long the target took to start, s."""
+
+Value = Callable[[Result], float | None]
+
+
+class Measure(msgspec.Struct, frozen=True):
+    """One number of a result; ``value`` gives None where the result does not have it."""
+
+    name: str
+    unit: str
+    value: Value
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """``workload`` None: only the start is timed, in every turn anew."""
+
+    purpose: str
+    measures: list[Measure]
+    workload: Workload | None = None
+    brokers: int = 1
+    is_for_mock: bool = True
+    """False: the mock has nothing like it."""
+    is_fresh: bool = False
+    """A new broker for every turn."""
+
+
+def _rate(flow: str, unit: str = "records/s") -> Measure:
+    return Measure("rate", unit, lambda result: result.flow(flow).records_per_s)
+
+
+def _latency(flow: str, percentile: float) -> Measure:
+    def value(result: Result) -> float | None:
+        latency = result.flow(flow).latency
+        return latency.at(percentile) if latency is not None else None
+
+    return Measure(f"p{percentile:g}", "ms", value)
+
+
+def _cpu(result: Result) -> float | None:
+    return result.usage.cpu_share if result.usage is not None else None
+
+
+def _idle(result: Result) -> float | None:
+    return result.usage.resident_before_bytes / 1e6 if result.usage is not None else None
+
+
+def _loaded(result: Result) -> float | None:
+    return result.usage.resident_peak_bytes / 1e6 if result.usage is not None else None
+
+
+LINGER = {"acks": "1", "linger.ms": "5"}
+ONE = {"acks": "1", "linger.ms": "0", "batch.num.messages": "1"}
+AT_ONCE = {"acks": "1", "linger.ms": "0"}
+MOCK_KEEPS_RECORDS = 4_000
+"""Of 1 KB in a partition, out of the mock's 5 MiB; it gives a topic four partitions."""
+TOPICS = 40
+"""640 MB to read before it begins again."""
+
+SUITES: dict[str, Entry] = {
+    "produce-1k": Entry(
+        "produce 1 KB, acks=1, linger 5 ms",
+        [_rate("produce")],
+        Workload(name="produce-1k", kind=Kind.PRODUCE, warmup_s=1, producer_config=LINGER),
+    ),
+    "produce-100": Entry(
+        "produce 100 B, acks=1, linger 5 ms",
+        [_rate("produce")],
+        Workload(
+            name="produce-100", kind=Kind.PRODUCE, warmup_s=1, producer_config=LINGER, record_size="100"
+        ),
+    ),
+    "consume-1k": Entry(
+        "consume 1 KB, warm",
+        [_rate("consume")],
+        Workload(
+            name="consume-1k",
+            kind=Kind.CONSUME,
+            topics=TOPICS,
+            partitions=4,
+            records=TOPICS * 4 * MOCK_KEEPS_RECORDS,
+            producer_config=LINGER,
+        ),
+    ),
+    "requests-1": Entry(
+        "one record a request, 1 connection",
+        [_rate("produce")],
+        Workload(
+            name="requests-1",
+            kind=Kind.PRODUCE,
+            producer_config=ONE,
+            record_size="100",
+            warmup_s=1,
+            in_flight_max=1000,
+        ),
+    ),
+    "requests-50": Entry(
+        "one record a request, 50 connections",
+        [_rate("produce")],
+        Workload(
+            name="requests-50",
+            kind=Kind.PRODUCE,
+            producer_config=ONE,
+            record_size="100",
+            producers=50,
+            warmup_s=1,
+            in_flight_max=100,
+        ),
+    ),
+    "acks-all": Entry(
+        "3 brokers, acks=all, 1 KB",
+        [_rate("produce")],
+        Workload(
+            name="acks-all",
+            kind=Kind.PRODUCE,
+            producer_config={"acks": "all", "linger.ms": "5"},
+            warmup_s=1,
+            partitions=3,
+            replication_factor=3,
+        ),
+        brokers=3,
+        is_for_mock=False,
+    ),
+    "latency": Entry(
+        "end to end at 2,000 records/s",
+        [_latency("end-to-end", each) for each in (50, 99, 99.9)],
+        Workload(name="latency", kind=Kind.STREAM, producer_config=AT_ONCE, rate=2000, warmup_s=2),
+    ),
+    "waiting": Entry(
+        "100 consumers waiting on 100 partitions, one record each a second",
+        [Measure("CPU", "cores", _cpu)],
+        Workload(
+            name="waiting",
+            kind=Kind.STREAM,
+            producer_config=AT_ONCE,
+            partitions=100,
+            consumers=100,
+            rate=100,
+            warmup_s=2,
+        ),
+        is_for_mock=False,
+    ),
+    "start": Entry(
+        "start to first answered request",
+        [Measure("time", "s", lambda result: result.facts[START])],
+        is_fresh=True,
+    ),
+    "memory": Entry(
+        "resident memory, fresh broker",
+        [Measure("idle", "MB", _idle), Measure("under load", "MB", _loaded)],
+        Workload(name="memory", kind=Kind.PRODUCE, producer_config=LINGER),
+        is_fresh=True,
+    ),
+}

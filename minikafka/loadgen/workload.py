@@ -1,0 +1,128 @@
+"""One workload: what is sent, read or opened, how fast and for how long. Every subcommand fills one of these.
+
+| kind | who works | what is timed |
+|---|---|---|
+| PRODUCE | producers | due (or handed over, without a rate) → acknowledged |
+| STREAM | producers and consumers | that, and due → consumed |
+| CONSUME | consumers, of records that are produced before | nothing: records a second |
+| CONNECTIONS | clients that ask for metadata | opening → first answer; due → answer |
+| GROUPS | members of consumer groups that commit | subscribing → assignment; commits |
+
+Consumers of STREAM and CONSUME are assigned their partitions, so that no rebalance is measured as a stall.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from minikafka.errors import ConfigError
+from minikafka.loadgen.schedule import Stretch, steady
+
+PRODUCERS_MAX = 10_000
+CLIENTS_MAX = 100_000
+PARTITIONS_MAX = 100_000
+DURATION_S = 10.0
+"""Of a run that says neither how long nor how many."""
+
+
+class Kind(Enum):
+    """See the module header."""
+
+    PRODUCE = "produce"
+    STREAM = "stream"
+    CONSUME = "consume"
+    CONNECTIONS = "connections"
+    GROUPS = "groups"
+
+
+class Workload(msgspec.Struct, frozen=True, kw_only=True):
+    """All settings of a run. ``rate`` 0: as fast as the target takes it."""
+
+    name: str
+    kind: Kind
+    topic: str | None = None
+    """Its name; with several topics the start of their names. None: made up for the run."""
+    topics: int = 1
+    partitions: int = 1
+    replication_factor: int = 1
+    topic_config: dict[str, str] = {}
+    keeps_topics: bool = False
+
+    producers: int = 1
+    subscriptions: int = 1
+    """How many times every record is consumed."""
+    consumers: int = 1
+    """Of each subscription; members of each group; connections."""
+    groups: int = 1
+    processes: int = 0
+    """Of each kind of worker; 0: as many as there are cores, and not more than clients."""
+
+    record_size: str = "1024"
+    keys: str = "none"
+    compressibility: str = "0"
+    payload: bytes | None = None
+    seed: int = 1
+
+    rate: float = 0.0
+    recording: list[Stretch] = []
+    """A recorded rate, instead of ``rate`` and ``duration_s``."""
+    duration_s: float = 0.0
+    records: int = 0
+    """How many; 0: as many as the duration takes."""
+    warmup_s: float = 0.0
+    """Sent and counted, but not measured; before ``duration_s``."""
+    backlog_bytes: int = 0
+    """Produced before the consumers start."""
+
+    in_flight_max: int = 50_000
+    """Records that a producer without a rate has under way: half of librdkafka's default queue."""
+    producer_config: dict[str, str] = {}
+    consumer_config: dict[str, str] = {}
+    give_up_s: float = 5.0
+    """How long no broker may be reachable before the run ends."""
+    drain_s: float = 60.0
+    """How long consumers may need for the rest, after the last record was produced."""
+
+    def schedule(self) -> list[Stretch]:
+        """When records (or requests) are due; empty when nothing is but the target's own speed."""
+        if self.recording:
+            return self.recording
+        if not self.rate:
+            return []
+        if self.records:
+            return [Stretch(self.records / self.rate, self.records)]
+        return steady(self.rate, self.warmup_s + self.duration_s)
+
+    def topic_names(self, run_id: str) -> list[str]:
+        """``run_id`` tells this run's topics from those of others."""
+        name = self.topic or f"bench-{self.name}-{run_id}"
+        return [name] if self.topics == 1 else [f"{name}-{number}" for number in range(self.topics)]
+
+
+def checked(workload: Workload) -> Workload:
+    """The workload with its duration filled in. Raises ConfigError: names the option that cannot be."""
+    for name, value, low, high in (
+        ("--topics", workload.topics, 1, PARTITIONS_MAX),
+        ("--partitions", workload.partitions, 1, PARTITIONS_MAX),
+        ("--replication-factor", workload.replication_factor, 1, 1000),
+        ("--producers", workload.producers, 1, PRODUCERS_MAX),
+        ("--subscriptions", workload.subscriptions, 1, CLIENTS_MAX),
+        ("--consumers", workload.consumers, 1, CLIENTS_MAX),
+        ("--groups", workload.groups, 1, CLIENTS_MAX),
+        ("--processes", workload.processes, 0, 1000),
+        ("--rate", workload.rate, 0, 100_000_000),
+        ("--duration", workload.duration_s, 0, 10**8),
+        ("--records", workload.records, 0, 10**12),
+        ("--warm-up", workload.warmup_s, 0, 10**6),
+        ("--in-flight", workload.in_flight_max, 1, 10_000_000),
+        ("--give-up-after", workload.give_up_s, 0.1, 10**6),
+    ):
+        if not low <= value <= high:
+            raise ConfigError(f"{name} {value:g}: must be from {low:g} to {high:g}")
+    if workload.kind is Kind.CONSUME and not workload.records and workload.topic is None:
+        raise ConfigError("--records 0: say how many records to produce before, or --topic that has some")
+    if workload.duration_s or workload.recording or workload.records:
+        return workload
+    return msgspec.structs.replace(workload, duration_s=DURATION_S)

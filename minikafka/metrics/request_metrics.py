@@ -1,0 +1,266 @@
+"""How many requests of each API came, which errors they were answered with, and where their time went.
+
+Kafka: ``RequestMetrics``, ``RequestChannel.Response``. The counts are exact: one addition a request. Times
+are taken of every request, but of one in ``TIMED_ONE_IN`` of Produce and Fetch, which come in thousands.
+A timed request has a ``RequestTiming``, which is told of each of its stations:
+
+    arrived --queue--> began --local--> handled --remote--> completed --response queue--> left --send--> sent
+
+A station that a request passes without waiting (most have no remote time) is passed at the time of the one
+before. Where a response is never sent (acks=0, or the connection closes) no times are kept.
+
+Differs from Kafka: quantiles are those of the latest 1,024 timed requests (``Reservoir``), not of a sample in
+which older ones fade away.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Final
+
+RESERVOIR_SIZE: Final = 1024
+"""Kafka's ``ExponentialReservoirSampling`` keeps 1,028."""
+
+TIMED_ONE_IN: Final = 256
+"""Of the requests of the fast APIs, beginning with the first. A power of two. Timing one costs about as much
+as a short one costs in all."""
+
+TIMED_MASK: Final = TIMED_ONE_IN - 1
+
+_NS_PER_MS: Final = 1_000_000
+
+
+class Phase(Enum):
+    """The parts of a request's time. The values are their places in a row of ``TimedRequests``."""
+
+    REQUEST_QUEUE = 0
+    LOCAL = 1
+    REMOTE = 2
+    RESPONSE_QUEUE = 3
+    RESPONSE_SEND = 4
+
+
+_WIDTH: Final = len(Phase)
+
+
+class Reservoir:
+    """The latest values, for their quantiles."""
+
+    __slots__ = ("_next", "_size", "_values")
+
+    def __init__(self, size: int = RESERVOIR_SIZE) -> None:
+        self._size = size
+        self._values = array("f")
+        self._next = 0
+
+    def add(self, value: float) -> None:
+        if len(self._values) < self._size:
+            self._values.append(value)
+        else:
+            self._values[self._next] = value
+            self._next = (self._next + 1) % self._size
+
+    def quantiles(self, shares: Sequence[float]) -> list[float]:
+        """See ``quantiles``."""
+        return quantiles(self._values, shares)
+
+
+class TimedRequests:
+    """The latest requests that were timed, a row each: one call takes in all of its phases."""
+
+    __slots__ = ("_next", "_rows")
+
+    def __init__(self) -> None:
+        self._rows = array("f")
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._rows) // _WIDTH
+
+    def add(self, row: tuple[float, float, float, float, float]) -> None:
+        """Milliseconds by phase."""
+        rows = self._rows
+        if len(rows) < RESERVOIR_SIZE * _WIDTH:
+            rows.extend(row)
+        else:
+            rows[self._next : self._next + _WIDTH] = array("f", row)
+            self._next = (self._next + _WIDTH) % (RESERVOIR_SIZE * _WIDTH)
+
+    def of(self, phase: Phase) -> array[float]:
+        """Milliseconds, in no order."""
+        return self._rows[phase.value :: _WIDTH]
+
+    def totals(self) -> list[float]:
+        """Milliseconds of all phases together, in no order."""
+        rows = self._rows
+        return [sum(rows[start : start + _WIDTH]) for start in range(0, len(rows), _WIDTH)]
+
+
+def quantiles(values: Iterable[float], shares: Sequence[float]) -> list[float]:
+    """The value below which each share of ``values`` lies, interpolated; 0 when there are none."""
+    ordered = sorted(values)
+    if not ordered:
+        return [0.0] * len(shares)
+    found = []
+    for share in shares:
+        position = share * (len(ordered) - 1)
+        below = int(position)
+        above = min(below + 1, len(ordered) - 1)
+        found.append(ordered[below] + (position - below) * (ordered[above] - ordered[below]))
+    return found
+
+
+class RequestCounter:
+    """The requests of one version of one API. ``count`` is added to by whoever serves one."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class RequestMetrics:
+    """One ``request`` of the series: an API, or for Fetch who asks. See ``RequestChannelMetrics``."""
+
+    __slots__ = (
+        "_counters", "_mask", "errors", "name", "parent", "sizes", "throttle_ms", "throttled", "timed",
+    )  # fmt: skip
+
+    def __init__(self, name: str, *, timed_one_in: int = 1, parent: RequestMetrics | None = None) -> None:
+        """``parent`` counts the same requests and times under a wider name."""
+        self.name = name
+        self.parent = parent
+        self.errors: dict[int, int] = {}
+        """How often each error code was in an answer; NONE is not counted."""
+        self.timed = TimedRequests()
+        self.sizes = Reservoir()
+        """Bytes of the timed requests, with their headers."""
+        self.throttled = 0
+        """Requests that a quota delayed."""
+        self.throttle_ms = Reservoir()
+        """By how much."""
+        self._counters: dict[int, RequestCounter] = {}
+        self._mask = timed_one_in - 1
+
+    def __repr__(self) -> str:
+        return f"RequestMetrics({self.name}, {self.count} requests, errors={self.errors})"
+
+    def counter(self, version: int) -> RequestCounter:
+        counter = self._counters.get(version)
+        if counter is None:
+            counter = self._counters[version] = RequestCounter()
+        return counter
+
+    @property
+    def counts(self) -> Mapping[int, int]:
+        """Requests by version."""
+        return {version: counter.count for version, counter in self._counters.items()}
+
+    @property
+    def count(self) -> int:
+        return sum(counter.count for counter in self._counters.values())
+
+    def note(self, version: int) -> bool:
+        """A request came. Returns whether to take its time."""
+        if self.parent is not None:
+            self.parent.counter(version).count += 1
+        counter = self._counters.get(version) or self.counter(version)
+        counter.count += 1
+        return not (counter.count - 1) & self._mask
+
+    def note_error(self, code: int) -> None:
+        self.errors[code] = self.errors.get(code, 0) + 1
+        if self.parent is not None:
+            self.parent.note_error(code)
+
+    def note_throttle(self, duration_ms: int) -> None:
+        """A quota delays a request by this."""
+        self.throttled += 1
+        self.throttle_ms.add(duration_ms)
+        if self.parent is not None:
+            self.parent.note_throttle(duration_ms)
+
+    def note_size(self, size_bytes: int) -> None:
+        """So large is a request that is timed."""
+        self.sizes.add(size_bytes)
+        if self.parent is not None:
+            self.parent.sizes.add(size_bytes)
+
+    def add(self, row: tuple[float, float, float, float, float]) -> None:
+        """A timed request has ended: milliseconds by phase."""
+        self.timed.add(row)
+        if self.parent is not None:
+            self.parent.timed.add(row)
+
+
+class RequestTiming:
+    """The stations of one request, by the clock's nanoseconds; see the module header."""
+
+    __slots__ = ("_arrived", "_began", "_completed", "_handled", "_left", "_metrics", "_now_ns")
+
+    def __init__(
+        self, metrics: RequestMetrics, now_ns: Callable[[], int], *, arrived_ns: int, size_bytes: int
+    ) -> None:
+        """Its handler begins now. ``arrived_ns`` 0: so it has just arrived."""
+        metrics.note_size(size_bytes)
+        self._metrics = metrics
+        self._now_ns = now_ns
+        self._began = self._handled = self._completed = self._left = now_ns()
+        self._arrived = arrived_ns or self._began
+
+    def handled(self) -> None:
+        """The handler has returned, with or without an answer."""
+        self._handled = self._now_ns()
+        if self._completed == self._began:  # the answer came with it, or comes later
+            self._completed = self._left = self._handled
+
+    def completed(self) -> None:
+        """There is an answer."""
+        self._completed = self._left = self._now_ns()
+
+    def left(self) -> None:
+        """All earlier answers have left."""
+        self._left = self._now_ns()
+
+    def sent(self) -> None:
+        """The transport has it."""
+        began, completed, left = self._began, self._completed, self._left
+        handled = min(self._handled, completed)
+        self._metrics.add(
+            (
+                (began - self._arrived) / _NS_PER_MS,
+                (handled - began) / _NS_PER_MS,
+                (completed - handled) / _NS_PER_MS,
+                (left - completed) / _NS_PER_MS,
+                (self._now_ns() - left) / _NS_PER_MS,
+            )
+        )
+
+
+class RequestChannelMetrics:
+    """Those of all APIs. Names are Kafka's: ``ListOffsets``."""
+
+    def __init__(self, names: Mapping[int, str], *, produce_key: int, fetch_key: int) -> None:
+        """``names``: of the APIs, by key. Two of them are fast (``TIMED_ONE_IN``)."""
+        fast = (produce_key, fetch_key)
+        self._apis = {
+            key: RequestMetrics(name, timed_one_in=TIMED_ONE_IN if key in fast else 1)
+            for key, name in names.items()
+        }
+        fetch = self._apis[fetch_key]
+        self.fetch_consumer = RequestMetrics("FetchConsumer", timed_one_in=TIMED_ONE_IN, parent=fetch)
+        self.fetch_follower = RequestMetrics("FetchFollower", timed_one_in=TIMED_ONE_IN, parent=fetch)
+
+    def __repr__(self) -> str:
+        return f"RequestChannelMetrics({[each for each in self if each.count]})"
+
+    def __iter__(self) -> Iterator[RequestMetrics]:
+        """All, asked or not."""
+        yield from self._apis.values()
+        yield self.fetch_consumer
+        yield self.fetch_follower
+
+    def of(self, api_key: int) -> RequestMetrics:
+        return self._apis[api_key]

@@ -1,0 +1,93 @@
+"""What is said about a metric family: see ``names``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from enum import Enum
+from typing import Final, NamedTuple
+
+QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
+"""Those of Kafka's histograms: ``50thPercentile`` … ``999thPercentile``."""
+
+PURGATORIES: Final = ("Produce", "Fetch", "DeleteRecords", "Rebalance", "Heartbeat")
+"""The values of ``delayedOperation``."""
+
+
+class SeriesType(Enum):
+    """As Prometheus spells it."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    SUMMARY = "summary"
+
+
+class Series(NamedTuple):
+    """One metric family."""
+
+    name: str
+    type: SeriesType
+    labels: tuple[str, ...]
+    help: str
+    mbean: str = ""
+    """Kafka's, or empty when it has none."""
+
+    @property
+    def sample(self) -> str:
+        """The name in a query."""
+        return f"{self.name}_total" if self.type is SeriesType.COUNTER else self.name
+
+
+def counter(name: str, help: str, *labels: str, mbean: str = "") -> Series:
+    """A number that only grows while the broker runs."""
+    return Series(name, SeriesType.COUNTER, labels, help, mbean)
+
+
+def gauge(name: str, help: str, *labels: str, mbean: str = "") -> Series:
+    """What is true now."""
+    return Series(name, SeriesType.GAUGE, labels, help, mbean)
+
+
+def summary(name: str, help: str, *labels: str, mbean: str = "") -> Series:
+    """Quantiles of the latest values, and how many there were."""
+    return Series(name, SeriesType.SUMMARY, (*labels, "quantile"), help, mbean)
+
+
+def mbean_counter(type: str, name: str, help: str, *labels: str) -> Series:
+    """Kafka's meter ``…PerSec``; see ``mbean_gauge``."""
+    return counter(_name(type, name), help, *labels, mbean=_mbean(type, f"{name}PerSec", labels))
+
+
+def mbean_gauge(type: str, name: str, help: str, *labels: str) -> Series:
+    """A gauge of Kafka's under the name that Strimzi's rules give it. ``type``: domain and type of the MBean,
+    ``kafka.server:ReplicaManager``."""
+    return gauge(_name(type, name), help, *labels, mbean=_mbean(type, name, labels))
+
+
+def mbean_summary(type: str, name: str, help: str, *labels: str) -> Series:
+    """Kafka's histogram or timer; see ``mbean_gauge``."""
+    return summary(_name(type, name), help, *labels, mbean=_mbean(type, name, labels))
+
+
+def _name(type: str, name: str) -> str:
+    return re.sub(r"[.:-]", "_", f"{type}_{name}").lower()
+
+
+def _mbean(type: str, name: str, labels: tuple[str, ...]) -> str:
+    domain, _, kind = type.partition(":")
+    return f"{domain}:type={kind},name={name}" + "".join(f",{label}=…" for label in labels)
+
+
+class Sample(NamedTuple):
+    """One number of a family. A source yields those of one family one after the other."""
+
+    series: Series
+    value: float
+    labels: tuple[str, ...] = ()
+    """Values in the order of ``series.labels``; those at the end may be left out, and are no labels then."""
+    suffix: str = ""
+    """``_count`` or ``_sum`` of a summary."""
+
+
+Source = Callable[[], Iterator[Sample]]
+"""Reads some families from what they are about, when it is asked."""

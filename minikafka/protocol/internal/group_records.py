@@ -1,0 +1,198 @@
+"""What the records of ``__consumer_offsets`` say, as keys and values of Kafka's names.
+
+Kafka: ``group-coordinator/src/main/resources/common/message/*.json``, ``GroupCoordinatorRecordHelpers``. A
+record is a key and a value, or a key and None: a tombstone. Bytes: ``group_record_codec``.
+
+=====  ================================  =========================================
+type   key                               since
+=====  ================================  =========================================
+0, 1   OffsetCommitKey                   a committed offset
+2      GroupMetadataKey                  a group of the classic protocol
+3      ConsumerGroupMetadataKey          the group epoch (KIP-848, as all below)
+4      ConsumerGroupPartitionMetadataKey the subscribed topics' partitions (until 4.0)
+5      ConsumerGroupMemberMetadataKey    what a member is and wants
+6      ConsumerGroupTargetAssignment-    the epoch of the target assignment
+       MetadataKey
+7      ConsumerGroupTargetAssignment-    what a member shall own
+       MemberKey
+8      ConsumerGroupCurrentMember-       what a member owns, and in which epoch
+       AssignmentKey
+16     ConsumerGroupRegularExpressionKey what a regular expression resolved to
+=====  ================================  =========================================
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import msgspec
+
+TopicPartitions = dict[UUID, frozenset[int]]
+"""Partition numbers by topic id; no topic without partitions."""
+
+
+class OffsetCommitKey(msgspec.Struct, frozen=True):
+    group_id: str
+    topic: str
+    partition: int
+
+
+class OffsetCommitValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A committed offset; ``expire_timestamp_ms`` only where the client has set one (OffsetCommit 2 to 4)."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None = None
+    topic_id: UUID | None = None
+
+
+class GroupMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class MemberMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """A member in a ``GroupMetadataValue``."""
+
+    member_id: str
+    group_instance_id: str | None
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    subscription: bytes
+    assignment: bytes
+
+
+class GroupMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    protocol_type: str
+    generation: int
+    protocol: str | None
+    leader: str | None
+    current_state_timestamp_ms: int
+    members: tuple[MemberMetadata, ...]
+
+
+class ConsumerGroupMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class ConsumerGroupMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    epoch: int
+    metadata_hash: int = 0
+
+
+class ConsumerGroupPartitionMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class ConsumerGroupPartitionMetadataValue(msgspec.Struct, frozen=True):
+    """Only ever read, in logs that Kafka 3.7 to 4.0 wrote; the hash has replaced it."""
+
+
+class ConsumerGroupMemberMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class ClassicProtocol(msgspec.Struct, frozen=True):
+    """An assignor that a member of the classic protocol supports, and its subscription for it."""
+
+    name: str
+    metadata: bytes
+
+
+class ClassicMemberMetadata(msgspec.Struct, frozen=True):
+    """What is kept of a member of a KIP-848 group that still speaks the classic protocol."""
+
+    session_timeout_ms: int
+    supported_protocols: tuple[ClassicProtocol, ...]
+
+
+class ConsumerGroupMemberMetadataValue(msgspec.Struct, frozen=True, kw_only=True):
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str
+    client_host: str
+    subscribed_topic_names: tuple[str, ...] = ()
+    subscribed_topic_regex: str | None = None
+    rebalance_timeout_ms: int = -1
+    server_assignor: str | None = None
+    classic_member_metadata: ClassicMemberMetadata | None = None
+
+
+class ConsumerGroupTargetAssignmentMetadataKey(msgspec.Struct, frozen=True):
+    group_id: str
+
+
+class ConsumerGroupTargetAssignmentMetadataValue(msgspec.Struct, frozen=True):
+    assignment_epoch: int
+
+
+class ConsumerGroupTargetAssignmentMemberKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class ConsumerGroupTargetAssignmentMemberValue(msgspec.Struct, frozen=True):
+    topic_partitions: TopicPartitions
+
+
+class ConsumerGroupCurrentMemberAssignmentKey(msgspec.Struct, frozen=True):
+    group_id: str
+    member_id: str
+
+
+class ConsumerGroupCurrentMemberAssignmentValue(msgspec.Struct, frozen=True, kw_only=True):
+    """``state`` is Kafka's MemberState: 0 STABLE, 1 UNREVOKED_PARTITIONS, 2 UNRELEASED_PARTITIONS,
+    127 UNKNOWN."""
+
+    member_epoch: int
+    previous_member_epoch: int
+    state: int
+    assigned_partitions: TopicPartitions
+    partitions_pending_revocation: TopicPartitions
+
+
+class ConsumerGroupRegularExpressionKey(msgspec.Struct, frozen=True):
+    group_id: str
+    regular_expression: str
+
+
+class ConsumerGroupRegularExpressionValue(msgspec.Struct, frozen=True, kw_only=True):
+    topics: tuple[str, ...]
+    version: int
+    """Of the metadata that it was resolved against."""
+    timestamp_ms: int
+
+
+Key = (
+    OffsetCommitKey
+    | GroupMetadataKey
+    | ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+Value = (
+    OffsetCommitValue
+    | GroupMetadataValue
+    | ConsumerGroupMetadataValue
+    | ConsumerGroupPartitionMetadataValue
+    | ConsumerGroupMemberMetadataValue
+    | ConsumerGroupTargetAssignmentMetadataValue
+    | ConsumerGroupTargetAssignmentMemberValue
+    | ConsumerGroupCurrentMemberAssignmentValue
+    | ConsumerGroupRegularExpressionValue
+)
+
+
+class GroupRecord(msgspec.Struct, frozen=True):
+    """One record of ``__consumer_offsets`` (Kafka: ``CoordinatorRecord``). A value of None is a tombstone."""
+
+    key: Key
+    value: Value | None

@@ -1,0 +1,72 @@
+"""ConsumerGroupHeartbeat (key 68): a member of a KIP-848 group joins, lives, changes its mind, leaves.
+
+Behaviour (``GroupCoordinatorService.consumerGroupHeartbeat``): the answer says the member's epoch, how soon
+it is to be heard of again, and what it is to own when that has changed. What is wrong with a request is for
+the groups to say (``coordinator.group.consumer``).
+
+Versions: 0; 1 regular expressions, and the client makes the member's id (KIP-1082).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
+from minikafka.errors import KafkaError
+from minikafka.network.connection import Result
+from minikafka.protocol.codec import Body, field
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.group_requests import ask_group, client_host, client_id
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    names = request.subscribed_topic_names
+    owned = request.topic_partitions
+    heartbeat = ConsumerGroupHeartbeat(
+        group_id=request.group_id,
+        member_id=request.member_id,
+        member_epoch=request.member_epoch,
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout,
+        subscribed_topic_names=None if names is None else tuple(names),
+        subscribed_topic_regex=field(request, "subscribed_topic_regex", None),
+        server_assignor=request.server_assignor,
+        topic_partitions=(
+            None if owned is None else {each.topic_id: frozenset(each.partitions) for each in owned}
+        ),
+        client_id=client_id(context),
+        client_host=client_host(context),
+        version=context.api_version,
+    )
+    return ask_group(
+        services,
+        context,
+        heartbeat.group_id,
+        lambda shard, ticket, now_ms: shard.consumer_group_heartbeat(heartbeat, ticket, now_ms),
+        _body,
+    )
+
+
+def _body(result: ConsumerGroupHeartbeatResult | KafkaError) -> Body:
+    if isinstance(result, KafkaError):
+        nothing = {"member_id": None, "member_epoch": 0, "heartbeat_interval": 0, "assignment": None}
+        return {"throttle_time": 0, **error_fields(result), **nothing}
+    assignment = None
+    if result.assignment is not None:
+        assignment = {
+            "topic_partitions": [
+                {"topic_id": topic_id, "partitions": sorted(partitions)}
+                for topic_id, partitions in result.assignment.items()
+            ]
+        }
+    return {
+        "throttle_time": 0,
+        **NO_ERROR,
+        "member_id": result.member_id,
+        "member_epoch": result.member_epoch,
+        "heartbeat_interval": result.heartbeat_interval_ms,
+        "assignment": assignment,
+    }

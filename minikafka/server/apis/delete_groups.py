@@ -1,0 +1,42 @@
+"""DeleteGroups (key 42): groups without members go, and their offsets with them (KIP-229).
+
+Behaviour (``GroupCoordinatorService.deleteGroups``): each group has its own error (GROUP_ID_NOT_FOUND,
+NON_EMPTY_GROUP, NOT_COORDINATOR, …); the answer leaves when all of them are settled. The group id may be
+empty, as in Kafka.
+
+Versions: 1 as 0; 2 flexible.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from minikafka.network.connection import Result
+from minikafka.protocol.codec import Body
+from minikafka.server.group_requests import Gathering, GroupAnswer, error_code
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    group_ids = list(dict.fromkeys(request.groups_names))
+
+    def body(results: list[Any]) -> Body:
+        return {
+            "throttle_time": 0,
+            "results": [
+                {"group_id": group_id, "error_code": error_code(result)}
+                for group_id, result in zip(group_ids, results, strict=True)
+            ],
+        }
+
+    answer = GroupAnswer(services, context, body)
+    gathering = Gathering(len(group_ids), answer.answer)
+    for index, group_id in enumerate(group_ids):
+        services.groups.ask(group_id, partial(_delete, group_id), gathering.ticket(index))
+    return answer.pending
+
+
+def _delete(group_id: str, shard: Any, ticket: Any, now_ms: int) -> Any:
+    return shard.delete_group(group_id, ticket, now_ms)

@@ -1,0 +1,84 @@
+"""DescribeClientQuotas (key 48): the quotas that are set, by a filter; and the last throttles (KIP-546).
+
+Behaviour (``ZkAdminManager.describeClientQuotas``, ``ClientQuotasImage.describe``): a filter has a component
+for an entity type at most, which wants a name, the default, or any; ``strict`` leaves entities out that have
+other parts too. There are no quotas of addresses, so asking for ``ip`` finds none.
+
+Minikafka's own: a filter with the entity type ``throttle`` asks why clients of *this broker* were slowed
+down, with any other components for user and client id. Kafka refuses that type, and no client sends it
+unless told to. Each entry is one throttle, the oldest first: its entity is the user, the client id and
+``throttle``, named by the quota's key with ``#`` and a number; its values are ``observed``, ``bound``,
+``window_ms``, ``throttle_time_ms`` and ``at_ms`` (``server.client_sensor.Throttle``). An exact match of
+``throttle`` is by the quota's key.
+
+Versions: 1 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.config.client_quotas import (
+    CLIENT_ID,
+    THROTTLE,
+    USER,
+    QuotaEntity,
+    Quotas,
+    quota_filter,
+)
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import Body
+from minikafka.server.client_sensor import Throttle
+from minikafka.server.error_fields import NO_ERROR, error_fields
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    try:
+        wanted = quota_filter(
+            ((each.entity_type, each.match_type, each.match) for each in request.components),
+            strict=request.strict,
+        )
+    except KafkaError as error:
+        return {"throttle_time": 0, **error_fields(error), "entries": None}
+    if THROTTLE in wanted.names:
+        throttles = services.client_quotas.throttles(wanted)
+        entries = [_throttle(number, each) for number, each in enumerate(throttles, start=1)]
+    else:
+        described = services.configs.client_quotas.describe(wanted)
+        entries = [_entry(entity, quotas) for entity, quotas in described.items()]
+    return {"throttle_time": 0, **NO_ERROR, "entries": entries}
+
+
+def _entry(entity: QuotaEntity, quotas: Quotas) -> dict[str, Any]:
+    return {
+        "entity": [
+            {"entity_type": kind, "entity_name": name if isinstance(name, str) else None}
+            for kind, name in entity.parts().items()
+        ],
+        "values": _values({quota.value: value for quota, value in quotas.items()}),
+    }
+
+
+def _throttle(number: int, throttle: Throttle) -> dict[str, Any]:
+    entity = {
+        USER: throttle.user,
+        CLIENT_ID: throttle.client_id,
+        THROTTLE: f"{throttle.quota.value}#{number}",
+    }
+    values = {
+        "observed": throttle.observed,
+        "bound": throttle.bound,
+        "window_ms": throttle.window_ms,
+        "throttle_time_ms": throttle.throttle_time_ms,
+        "at_ms": throttle.at_ms,
+    }
+    return {
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
+        "values": _values(values),
+    }
+
+
+def _values(values: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{"key": key, "value": float(value)} for key, value in values.items()]

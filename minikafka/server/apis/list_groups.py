@@ -1,0 +1,49 @@
+"""ListGroups (key 16): the groups that this broker coordinates.
+
+Behaviour (``GroupCoordinatorService.listGroups``): when one of its partitions is being loaded the whole
+answer is COORDINATOR_LOAD_IN_PROGRESS, because some groups would be missing. Filters do not care about case;
+a state or type that there is none of matches nothing.
+
+Versions: 1 throttle time; 3 flexible; 4 states, and a filter by state (KIP-518); 5 types, and a filter by
+type (KIP-848).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.coordinator.group.messages import ListedGroup
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body, field
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    states = {state.lower() for state in field(request, "states_filter", ())}
+    types = {kind.lower() for kind in field(request, "types_filter", ())}
+
+    def is_wanted(group: ListedGroup) -> bool:
+        return (not states or group.state.lower() in states) and (
+            not types or group.group_type.lower() in types
+        )
+
+    try:
+        groups = [
+            group for shard in services.groups.shards() for group in shard.list_groups() if is_wanted(group)
+        ]
+    except KafkaError as error:
+        return {"throttle_time": 0, "error_code": error.code, "groups": []}
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "groups": [
+            {
+                "group_id": group.group_id,
+                "protocol_type": group.protocol_type,
+                "group_state": group.state,
+                "group_type": group.group_type,
+            }
+            for group in groups
+        ],
+    }

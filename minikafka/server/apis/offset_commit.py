@@ -1,0 +1,100 @@
+"""OffsetCommit (key 8): how far a group has read, kept for it.
+
+Behaviour (``KafkaApis.handleOffsetCommitRequest``, ``GroupCoordinatorService.commitOffsets``): a partition
+that does not exist is UNKNOWN_TOPIC_OR_PARTITION, the others are committed; an error of the group or of its
+coordinator is that of each of these. The group id may be empty, as in Kafka. The answer leaves when the
+offsets are in all in-sync replicas.
+
+Versions: 2 a retention time, until 4; 3 throttle time; 6 leader epochs (KIP-320); 7 group instance ids; 8
+flexible; 9 members of KIP-848 groups, with STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.coordinator.group.messages import OffsetCommit, OffsetCommitResult, OffsetToCommit
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import Result
+from minikafka.protocol.codec import Body, field
+from minikafka.server.group_requests import ask_group
+from minikafka.server.request_accounting import encode_answer
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import TopicPartition
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    offsets = _known_offsets(services, request)
+
+    def body(result: OffsetCommitResult | KafkaError | None) -> Body:
+        return _body(request, offsets, result)
+
+    if not offsets:
+        return (encode_answer(services.request_metrics, context, body(None)),)
+    commit = OffsetCommit(
+        group_id=request.group_id,
+        generation_or_member_epoch=request.generation_id_or_member_epoch,
+        member_id=request.member_id,
+        group_instance_id=field(request, "group_instance_id", None),
+        retention_time_ms=field(request, "retention_time", -1),
+        offsets=tuple(offsets.values()),
+        version=context.api_version,
+    )
+    return ask_group(
+        services,
+        context,
+        commit.group_id,
+        lambda shard, ticket, now_ms: shard.commit_offsets(commit, ticket, now_ms),
+        body,
+    )
+
+
+def _known_offsets(services: Services, request: Any) -> dict[TopicPartition, OffsetToCommit]:
+    """Those of partitions that exist. One that comes twice has its last offset."""
+    offsets = {}
+    for topic in request.topics:
+        known = services.metadata.topic(topic.name)
+        count = 0 if known is None else len(known.partitions)
+        for partition in topic.partitions:
+            if 0 <= partition.partition_index < count:
+                at = TopicPartition(topic.name, partition.partition_index)
+                offsets[at] = OffsetToCommit(
+                    topic=at.topic,
+                    partition=at.partition,
+                    offset=partition.committed_offset,
+                    leader_epoch=field(partition, "committed_leader_epoch", -1),
+                    metadata=partition.committed_metadata,
+                )
+    return offsets
+
+
+def _body(
+    request: Any,
+    offsets: dict[TopicPartition, OffsetToCommit],
+    result: OffsetCommitResult | KafkaError | None,
+) -> Body:
+    codes: dict[TopicPartition, ErrorCode]
+    if isinstance(result, OffsetCommitResult):
+        codes = dict(zip(offsets, result.errors, strict=True))
+    else:
+        codes = dict.fromkeys(offsets, ErrorCode.NONE if result is None else result.code)
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": partition.partition_index,
+                        "error_code": codes.get(
+                            TopicPartition(topic.name, partition.partition_index),
+                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                        ),
+                    }
+                    for partition in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }

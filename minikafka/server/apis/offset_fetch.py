@@ -1,0 +1,87 @@
+"""OffsetFetch (key 9): what groups have committed, of some partitions or of all.
+
+Behaviour (``KafkaApis.handleOffsetFetchRequest``, ``GroupCoordinatorService.fetchOffsets``): a partition
+without an offset has -1 and no error; each group has its own error, and then no partitions. Version 1 has no
+error of a group: each partition asked for has it. The group id may be empty, as in Kafka.
+
+Versions: 2 all partitions (null), an error of the group; 3 throttle time; 5 leader epochs; 6 flexible; 7
+require stable: a partition with an offset of an open transaction is UNSTABLE_OFFSET_COMMIT (KIP-447); 8
+several groups (KIP-709); 9 members of KIP-848 groups say who they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from minikafka.coordinator.group.messages import FetchedOffset, OffsetFetchGroup, OffsetFetchResult
+from minikafka.errors import KafkaError
+from minikafka.protocol.codec import Body, field
+from minikafka.server.group_requests import error_code, outcome
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import TopicPartition
+
+FIRST_VERSION_WITH_GROUP_ERRORS = 2
+FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    require_stable = field(request, "require_stable", False)
+    if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
+        return {
+            "throttle_time": 0,
+            "groups": [_group(services, group, require_stable=require_stable) for group in request.groups],
+        }
+    found = _fetch(services, request, require_stable=require_stable)
+    topics = _topics(found.offsets) if isinstance(found, OffsetFetchResult) else []
+    if isinstance(found, KafkaError) and context.api_version < FIRST_VERSION_WITH_GROUP_ERRORS:
+        topics = _topics(
+            FetchedOffset(topic_partition=each, error=found.code) for each in _wanted(request) or ()
+        )
+    return {"throttle_time": 0, "topics": topics, "error_code": error_code(found)}
+
+
+def _group(services: Services, group: Any, *, require_stable: bool) -> dict[str, Any]:
+    found = _fetch(services, group, require_stable=require_stable)
+    return {
+        "group_id": group.group_id,
+        "topics": _topics(found.offsets) if isinstance(found, OffsetFetchResult) else [],
+        "error_code": error_code(found),
+    }
+
+
+def _fetch(services: Services, group: Any, *, require_stable: bool) -> OffsetFetchResult | KafkaError:
+    wanted = OffsetFetchGroup(
+        group_id=group.group_id,
+        member_id=field(group, "member_id", None),
+        member_epoch=field(group, "member_epoch", -1),
+        partitions=_wanted(group),
+        require_stable=require_stable,
+    )
+    return outcome(lambda: services.groups.shard_of(wanted.group_id).fetch_offsets(wanted))
+
+
+def _wanted(group: Any) -> tuple[TopicPartition, ...] | None:
+    if group.topics is None:
+        return None
+    return tuple(
+        TopicPartition(topic.name, partition)
+        for topic in group.topics
+        for partition in topic.partition_indexes
+    )
+
+
+def _topics(offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
+    partitions: dict[str, list[dict[str, Any]]] = {}
+    for each in offsets:
+        partitions.setdefault(each.topic_partition.topic, []).append(
+            {
+                "partition_index": each.topic_partition.partition,
+                "committed_offset": each.offset,
+                "committed_leader_epoch": each.leader_epoch,
+                "metadata": each.metadata,
+                "error_code": each.error,
+            }
+        )
+    return [{"name": name, "partitions": found} for name, found in partitions.items()]

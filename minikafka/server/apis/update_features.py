@@ -1,0 +1,53 @@
+"""UpdateFeatures (key 57): change the cluster's feature levels (KIP-584). This cluster has no features.
+
+Behaviour (``FeatureControlManager.updateFeatures``): an empty update succeeds, and so does one that sets
+features to level 0, where they are. Any other level is INVALID_UPDATE_VERSION, for all features of the
+request: they change together or not at all. ApiVersions says the same: no supported and no finalized
+features.
+
+Versions: 0 allow_downgrade; 1 upgrade_type and validate_only; 2 no results by feature.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.codec import Body, field
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+UPGRADE_TYPES = (1, 2, 3)
+"""Upgrade, safe downgrade, unsafe downgrade."""
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    reasons = [
+        reason for update in request.feature_updates if (reason := _refusal(services, update)) is not None
+    ]
+    if reasons:
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.INVALID_UPDATE_VERSION,
+            "error_message": "The update failed for all features since the following feature had an error: "
+            + reasons[0],
+            "results": [],
+        }
+    results = [
+        {"feature": update.feature, "error_code": ErrorCode.NONE, "error_message": None}
+        for update in request.feature_updates
+    ]
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "error_message": None, "results": results}
+
+
+def _refusal(services: Services, update: Any) -> str | None:
+    level = update.max_version_level
+    if field(update, "upgrade_type", UPGRADE_TYPES[0]) not in UPGRADE_TYPES:
+        why = "The controller does not support the given upgrade type."
+    elif level < 0:
+        why = "A feature version cannot be less than 0."
+    elif level > 0:
+        why = f"Local controller {services.node_id} does not support this feature."
+    else:
+        return None
+    return f"Invalid update version {level} for feature {update.feature}. {why}"

@@ -1,0 +1,90 @@
+"""The broker's series as prometheus-client wants them, in pieces that are small enough for the event loop.
+
+The page ``/metrics`` gives others their turn between two pieces; the text of a family that came in several
+has one head. This module imports prometheus-client, which takes a moment, so it is itself imported when it
+is first needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from minikafka.metrics.names import SCRAPE_SECONDS, SCRAPE_SLICE_SECONDS
+from minikafka.metrics.series import Sample, SeriesType, Source
+
+PIECE_SAMPLES = 250
+"""About 2 ms."""
+
+
+class BrokerCollector(Collector):
+    """Reads all sources when it is asked. A large family comes as several in a row with the same name."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric]:
+        for source in self._sources:
+            for series, samples in groupby(source(), key=lambda sample: sample.series):
+                piece = Metric(series.name, series.help, series.type.value)
+                for sample in samples:
+                    if len(piece.samples) == PIECE_SAMPLES:
+                        yield piece
+                        piece = Metric(series.name, series.help, series.type.value)
+                    _add(piece, sample)
+                yield piece
+        for collector in (PROCESS_COLLECTOR, GC_COLLECTOR, PLATFORM_COLLECTOR):
+            yield from collector.collect()
+
+
+def _add(piece: Metric, sample: Sample) -> None:
+    series = sample.series
+    suffix = "_total" if series.type is SeriesType.COUNTER else sample.suffix
+    labels = dict(zip(series.labels, sample.labels, strict=False))
+    piece.add_sample(series.name + suffix, labels, float(sample.value))
+
+
+class _Piece(Collector):
+    """A registry of one piece."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
+
+
+class Exposition:
+    """The text of one scrape, piece by piece; remembers how long the last one took."""
+
+    def __init__(self, sources: list[Source], now_ns: Callable[[], int]) -> None:
+        """``sources`` may grow later."""
+        sources.append(self.of_scrapes)
+        self._collector = BrokerCollector(sources)
+        self._now_ns = now_ns
+        self._seconds = 0.0
+        self._slice_seconds_max = 0.0
+
+    def texts(self) -> Iterator[bytes]:
+        """Each piece in the text format. Between two of them others may have their turn."""
+        began_ns = slice_ns = self._now_ns()
+        longest_ns, name = 0, ""
+        for piece in self._collector.collect():
+            text: bytes = generate_latest(_Piece(piece))
+            if piece.name == name:
+                text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first piece
+            name = piece.name
+            longest_ns = max(longest_ns, self._now_ns() - slice_ns)
+            yield text
+            slice_ns = self._now_ns()
+        self._seconds = (slice_ns - began_ns) / 1_000_000_000
+        self._slice_seconds_max = longest_ns / 1_000_000_000
+
+    def of_scrapes(self) -> Iterator[Sample]:
+        """The source that says how long the scrape before took."""
+        yield Sample(SCRAPE_SECONDS, self._seconds)
+        yield Sample(SCRAPE_SLICE_SECONDS, self._slice_seconds_max)

@@ -1,0 +1,1 @@
+"""The jobs: each reads, applies transforms, and writes."""

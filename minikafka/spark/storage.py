@@ -1,0 +1,233 @@
+"""Where log directories lie: the local file system, or any that pyarrow.fs reaches (S3, HDFS, GCS, …).
+
+A location is a string: a path, or a URI that ``pyarrow.fs.FileSystem.from_uri`` knows. ``storage_of`` opens
+it; both storages answer the same few questions, and only ever read. Credentials and endpoints are those that
+pyarrow finds in the URI or in the environment of each worker.
+
+All paths are absolute, or inside the store; joined with "/". Sizes and positions are bytes.
+
+Raises everywhere: OSError (FileNotFoundError, PermissionError …), as the store says it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple, Protocol
+from urllib.parse import urlsplit
+
+import pyarrow as pa
+import pyarrow.fs
+
+from minikafka.errors import MinikafkaError
+from minikafka.types import Buffer
+
+_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+
+LOCAL_SCAN_BYTES = 4 * 1024
+"""A page: a positioned read costs about a microsecond, so a walk over headers reads little at a time."""
+REMOTE_SCAN_BYTES = 4 * 1024 * 1024
+"""A request to a store costs milliseconds, whatever its size."""
+
+
+class UnusableLocation(MinikafkaError):
+    """A path or URI that names no store."""
+
+
+class Entry(NamedTuple):
+    """What a directory holds."""
+
+    name: str
+    is_directory: bool
+    size: int
+    """Of a file; 0 of a directory."""
+    modified_ms: int
+    """Last modification, milliseconds since the Unix epoch; 0 where the store does not say."""
+
+
+class LogFile(Protocol):
+    """An open file."""
+
+    @property
+    def identity(self) -> int:
+        """Tells the file from another that took its name; 0 where the store has no such number."""
+        ...
+
+    def size(self) -> int:
+        """As it is now."""
+        ...
+
+    def read(self, position: int, size: int) -> Buffer:
+        """Up to ``size`` bytes; fewer at the end of the file."""
+        ...
+
+    def close(self) -> None:
+        """Idempotent."""
+        ...
+
+
+class LogStorage(Protocol):
+    """A store of directories and files."""
+
+    @property
+    def scan_bytes(self) -> int:
+        """How much to read at once where only headers are wanted."""
+        ...
+
+    def list(self, path: str) -> list[Entry]:
+        """Sorted by name."""
+        ...
+
+    def open(self, path: str) -> LogFile: ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """A whole, small file."""
+        ...
+
+
+class LocalFile:
+    """``LogFile`` of the operating system."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.identity = os.fstat(self._fd).st_ino
+
+    def __repr__(self) -> str:
+        return f"LocalFile({self._path!r})"
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._fd, size, position)
+        while len(data) < size and (more := os.pread(self._fd, size - len(data), position + len(data))):
+            data += more
+        return data
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            os.close(fd)
+
+
+class LocalStorage:
+    """``LogStorage`` of the operating system."""
+
+    scan_bytes = LOCAL_SCAN_BYTES
+
+    def __repr__(self) -> str:
+        return "LocalStorage()"
+
+    def list(self, path: str) -> list[Entry]:
+        entries = []
+        with os.scandir(path) as found:
+            for entry in found:
+                try:
+                    stat = entry.stat()
+                    is_directory = entry.is_dir()
+                except FileNotFoundError:  # gone since it was listed: a live directory
+                    continue
+                size = 0 if is_directory else stat.st_size
+                entries.append(Entry(entry.name, is_directory, size, stat.st_mtime_ns // 1_000_000))
+        return sorted(entries)
+
+    def open(self, path: str) -> LocalFile:
+        return LocalFile(path)
+
+    def read_bytes(self, path: str) -> bytes:
+        with open(path, "rb") as file:
+            return file.read()
+
+
+class ArrowFile:
+    """``LogFile`` of a pyarrow file system."""
+
+    identity = 0
+
+    def __init__(self, file: pa.NativeFile) -> None:
+        self._file = file
+
+    def size(self) -> int:
+        return int(self._file.size())
+
+    def read(self, position: int, size: int) -> memoryview:
+        return memoryview(self._file.read_at(size, position))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ArrowStorage:
+    """``LogStorage`` of a pyarrow file system."""
+
+    scan_bytes = REMOTE_SCAN_BYTES
+
+    def __init__(self, file_system: pyarrow.fs.FileSystem) -> None:
+        self._file_system = file_system
+
+    def __repr__(self) -> str:
+        return f"ArrowStorage({self._file_system!r})"
+
+    def list(self, path: str) -> list[Entry]:
+        found = self._file_system.get_file_info(pyarrow.fs.FileSelector(path))
+        return sorted(
+            Entry(
+                info.base_name,
+                info.type is pyarrow.fs.FileType.Directory,
+                info.size or 0,
+                (info.mtime_ns or 0) // 1_000_000,
+            )
+            for info in found
+        )
+
+    def open(self, path: str) -> ArrowFile:
+        return ArrowFile(self._file_system.open_input_file(path))
+
+    def read_bytes(self, path: str) -> bytes:
+        with self._file_system.open_input_file(path) as file:
+            return bytes(file.read())
+
+
+class Location(NamedTuple):
+    """A place in a store: what a worker needs to find it again, and to say where something was."""
+
+    text: str
+    """A local path, or a URI; what errors and the column ``log_dir`` show."""
+
+    @property
+    def is_uri(self) -> bool:
+        return _URI.match(self.text) is not None
+
+    def open(self) -> tuple[LogStorage, str]:
+        """The store and the path in it.
+
+        Raises:
+            UnusableLocation: pyarrow knows no such store, or cannot reach it.
+        """
+        if not self.is_uri:
+            return LocalStorage(), self.text
+        try:
+            file_system, path = pyarrow.fs.FileSystem.from_uri(self.text)
+        except (pa.ArrowException, ValueError, OSError) as error:
+            raise UnusableLocation(f"{self.text}: no store can be opened for it: {error}") from error
+        return ArrowStorage(file_system), path
+
+
+def location(text: str) -> Location:
+    """The location that a user wrote; a relative path begins at the working directory.
+
+    Raises:
+        UnusableLocation: nothing is written there.
+    """
+    text = text.strip()
+    if not text:
+        raise UnusableLocation("an empty path; name a log directory")
+    if _URI.match(text):
+        return Location(text if urlsplit(text).path.rstrip("/") in ("",) else text.rstrip("/"))
+    return Location(os.path.abspath(os.path.expanduser(text)))
+
+
+def join(directory: str, name: str) -> str:
+    """The path of ``name`` in a directory."""
+    return f"{directory.rstrip('/')}/{name}"

@@ -1,0 +1,164 @@
+"""What the headers of batches tell of each partition, without a record being decoded.
+
+All functions take a DataFrame with the columns of the ``kafka-log-batches`` source in which every partition
+comes from one log directory. ``damaged`` finds what cannot be trusted, ``healthy`` is the rest, and the
+statistics are to be made of that.
+
+Control batches (markers of transactions) are part of a log's bytes and batches, and of nothing that is about
+records. Kafka's cleaner keeps an emptied batch as a header, so a batch may have no records.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from minikafka.types import NO_TIMESTAMP
+
+LOG = ("topic", "partition")
+"""What every statistic is grouped by."""
+
+LOG_APPEND_TIME = 1
+BATCH_QUANTILES = (0.5, 0.99)
+_ACCURACY = 10_000
+"""Of ``percentile_approx``: the rank is wrong by at most 1 in this."""
+
+
+def is_damaged() -> Column:
+    """A piece that is no batch, or a batch whose CRC is wrong."""
+    return F.col("error").isNotNull() | ~F.coalesce("crc_ok", F.lit(True))
+
+
+def healthy(batches: DataFrame) -> DataFrame:
+    """The batches that are what they say."""
+    return batches.where(~is_damaged())
+
+
+def damaged(batches: DataFrame) -> DataFrame:
+    """The others: topic, partition, log_dir, segment, position, base_offset (null: not known), error."""
+    what = F.coalesce("error", F.lit("its CRC-32C is wrong"))
+    return batches.where(is_damaged()).select(
+        *LOG, "log_dir", "segment", "position", "base_offset", what.alias("error")
+    )
+
+
+def damaged_totals(damaged: DataFrame) -> DataFrame:
+    """One row a partition that has any: pieces."""
+    return damaged.groupBy(*LOG).agg(F.count("*").alias("pieces"))
+
+
+def is_data() -> Column:
+    """A batch of records, not of markers."""
+    return ~F.col("is_control")
+
+
+def first_timestamp() -> Column:
+    """The timestamp (ms) of a batch's first record, as far as the header knows it, else of its latest.
+
+    With LogAppendTime all records have the batch's; a delete horizon stands where the first timestamp was.
+    """
+    unknown = (F.col("timestamp_type") == LOG_APPEND_TIME) | F.col("delete_horizon").isNotNull()
+    first = F.when(unknown, F.col("max_timestamp")).otherwise(F.col("base_timestamp"))
+    return F.when(first > NO_TIMESTAMP, first)
+
+
+def latest_timestamp() -> Column:
+    """The greatest timestamp (ms) of a batch's records; null for none."""
+    return F.when(F.col("max_timestamp") > NO_TIMESTAMP, F.col("max_timestamp"))
+
+
+def count_if(condition: Column) -> Column:
+    """How many rows of a group are so."""
+    return F.count(F.when(condition, 1))
+
+
+def sum_if(condition: Column, value: Column) -> Column:
+    """The sum over the rows of a group that are so; 0 for none."""
+    return F.coalesce(F.sum(F.when(condition, value)), F.lit(0))
+
+
+def first_of_each(rows: DataFrame, order: str, count: int) -> DataFrame:
+    """The ``count`` rows of each partition that come first by ``order``."""
+    place = F.row_number().over(Window.partitionBy(*LOG).orderBy(order))
+    return rows.withColumn("place", place).where(F.col("place") <= count).drop("place")
+
+
+def partition_totals(batches: DataFrame) -> DataFrame:
+    """One row a partition: records, bytes, batches, offsets, timestamps (ms), batch fill.
+
+    ``records_quantiles`` and ``size_quantiles`` (bytes) are BATCH_QUANTILES over data batches, approximate:
+    their rank is wrong by at most 1 in 10,000.
+    """
+    data, records, size = is_data(), F.col("records"), F.col("size")
+    quantiles = list(BATCH_QUANTILES)
+    missing_inside = F.col("last_offset") - F.col("base_offset") + 1 - records
+    return batches.groupBy(*LOG).agg(
+        sum_if(data, records).alias("records"),
+        F.sum(size).alias("bytes"),
+        sum_if(data, size).alias("data_bytes"),
+        count_if(data).alias("batches"),
+        count_if(~data).alias("control_batches"),
+        count_if(data & F.col("is_transactional")).alias("transactional_batches"),
+        count_if(data & (F.col("producer_id") >= 0)).alias("idempotent_batches"),
+        count_if(data & (records == 1)).alias("single_record_batches"),
+        count_if(data & (F.col("timestamp_type") == LOG_APPEND_TIME)).alias("log_append_time_batches"),
+        F.min("base_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+        F.min(F.when(data, first_timestamp())).alias("first_timestamp"),
+        F.max(F.when(data, latest_timestamp())).alias("last_timestamp"),
+        sum_if(data, missing_inside).alias("missing_inside"),
+        F.max(F.when(data, records)).alias("records_max"),
+        F.max(F.when(data, size)).alias("size_max"),
+        F.percentile_approx(F.when(data, records), quantiles, _ACCURACY).alias("records_quantiles"),
+        F.percentile_approx(F.when(data, size), quantiles, _ACCURACY).alias("size_quantiles"),
+    )
+
+
+def codecs(batches: DataFrame) -> DataFrame:
+    """One row a partition and codec of data batches: batches, records, bytes as they are stored."""
+    return (
+        batches.where(is_data())
+        .groupBy(*LOG, "codec")
+        .agg(
+            F.count("*").alias("batches"),
+            F.sum("records").alias("records"),
+            F.sum("size").alias("bytes"),
+        )
+    )
+
+
+def leader_epochs(batches: DataFrame) -> DataFrame:
+    """One row a partition and leader epoch that wrote anything: first_offset, last_offset, batches,
+    records."""
+    return batches.groupBy(*LOG, "leader_epoch").agg(
+        F.min("base_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+        F.count("*").alias("batches"),
+        sum_if(is_data(), F.col("records")).alias("records"),
+    )
+
+
+def segments(batches: DataFrame) -> DataFrame:
+    """One row a segment: first_offset, last_offset, records, bytes, max_timestamp (ms; null: of none)."""
+    return batches.groupBy(*LOG, "segment").agg(
+        F.min("base_offset").alias("first_offset"),
+        F.max("last_offset").alias("last_offset"),
+        sum_if(is_data(), F.col("records")).alias("records"),
+        F.sum("size").alias("bytes"),
+        F.max(latest_timestamp()).alias("max_timestamp"),
+    )
+
+
+def throughput(batches: DataFrame, widths: DataFrame) -> DataFrame:
+    """Records and bytes by time: a row for each partition and each piece of time with data, from ``start_ms``
+    on. ``widths`` says how long a piece is: topic, bucket_ms.
+
+    A batch counts where its latest record is, whole.
+    """
+    start = F.floor(F.col("max_timestamp") / F.col("bucket_ms")) * F.col("bucket_ms")
+    return (
+        batches.where(is_data() & latest_timestamp().isNotNull())
+        .join(F.broadcast(widths), ["topic"])
+        .groupBy(*LOG, start.cast("long").alias("start_ms"))
+        .agg(F.sum("records").alias("records"), F.sum("size").alias("bytes"))
+    )

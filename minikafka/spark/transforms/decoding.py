@@ -1,0 +1,180 @@
+"""Keys and values decoded: binary columns become strings or structs, and what does not decode follows a rule.
+
+Strings and JSON are Spark's own functions; Avro and Protobuf are Arrow functions of a Python library, because
+Spark's need a jar from Maven. A decoder maps a column to two: the value, and why it is not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any, Protocol
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+KEY, VALUE = "key", "value"
+_RAW, _PARSED = "__raw", "__parsed"
+_CORRUPT = "__corrupt"
+
+CONFLUENT_PREFIX_BYTES = 5
+"""A zero and the schema's id in four bytes, before what a registry's serializer writes."""
+
+
+class OnError(StrEnum):
+    """What becomes of a record whose key or value does not decode."""
+
+    FAIL = "fail"
+    NULL = "null"
+    COLUMN = "column"
+
+
+class Decoder(Protocol):
+    """Decodes one column."""
+
+    def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
+        """``frame`` with what it needs beside, the decoded value, and why it is null (null: it is right)."""
+        ...
+
+
+class BytesDecoder:
+    """As it is."""
+
+    def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
+        return frame, F.col(raw), F.lit(None).cast("string")
+
+
+class StringDecoder:
+    """UTF-8."""
+
+    def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
+        text = F.try_validate_utf8(F.col(raw).cast("string"))
+        is_wrong = F.col(raw).isNotNull() & text.isNull()
+        return frame, text, F.when(is_wrong, F.lit("is not UTF-8"))
+
+
+class JsonDecoder:
+    """A JSON object. Fields that it lacks are null; others than the schema's are left out."""
+
+    def __init__(self, schema: StructType) -> None:
+        self._schema = schema
+
+    def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
+        text = F.col(raw).cast("string")
+        asked = StructType([*self._schema.fields, StructField(_CORRUPT, StringType())])
+        # The option also keeps Spark from parsing less than the whole schema, which would find less wrong.
+        parsed = F.from_json(text, asked, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT})
+        column = f"{_PARSED}{raw}"
+        frame = frame.withColumn(column, parsed)  # a column of its own, so that it is parsed once
+        found = F.col(column)
+        is_wrong = F.col(raw).isNotNull() & (found.isNull() | found[_CORRUPT].isNotNull())
+        fields = [found[name].alias(name) for name in self._schema.names]
+        value = F.when(F.col(raw).isNotNull() & ~is_wrong, F.struct(*fields))
+        return frame, value, F.when(is_wrong, F.lit("is not JSON of the schema"))
+
+
+class PythonDecoder:
+    """Any function from bytes to a value of ``data_type``; what it raises is why the value is null."""
+
+    def __init__(self, data_type: DataType, make: Callable[[], Callable[[bytes], Any]]) -> None:
+        """``make`` is called in the worker, and makes the function there: schemas need not be pickled."""
+        self._data_type = data_type
+        self._make = make
+
+    def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
+        column = f"{_PARSED}{raw}"
+        frame = frame.withColumn(column, _arrow_function(self._data_type, self._make)(F.col(raw)))
+        return frame, F.col(column)["value"], F.col(column)["error"]
+
+
+def _arrow_function(data_type: DataType, make: Callable[[], Callable[[bytes], Any]]) -> Any:
+    result = StructType([StructField("value", data_type), StructField("error", StringType())])
+    arrow_type = to_arrow_type(data_type, timezone="UTC")
+    made: list[Callable[[bytes], Any]] = []
+
+    def decode(column: pa.Array) -> pa.Array:
+        if not made:
+            made.append(make())
+        function = made[0]
+        values: list[Any] = []
+        errors: list[str | None] = []
+        for data in column.to_pylist():
+            value, error = None, None
+            if data is not None:
+                try:
+                    value = function(data)
+                except Exception as failure:  # noqa: BLE001 bytes of strangers: the library raises whatever
+                    error = _told(failure)
+            values.append(value)
+            errors.append(error)
+        decoded = _as_arrow(values, errors, arrow_type)  # adds to the errors
+        arrays = [decoded, pa.array(errors, pa.string())]
+        return pa.StructArray.from_arrays(arrays, ["value", "error"])
+
+    return arrow_udf(decode, result)  # type: ignore[call-overload]  # its stub wants more than it does
+
+
+def _as_arrow(values: list[Any], errors: list[str | None], arrow_type: pa.DataType) -> pa.Array:
+    """``values`` as a column; one that it cannot hold (a timestamp of the year 40,000) becomes null, and its
+    error says so."""
+    try:
+        return pa.array(values, arrow_type)
+    except (pa.ArrowException, OverflowError, ValueError, TypeError):
+        for index, value in enumerate(values):
+            try:
+                pa.array([value], arrow_type)
+            except (pa.ArrowException, OverflowError, ValueError, TypeError) as failure:
+                values[index], errors[index] = None, _told(failure)
+        return pa.array(values, arrow_type)
+
+
+def _told(failure: Exception) -> str:
+    return f"does not decode: {type(failure).__name__}: {failure}"
+
+
+class ConfluentDecoder:
+    """What stands behind a schema registry's prefix; the schema itself is the one that is given."""
+
+    def __init__(self, inner: Decoder) -> None:
+        self._inner = inner
+
+    def decode(self, frame: DataFrame, raw: str) -> tuple[DataFrame, Column, Column]:
+        data = F.col(raw)
+        first, rest = F.substring(data, 1, 1), f"{_RAW}{raw}"
+        is_wrong = (F.length(data) < CONFLUENT_PREFIX_BYTES) | (F.hex(first) != "00")
+        behind = F.when(~is_wrong, F.expr(f"substring(`{raw}`, {CONFLUENT_PREFIX_BYTES + 1})"))
+        frame, value, error = self._inner.decode(frame.withColumn(rest, behind), rest)
+        return frame, value, F.when(is_wrong, F.lit("does not begin with a schema id")).otherwise(error)
+
+
+def decode(frame: DataFrame, key: Decoder, value: Decoder, on_error: OnError) -> DataFrame:
+    """``frame`` with ``key`` and ``value`` decoded, and ``key_error`` and ``value_error``: why one is null.
+
+    With ``OnError.FAIL`` the first such record fails whatever reads the frame.
+    """
+    others = [name for name in frame.columns if name not in (KEY, VALUE)]
+    frame = frame.withColumnsRenamed({KEY: f"{_RAW}{KEY}", VALUE: f"{_RAW}{VALUE}"})
+    frame, key_column, key_error = key.decode(frame, f"{_RAW}{KEY}")
+    frame, value_column, value_error = value.decode(frame, f"{_RAW}{VALUE}")
+    if on_error is OnError.FAIL:
+        key_column = _or_fail(KEY, key_column, key_error)
+        value_column = _or_fail(VALUE, value_column, value_error)
+    return frame.select(
+        key_column.alias(KEY),
+        value_column.alias(VALUE),
+        *others,
+        key_error.alias(f"{KEY}_error"),
+        value_error.alias(f"{VALUE}_error"),
+    )
+
+
+def _or_fail(name: str, column: Column, error: Column) -> Column:
+    where = F.concat(
+        *(F.col("topic"), F.lit("-"), F.col("partition"), F.lit(", offset "), F.col("offset")),
+        *(F.lit(f": the {name} "), error),
+    )
+    return F.when(error.isNotNull(), F.raise_error(where)).otherwise(column)

@@ -1,0 +1,178 @@
+"""What metrics cost: the accounting on the road of a request, and a scrape of many partitions.
+
+Two brokers take turns, this one and one whose source has no accounting (``uncounted_broker``), under the same
+load (``paired_produce``), both in the environment of the tests. A ratio is the median of those of
+neighbouring turns; ``low`` and ``high`` are its 95 % interval. ``undisturbed`` compares each one's best tenth
+instead, for a machine that does other things meanwhile, which only ever cost. CPU is what the broker's
+process used for a request: it tells more than the rate where something else is the slower one.
+
+``road`` is the loop's part alone, without sockets (``request_road``): the accounting's own cost shows best
+there, and is the largest share of what it is compared with.
+
+Asked: produce throughput at least 0.98 of that without; a scrape of 1,000 partitions never holds up the loop
+for more than 20 ms.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.benchmarks.broker import resident_mb
+from tests.benchmarks.paired_produce import (
+    WORKLOADS,
+    Load,
+    Turn,
+    Workload,
+    in_turns,
+    median_interval,
+    undisturbed,
+)
+from tests.benchmarks.request_road import measure
+from tests.integration.support.process import BrokerProcess, free_port
+
+PAIRS, TURN_SECONDS = 100, 0.3
+PARTITIONS = 1_000
+SCRAPES = 10
+
+_KEEP_LITTLE = {
+    "log.retention.check.interval.ms": 1000,
+    "log.retention.bytes": 256 << 20,
+    "log.segment.bytes": 64 << 20,
+    "log.segment.delete.delay.ms": 0,
+}
+"""Batches come with hundreds of MB a second."""
+
+_MODULES = {"with": "minikafka.cli.broker", "without": "tests.benchmarks.uncounted_broker"}
+
+
+def run(quick: bool) -> list[dict[str, Any]]:
+    """Rows of a summary, then of the road, then of the scrapes."""
+    pairs = PAIRS // 4 if quick else PAIRS
+    rows: list[dict[str, Any]] = []
+    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+        brokers = {
+            peer: stack.enter_context(running(Path(directory) / peer, module, **_KEEP_LITTLE))
+            for peer, module in _MODULES.items()
+        }
+        for number, workload in enumerate(WORKLOADS):
+            rows += compared(brokers, workload, f"paired-{number}", pairs=pairs)
+    return [*rows, *roads(quick), *scrapes()]
+
+
+@contextlib.contextmanager
+def running(directory: Path, module: str, **properties: object) -> Iterator[BrokerProcess]:
+    broker = BrokerProcess(
+        directory, command=[sys.executable, "-m", module], properties={"http.port": free_port(), **properties}
+    )
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.kill()
+
+
+def compared(
+    brokers: dict[str, BrokerProcess], workload: Workload, topic: str, *, pairs: int
+) -> list[dict[str, Any]]:
+    with contextlib.ExitStack() as stack:
+        loads = {}
+        for peer, broker in brokers.items():
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+            admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(60)
+            loads[peer] = Load(broker.port, broker.pid, workload, topic)
+            stack.callback(loads[peer].close)
+        for load in loads.values():
+            load.turn(1.0)  # the interpreter gets to know the code
+        turns = list(in_turns(loads, pairs=pairs, seconds=TURN_SECONDS))
+
+    def row(name: str, field: str, asked: str, limit: float | None, *, most: bool) -> dict[str, Any]:
+        def of(turn: Turn) -> float:
+            return float(getattr(turn, field))
+
+        ratio, low, high = median_interval([of(pair["with"]) / of(pair["without"]) for pair in turns])
+        best = {peer: undisturbed([of(pair[peer]) for pair in turns], most=most) for peer in loads}
+        return {
+            "name": f"{workload.name}: {name}, with / without",
+            "value": round(ratio, 4),
+            "unit": "ratio",
+            "low": round(low, 4),
+            "high": round(high, 4),
+            "undisturbed": round(best["with"] / best["without"], 4),
+            "with": round(best["with"], 2),
+            "without": round(best["without"], 2),
+            "asked": asked,
+            "ok": limit is None or ratio >= limit,
+        }
+
+    return [
+        row("requests a second", "requests_per_s", ">= 0.98", 0.98, most=True),
+        row("broker's CPU", "cpu_us", "", None, most=False),
+    ]
+
+
+def roads(quick: bool) -> list[dict[str, Any]]:
+    """Microseconds of the loop for one small Produce."""
+    rows = []
+    for frames in (1, 5):
+        pairs, instructions = asyncio.run(measure(frames, pairs=250 if quick else 1000))
+        ratio, low, high = median_interval([each.counted / each.uncounted for each in pairs])
+        rows.append(
+            {
+                "road": f"{frames} requests a chunk",
+                "counted_us": round(min(each.counted for each in pairs), 2),
+                "uncounted_us": round(min(each.uncounted for each in pairs), 2),
+                "ratio": round(ratio, 4),
+                "low": round(low, 4),
+                "high": round(high, 4),
+                "counted_instructions": round(instructions.counted, 1),
+                "uncounted_instructions": round(instructions.uncounted, 1),
+            }
+        )
+    return rows
+
+
+def scrapes() -> list[dict[str, Any]]:
+    """How long they take, and how long they hold up the loop."""
+    with contextlib.ExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        broker = stack.enter_context(running(directory / "data", _MODULES["with"]))
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+        admin.create_topics([NewTopic("wide", PARTITIONS, 1)])["wide"].result(60)
+        before_mb = resident_mb(broker.pid)
+        url = f"http://127.0.0.1:{broker.properties['http.port']}/metrics"
+        seconds, slices, size = [], [], 0
+        for _ in range(SCRAPES + 1):
+            started = time.perf_counter()
+            text = urllib.request.urlopen(url, timeout=60).read().decode()
+            seconds.append(time.perf_counter() - started)
+            slices.append(_value(text, "minikafka_scrape_slice_seconds_max"))
+            size = len(text)
+        longest_ms = 1000 * statistics.median(slices[2:])  # each scrape tells of the one before
+        return [
+            {
+                "scrape": f"{PARTITIONS} partitions",
+                "first_ms": round(1000 * seconds[0], 1),
+                "median_ms": round(1000 * statistics.median(seconds[1:]), 1),
+                "longest_slice_ms": round(longest_ms, 2),
+                "bytes": size,
+                "rss_mb_before": round(before_mb, 1),
+                "rss_mb_after": round(resident_mb(broker.pid), 1),
+                "asked": "longest_slice_ms <= 20",
+                "ok": longest_ms <= 20,
+            }
+        ]
+
+
+def _value(text: str, name: str) -> float:
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(f"{name} "))

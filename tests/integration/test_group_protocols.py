@@ -1,0 +1,130 @@
+"""Groups of stock clients that go from the classic protocol to KIP-848 and back while records flow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.integration.conftest import StartBroker
+from tests.integration.support import confluent
+from tests.integration.support.confluent import wait_until
+from tests.integration.support.members import (
+    DEADLINE_S,
+    HEARTBEAT_MS,
+    MEMBERS,
+    ConfluentMember,
+    ConfluentNextGenerationMember,
+    Member,
+    wait_until_shared,
+)
+from tests.integration.support.process import BrokerProcess
+from tests.integration.support.records import Record
+
+PARTITIONS = 4
+NEW = ConfluentNextGenerationMember
+CLASSIC = pytest.mark.parametrize("kind", [kind for kind in MEMBERS if "848" not in kind])
+PROPERTIES = {
+    "group.initial.rebalance.delay.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": HEARTBEAT_MS,
+    "group.consumer.heartbeat.interval.ms": HEARTBEAT_MS,
+}
+
+
+class RangeMember(ConfluentMember):
+    """It gives everything back before it joins again: not cooperative."""
+
+    kind = "confluent-kafka, range"
+    settings: ClassVar[dict[str, Any]] = ConfluentMember.settings | {
+        "partition.assignment.strategy": "range",
+    }
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, make_broker: StartBroker) -> Iterator[BrokerProcess]:
+    broker = make_broker(tmp_path_factory.mktemp("protocols") / "data", properties=PROPERTIES)
+    broker.start()
+    yield broker
+    broker.close()
+    assert "Traceback" not in broker.log_text()
+
+
+def write(bootstrap: str, topic: str, first: int) -> list[bytes]:
+    """A few records into each partition. Returns their values."""
+    values = [b"record %d" % number for number in range(first, first + 5 * PARTITIONS)]
+    for partition in range(PARTITIONS):
+        records = [Record(None, value, (), None) for value in values[partition::PARTITIONS]]
+        confluent.write(bootstrap, topic, records, partition=partition)
+    return values
+
+
+def wait_until_received(members: list[Member], values: list[bytes]) -> None:
+    def is_there() -> bool:
+        return {value for member in members for value in member.values} >= set(values)
+
+    wait_until(is_there, f"{len(values)} records reach {members}", deadline_s=DEADLINE_S)
+
+
+@pytest.mark.timeout(180)
+@CLASSIC
+def test_a_group_is_upgraded_and_downgraded_while_its_members_read(
+    broker: BrokerProcess, kind: str, topic: str
+) -> None:
+    bootstrap = broker.bootstrap
+    confluent.make_topic(bootstrap, topic, partitions=PARTITIONS)
+    old = MEMBERS[kind](bootstrap, topic, topic)
+    wait_until_shared([old], PARTITIONS)
+    wait_until_received([old], write(bootstrap, topic, 0))
+    new = NEW(bootstrap, topic, topic)
+    wait_until_shared([old, new], PARTITIONS)
+    wait_until_received([old, new], write(bootstrap, topic, 100))
+    new.leave()
+    wait_until_shared([old], PARTITIONS)
+    wait_until_received([old], write(bootstrap, topic, 200))
+    old.leave()
+
+
+@pytest.mark.timeout(180)
+def test_a_group_moves_to_the_new_protocol_member_by_member(broker: BrokerProcess, topic: str) -> None:
+    """As an operator does it: one is stopped, and started again with the new protocol."""
+    bootstrap = broker.bootstrap
+    confluent.make_topic(bootstrap, topic, partitions=PARTITIONS)
+    old: list[Member] = [RangeMember(bootstrap, topic, topic) for _ in range(2)]
+    wait_until_shared(old, PARTITIONS)
+    new: list[Member] = []
+    values = write(bootstrap, topic, 0)
+    wait_until_received(old, values)
+    for first in (100, 200):
+        old.pop().leave()
+        new.append(NEW(bootstrap, topic, topic))
+        wait_until_shared(old + new, PARTITIONS)
+        wait_until_received(old + new, write(bootstrap, topic, first))
+    for member in new:
+        member.leave()
+    assert set(values).isdisjoint(value for member in new for value in member.values), "those were read"
+
+
+@pytest.mark.timeout(180)
+def test_a_mixed_group_survives_a_killed_broker(start_broker: StartBroker, topic: str) -> None:
+    broker = start_broker(properties=PROPERTIES)
+    confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+    members = [ConfluentMember(broker.bootstrap, topic, topic), NEW(broker.bootstrap, topic, topic)]
+    wait_until_shared(members, PARTITIONS)
+    wait_until_received(members, write(broker.bootstrap, topic, 0))
+    broker.kill()
+    broker.start()
+    wait_until_received(members, write(broker.bootstrap, topic, 100))
+    wait_until_shared(members, PARTITIONS)
+    for member in members:
+        member.leave()
+
+
+@pytest.mark.timeout(180)
+def test_a_regular_expression_finds_topics_that_come_later(broker: BrokerProcess, topic: str) -> None:
+    confluent.make_topic(broker.bootstrap, f"{topic}.1", partitions=PARTITIONS)
+    member = NEW(broker.bootstrap, topic, f"^{topic}[.].*$")
+    wait_until_received([member], write(broker.bootstrap, f"{topic}.1", 0))
+    confluent.make_topic(broker.bootstrap, f"{topic}.2", partitions=PARTITIONS)
+    wait_until_received([member], write(broker.bootstrap, f"{topic}.2", 100))
+    member.leave()

@@ -1,0 +1,221 @@
+"""A cluster with groups and logs: what ``minikafka groups`` asks, answered through the real codec."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from minikafka.errors import ErrorCode
+from minikafka.types import TopicPartition
+from tests.unit.cli.fake_cluster import NONE, FakeCluster
+
+HOUR_MS = 3_600_000
+
+
+class FakeGroup:
+    """``readers``: member → topic → partitions."""
+
+    def __init__(self, coordinator: int, kind: str, readers: dict[str, dict[str, list[int]]]) -> None:
+        self.coordinator = coordinator
+        self.kind = kind
+        self.readers = readers
+        self.committed: dict[TopicPartition, int] = {}
+
+    @property
+    def state(self) -> str:
+        return "Stable" if self.readers else "Empty"
+
+
+class FakeGroups(FakeCluster):
+    """``logs``: first offset, end offset, and the offset of the first record of the last hour."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.groups: dict[str, FakeGroup] = {}
+        self.logs: dict[TopicPartition, tuple[int, int, int]] = {}
+        self.moves = 0
+        """How often a coordinator says that it is none."""
+        self.refuses_commits: dict[TopicPartition, ErrorCode] = {}
+
+    def group(self, name: str, kind: str = "classic", coordinator: int = 2, **readers: Any) -> FakeGroup:
+        self.groups[name] = FakeGroup(coordinator, kind, readers)
+        return self.groups[name]
+
+    def _code(self, node_id: int, group: str) -> int:
+        if self.moves:
+            self.moves -= 1
+            return int(ErrorCode.NOT_COORDINATOR)
+        found = self.groups.get(group)
+        return int(ErrorCode.GROUP_ID_NOT_FOUND if found is None else ErrorCode.NONE)
+
+    def _find_coordinator(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        found = []
+        for key in request.coordinator_keys:
+            node = self.groups[key].coordinator if key in self.groups else 1
+            found.append(
+                {
+                    "key": key,
+                    "node_id": node,
+                    "host": "b",
+                    "port": 9000 + node,
+                    "error_code": NONE,
+                    "error_message": None,
+                }
+            )
+        return {"throttle_time": 0, "coordinators": found}
+
+    def _list_groups(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        listed = [
+            {
+                "group_id": name,
+                "protocol_type": "consumer",
+                "group_state": each.state,
+                "group_type": each.kind,
+            }
+            for name, each in self.groups.items()
+            if each.coordinator == node_id
+            and (not request.states_filter or each.state in request.states_filter)
+            and (not request.types_filter or each.kind in request.types_filter)
+        ]
+        return {"throttle_time": 0, "error_code": NONE, "groups": listed}
+
+    def _consumer_group_describe(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        (name,) = request.group_ids
+        group = self.groups.get(name)
+        code = self._code(node_id, name)
+        if group is None or group.kind != "consumer":
+            code = code or int(ErrorCode.GROUP_ID_NOT_FOUND)
+        members = [] if code or group is None else [_kip_848_member(*each) for each in group.readers.items()]
+        described = {
+            "error_code": code,
+            "error_message": None,
+            "group_id": name,
+            "group_state": group.state if group else "",
+            "group_epoch": 1,
+            "assignment_epoch": 1,
+            "assignor_name": "uniform",
+            "members": members,
+            "authorized_operations": 0,
+        }
+        return {"throttle_time": 0, "groups": [described]}
+
+    def _describe_groups(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        (name,) = request.groups
+        group, code = self.groups.get(name), self._code(node_id, name)
+        described = {
+            "error_code": code,
+            "error_message": f"Group {name} not found." if code else None,
+            "group_id": name,
+            "group_state": group.state if group else "Dead",
+            "protocol_type": "consumer",
+            "protocol_data": "range",
+            "members": [_classic_member(*each) for each in group.readers.items()] if group else [],
+            "authorized_operations": 0,
+        }
+        return {"throttle_time": 0, "groups": [described]}
+
+    def _offset_fetch(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        (asked,) = request.groups
+        group = self.groups.get(asked.group_id)
+        topics = [
+            {
+                "name": each.topic,
+                "partitions": [
+                    {
+                        "partition_index": each.partition,
+                        "committed_offset": offset,
+                        "committed_leader_epoch": -1,
+                        "metadata": "",
+                        "error_code": NONE,
+                    }
+                ],
+            }
+            for each, offset in (group.committed if group else {}).items()
+        ]
+        return {
+            "throttle_time": 0,
+            "groups": [{"group_id": asked.group_id, "topics": topics, "error_code": NONE}],
+        }
+
+    def _list_offsets(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for each in topic.partitions:
+                log = self.logs.get(TopicPartition(topic.name, each.partition_index))
+                start, end, by_time = log or (-1, -1, -1)
+                offset = {-2: start, -1: end}.get(each.timestamp, by_time)
+                answers.append(
+                    {
+                        "partition_index": each.partition_index,
+                        "error_code": NONE if log else int(ErrorCode.NOT_LEADER_OR_FOLLOWER),
+                        "timestamp": -1,
+                        "offset": offset,
+                        "leader_epoch": 0,
+                    }
+                )
+            topics.append({"name": topic.name, "partitions": answers})
+        return {"throttle_time": 0, "topics": topics}
+
+    def _offset_commit(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        group = self.groups.setdefault(request.group_id, FakeGroup(node_id, "classic", {}))
+        moved = self.moves > 0
+        self.moves -= moved
+        topics = []
+        for topic in request.topics:
+            answers = []
+            for each in topic.partitions:
+                partition = TopicPartition(topic.name, each.partition_index)
+                code = ErrorCode.NOT_COORDINATOR if moved else self.refuses_commits.get(partition, NONE)
+                if code == NONE:
+                    group.committed[partition] = each.committed_offset
+                answers.append({"partition_index": each.partition_index, "error_code": int(code)})
+            topics.append({"name": topic.name, "partitions": answers})
+        return {"throttle_time": 0, "topics": topics}
+
+    def _delete_groups(self, node_id: int, request: Any) -> Mapping[str, Any]:
+        (name,) = request.groups_names
+        code = self._code(node_id, name)
+        if not code and self.groups[name].readers:
+            code = int(ErrorCode.NON_EMPTY_GROUP)
+        if not code:
+            del self.groups[name]
+        return {"throttle_time": 0, "results": [{"group_id": name, "error_code": code}]}
+
+
+def _classic_member(member_id: str, assignment: dict[str, list[int]]) -> dict[str, Any]:
+    data = struct.pack(">hi", 3, len(assignment))
+    for topic, partitions in assignment.items():
+        data += struct.pack(">h", len(topic)) + topic.encode()
+        data += struct.pack(f">i{len(partitions)}i", len(partitions), *partitions)
+    return {
+        "member_id": member_id,
+        "group_instance_id": None,
+        "client_id": "app",
+        "client_host": "/10.0.0.1",
+        "member_metadata": b"",
+        "member_assignment": data + struct.pack(">i", -1),
+    }
+
+
+def _kip_848_member(member_id: str, assignment: dict[str, list[int]]) -> dict[str, Any]:
+    assigned = {
+        "topic_partitions": [
+            {"topic_id": None, "topic_name": topic, "partitions": partitions}
+            for topic, partitions in assignment.items()
+        ]
+    }
+    return {
+        "member_id": member_id,
+        "instance_id": "static",
+        "rack_id": None,
+        "member_epoch": 1,
+        "client_id": "app",
+        "client_host": "/10.0.0.1",
+        "subscribed_topic_names": list(assignment),
+        "subscribed_topic_regex": None,
+        "assignment": assigned,
+        "target_assignment": assigned,
+        "member_type": 1,
+    }
