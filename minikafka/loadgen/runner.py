@@ -41,7 +41,7 @@ from minikafka.loadgen.workload import Kind, Workload
 PROGRESS_S = 1.0
 START_DELAY_S = 0.05
 """From the decision to start until time zero, so that all processes have heard of it."""
-PRELOAD_FLOW = "preload"
+RUN, PRELOAD_FLOW = "run", "preload"
 INTERRUPTED = "interrupted"
 """The problem of a run that ``is_interrupted`` ended."""
 
@@ -102,7 +102,7 @@ class Run:
         self._last_second: dict[str, list[Interval]] = {}
         self._started_at = datetime.now(UTC)
         self._start_ns = time.monotonic_ns()
-        self._phase = "run"
+        self._phase = RUN
         self._next_progress_ns = 0
         self._checks: list[Check] = []
         self._problems: list[str] = []
@@ -171,8 +171,10 @@ class Run:
         producers = self._fleet.launch(self._produce_jobs(is_stamped=True))
         self._start(consumers)
         if not workload.backlog_bytes:
+            self._phase = PRELOAD_FLOW  # what they read is not the load yet
             primed = reconcile.advance(starts, before) * workload.subscriptions
             yield from self._until(lambda: self._records(END_TO_END) >= primed, consumers)
+            self._phase = RUN
         self._start([*consumers, *producers])
         yield from self._until_done(producers, others=consumers)
         after = self._check_produced(producers, before)
@@ -240,7 +242,7 @@ class Run:
         self._check_produced(producers, before)
         self._flows.clear()
         self._last_second.clear()
-        self._phase = "run"
+        self._phase = RUN
         if self._problems:
             raise TargetError(self._problems.pop())
 

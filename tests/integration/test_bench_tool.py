@@ -23,6 +23,7 @@ from tests.integration.support.process import BrokerProcess, free_port
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
 PAUSE_S = 2.0
+FLOWS = ("produce", "end-to-end")
 
 pytestmark = pytest.mark.minikafka_only
 
@@ -70,11 +71,13 @@ class Running:
         self.process.kill()
         self.process.communicate()
 
-    def wait_until_it_runs(self, flow: str) -> None:
-        """Until a line of progress says that records of the flow are through."""
+    def wait_until_it_runs(self) -> None:
+        """Until a line of progress says that records of both flows are through."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
-            if line.startswith("run ") and f"{flow} " in line and f"{flow} 0:" not in line:
+            if line.startswith("run ") and all(
+                f"{flow} " in line and f"{flow} 0:" not in line for flow in FLOWS
+            ):
                 return
         raise AssertionError(f"the run ended before it began: {self.process.wait()}")
 
@@ -92,7 +95,7 @@ def test_a_pause_of_the_broker_is_a_latency_of_all_that_was_due_in_it(start_brok
         # The queue is full in a moment, so that a record that is due cannot even be handed over.
         "--producer-property", "queue.buffering.max.messages=50",
     ) as run:  # fmt: skip
-        run.wait_until_it_runs("end-to-end")
+        run.wait_until_it_runs()
         broker.process.send_signal(signal.SIGSTOP)
         time.sleep(PAUSE_S)
         broker.process.send_signal(signal.SIGCONT)
@@ -141,7 +144,7 @@ def test_a_broker_that_dies_leaves_the_counts_up_to_then(start_broker: StartBrok
     with Running(
         "latency", "-t", broker.bootstrap, "--rate", "200", "--duration", "600", "--give-up-after", "1"
     ) as run:
-        run.wait_until_it_runs("end-to-end")
+        run.wait_until_it_runs()
         broker.kill()
         status, result = run.result()
     assert status == 1
@@ -151,7 +154,7 @@ def test_a_broker_that_dies_leaves_the_counts_up_to_then(start_broker: StartBrok
 
 def test_an_interrupted_run_reports_what_it_has(broker: BrokerProcess) -> None:
     with Running("latency", "-t", broker.bootstrap, "--rate", "200", "--duration", "600") as run:
-        run.wait_until_it_runs("end-to-end")
+        run.wait_until_it_runs()
         run.process.send_signal(signal.SIGINT)
         status, result = run.result()
     assert (status, result["problems"]) == (130, ["interrupted"])
