@@ -25,6 +25,11 @@ from minikafka.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
 
+NOBODY_BACK_PAUSE_MS = 1_000
+"""The least time between two looks whether a static member has joined again. Members choose their rebalance
+timeout; with 0 the group would look again at once and for ever, and nobody else would have a turn (Kafka's
+does, on a thread of its own)."""
+
 _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE
 _COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
@@ -152,7 +157,8 @@ class Rebalances:
                 effects += group.remove(member)
         if group.members and not group.elect_joined_leader():
             # Only static members, and none is back: wait until they are, or their sessions end.
-            effects.append(Park(group.join_operation, group.rebalance_timeout_ms))
+            pause_ms = max(group.rebalance_timeout_ms, NOBODY_BACK_PAUSE_MS)
+            effects.append(Park(group.join_operation, pause_ms))
             return effects
         group.next_generation(now_ms)
         if group.state is _EMPTY:
