@@ -14,7 +14,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 from minikafka.coordinator.group.classic_group import ClassicGroup, refused
-from minikafka.coordinator.group.classic_member import ClassicMember
+from minikafka.coordinator.group.classic_member import ClassicMember, new_member_id
 from minikafka.coordinator.group.classic_protocols import choose_protocol
 from minikafka.coordinator.group.classic_rebalance import Rebalances, group_metadata_error
 from minikafka.coordinator.group.classic_records import empty_record, group_record
@@ -226,7 +226,7 @@ class Joins:
     def _join_stranger(self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         instance_id = request.group_instance_id
         prefix = request.client_id if instance_id is None else instance_id
-        member_id = f"{prefix}-{self._new_uuid()}"
+        member_id = new_member_id(prefix, self._new_uuid())
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:

@@ -216,6 +216,12 @@ def test_a_static_member_that_goes_back_takes_the_group_with_it(world: World) ->
     assert old.owned == {"orders": (0, 1, 2, 3)}
 
 
+def test_a_classic_member_with_an_endless_client_id_gets_an_id_that_fits_a_record(world: World) -> None:
+    FakeConsumer(world, "new", "orders").beat()
+    member_id = ClassicConsumer(world, "c" * 0x7FFF, asks_for_id=True).join().answer.member_id
+    assert member_id.startswith("cc") and len(member_id) < 0x7FFF
+
+
 def test_an_empty_group_of_the_new_protocol_is_free_for_the_classic_one(world: World) -> None:
     new = FakeConsumer(world, "new", "orders")
     new.beat()
