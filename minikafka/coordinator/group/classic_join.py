@@ -16,7 +16,7 @@ from uuid import UUID
 from minikafka.coordinator.group.classic_group import ClassicGroup, refused
 from minikafka.coordinator.group.classic_member import ClassicMember, new_member_id
 from minikafka.coordinator.group.classic_protocols import choose_protocol
-from minikafka.coordinator.group.classic_rebalance import Rebalances, group_metadata_error
+from minikafka.coordinator.group.classic_rebalance import Rebalances
 from minikafka.coordinator.group.classic_records import empty_record, group_record
 from minikafka.coordinator.group.classic_state import ClassicGroupState
 from minikafka.coordinator.group.effects import (
@@ -28,6 +28,7 @@ from minikafka.coordinator.group.effects import (
     OperationKind,
     Park,
     Ticket,
+    coordinator_error,
 )
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
@@ -67,7 +68,7 @@ class NewGroup(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._is_written:
             return []
-        return self._forget(self._group, group_metadata_error(error).code, now_ms)
+        return self._forget(self._group, coordinator_error(error).code, now_ms)
 
 
 class NewStaticMemberId(Append):
@@ -134,7 +135,7 @@ class NewStaticMemberId(Append):
         return [*group.answer_join(new, result), new.session]
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        result = refused(group_metadata_error(error).code)
+        result = refused(coordinator_error(error).code)
         if not self._is_written:
             return [Answer(self._ticket, result)]
         if not self._waits():

@@ -72,7 +72,7 @@ class StoreAssignment(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if not self._is_current():
             return []
-        code = group_metadata_error(error).code
+        code = coordinator_error(error).code
         effects = reset_assignment(self._group, code)
         return effects + self._rebalances.prepare(
             self._group, f"{code.name} when its assignment was stored", now_ms
@@ -187,13 +187,3 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
             effects += group.answer_sync(member, SyncGroupResult(error=error))
             effects.append(member.session)
     return effects
-
-
-def group_metadata_error(error: KafkaError) -> KafkaError:
-    """What members are told when a group's record was not written: one that is too large is not about an
-    offset. Kafka: ``appendGroupMetadataErrorToResponseError``."""
-    match error.code:
-        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
-            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
-        case _:
-            return coordinator_error(error)

@@ -111,6 +111,6 @@ def coordinator_error(error: KafkaError) -> KafkaError:
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
             return KafkaError(ErrorCode.NOT_COORDINATOR, error.message)
         case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
-            return KafkaError(ErrorCode.INVALID_COMMIT_OFFSET_SIZE, error.message)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
         case _:
             return error

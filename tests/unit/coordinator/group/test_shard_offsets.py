@@ -174,6 +174,15 @@ def test_a_client_id_as_long_as_a_string_may_be_fits_the_record_of_the_group(sto
     assert story.commit(("t", 0, 5), generation_or_member_epoch=1, member_id=member_id).answer.errors == (0,)
 
 
+def test_what_does_not_fit_into_the_log_is_nothing_that_a_client_could_mend(story: Story) -> None:
+    story.commit(("t", 0, 5))
+    story.shell.refuse = KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    deletion = story.shell.ask(lambda _, *each: story.shard.delete_group("g", *each), None)
+    refused = [deletion, story.delete(TopicPartition("t", 0)), story.commit(("t", 0, 6)), story.heartbeat(0)]
+    assert [each.answer.code for each in refused] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 4
+    assert story.visible() == {"t-0": 5}
+
+
 def test_a_classic_group_keeps_the_offsets_that_it_needs(story: Story) -> None:
     member_id = story.join_classic()
     assert story.commit(("t", 0, 5)).answer.code is ErrorCode.UNKNOWN_MEMBER_ID
