@@ -161,6 +161,15 @@ def test_a_classic_member_that_is_told_to_join_and_does_not_is_fenced(world: Wor
     assert list(world.group.members) == ["new"]
 
 
+def test_nothing_is_remembered_of_a_classic_member_that_was_told_to_join_and_is_gone(world: World) -> None:
+    old, new = stable_classic_group(world), FakeConsumer(world, "new", "orders")
+    new.beat()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.group.awaited_joins == {old.member_id}
+    old.leave()
+    assert list(world.group.members) == ["new"] and world.group.awaited_joins == set()
+
+
 def test_a_classic_member_that_joins_and_does_not_sync_is_fenced(world: World) -> None:
     old, new = mixed_group(world)
     old.join()

@@ -41,7 +41,6 @@ class Settings:
     group_consumer_migration_policy = "bidirectional"
     offset_metadata_max_bytes = 4096
     offsets_retention_minutes = RETENTION_MINUTES
-    offsets_commit_timeout_ms = 5000
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings()
@@ -156,6 +155,19 @@ def test_offsets_without_members_survive_a_fail_over_and_expire_with_their_group
     story.clean_up()
     assert story.visible() == {} and story.states() == {}
     story.fail_over()
+    assert story.visible() == {} and story.states() == {}
+
+
+def test_what_has_expired_and_cannot_be_removed_is_named_and_goes_another_time(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    story.commit(("t", 0, 5))
+    story.shell.advance(RETENTION_MINUTES * MINUTE_MS)
+    story.shell.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
+    story.clean_up()
+    assert story.visible() == {"t-0": 5} and "too few replicas" in caplog.text
+    story.shell.refuse = None
+    story.clean_up()
     assert story.visible() == {} and story.states() == {}
 
 
