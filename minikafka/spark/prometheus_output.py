@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,7 @@ def push(counters: JobCounters, gateway: str) -> str | None:
     key = {JOB: counters.job}
     try:
         pushadd_to_gateway(gateway, GATEWAY_JOB, _registry(counters), grouping_key=key, timeout=GATEWAY_S)
-    except (OSError, ValueError) as error:  # urllib's errors are OSErrors
+    except (OSError, ValueError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
         return f"the pushgateway {gateway}: {error}"
     return None
 
