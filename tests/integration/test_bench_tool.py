@@ -162,6 +162,15 @@ def test_an_interrupted_run_reports_what_it_has(broker: BrokerProcess) -> None:
     assert all(check["expected"] == check["seen"] for check in result["checks"]), result["checks"]
 
 
+@pytest.mark.parametrize("pace", [[], ["--rate", "100"]], ids=["unpaced", "paced"])
+def test_records_that_are_too_large_are_counted_and_told(pace: list[str]) -> None:
+    done = bench("produce", "-t", "mock", "--record-size", "2MB", "--records", "3", *pace)
+    assert done.returncode == 1
+    assert "produce: 0 records, 3 failed," in done.stdout
+    assert "3 records were not delivered: " in done.stdout and "Message size too large" in done.stdout
+    assert "offsets advanced = records acked: 0 = 0" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "said"),
     [
