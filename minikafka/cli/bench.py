@@ -12,7 +12,8 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -82,17 +83,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        match arguments.action:
-            case "compare":
-                from minikafka.cli import bench_compare
-
-                return bench_compare.compare(arguments)
-            case "start":
-                from minikafka.cli import bench_compare
-
-                return bench_compare.start(arguments)
-            case _:
-                return _run(arguments)
+        with _signals_end_it():
+            return _act(arguments)
     except ConfigError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -101,6 +93,39 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILURE
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _act(arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "compare":
+            from minikafka.cli import bench_compare
+
+            return bench_compare.compare(arguments)
+        case "start":
+            from minikafka.cli import bench_compare
+
+            return bench_compare.start(arguments)
+        case _:
+            return _run(arguments)
+
+
+@contextmanager
+def _signals_end_it() -> Iterator[None]:
+    """SIGTERM and SIGHUP (unless ``nohup`` ignores it) raise SystemExit: brokers that a recipe has started
+    would outlive us, and their data too."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough
+        sys.exit(128 + number)
+
+    ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _run(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ Nothing here is about how fast anything is: bounds are only those that a pause o
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -160,6 +162,30 @@ def test_an_interrupted_run_reports_what_it_has(broker: BrokerProcess) -> None:
     assert (status, result["problems"]) == (130, ["interrupted"])
     assert flow(result, "end-to-end")["records"] > 0
     assert all(check["expected"] == check["seen"] for check in result["checks"]), result["checks"]
+
+
+def test_a_bench_that_is_terminated_leaves_no_broker_and_no_files(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(["latency", "-t", "minikafka", "--duration", "600"]),
+        cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert any(line.startswith("run ") for line in process.stderr)
+    assert len(brokers_on(tmp_path)) == 1
+    process.terminate()
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert brokers_on(tmp_path) == [] and list(tmp_path.iterdir()) == []
+
+
+def brokers_on(directory: Path) -> list[str]:
+    """Processes that have it in their command lines."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if str(directory) in each.read_text():
+                found.append(each.parent.name)
+    return found
 
 
 @pytest.mark.parametrize("pace", [[], ["--rate", "100"]], ids=["unpaced", "paced"])
