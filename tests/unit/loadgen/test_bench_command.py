@@ -113,3 +113,22 @@ def test_an_argument_that_argparse_refuses_is_bad_usage() -> None:
         bench.main(["produce", "--rate", "fast"])
     assert caught.value.code == 2
     assert isinstance(bench.parser(), argparse.ArgumentParser)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("replay", "--rate"), ("replay", "--duration"), ("replay", "--records"), ("replay", "--in-flight"),
+        ("consume", "--rate"), ("produce", "--consumer-property"), ("groups", "--producer-property"),
+    ],
+)  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused(name: str, option: str) -> None:
+    file = ["FILE"] if name == "replay" else []
+    with pytest.raises(SystemExit):
+        bench.parser().parse_args([name, *file, option, "a=1"])
+
+
+def test_a_topic_that_is_named_is_consumed_as_it_is() -> None:
+    assert workload("consume").records == 1_000_000
+    assert workload("consume", "--topic", "orders").records == 0
+    assert workload("consume", "--topic", "orders", "--records", "5").records == 5
