@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -10,7 +11,11 @@ import pytest
 
 from minikafka.cli import bench, bench_options
 from minikafka.errors import ConfigError
+from minikafka.loadgen import interpreter
+from minikafka.loadgen.alternation import Comparison, Contestant, Turn, alternate
+from minikafka.loadgen.fleet import Fleet, WorkerError
 from minikafka.loadgen.kafka_recipe import KafkaRecipe, node_settings
+from minikafka.loadgen.messages import ConnectJob
 from minikafka.loadgen.recipes import Address, MinikafkaRecipe, MockRecipe, parse_target
 from minikafka.loadgen.suites import SUITES
 from minikafka.loadgen.workload import Kind, Workload, checked
@@ -132,3 +137,33 @@ def test_a_topic_that_is_named_is_consumed_as_it_is() -> None:
     assert workload("consume").records == 1_000_000
     assert workload("consume", "--topic", "orders").records == 0
     assert workload("consume", "--topic", "orders", "--records", "5").records == 5
+
+
+def test_brokers_that_are_there_cannot_be_started_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["compare", "localhost:1", "mock", "--suite", "start,acks-all"]) == 2
+    said = capsys.readouterr().err
+    assert said == "minikafka bench: --suite start,acks-all: cannot be run with localhost:1 and mock\n"
+
+
+def test_a_target_that_does_not_start_loses_only_its_turn() -> None:
+    broken = Contestant("broken", MinikafkaRecipe("/bin/false"))
+    *turns, comparison = alternate((broken, broken), {"start": SUITES["start"]}, rounds=1, duration_s=1)
+    assert [turn.problem for turn in turns if isinstance(turn, Turn)] == [
+        "a broker ended with 1 while starting: it said nothing"
+    ] * 2
+    assert isinstance(comparison, Comparison) and not comparison.is_ok
+
+
+def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "no-command"
+    file.touch()
+    assert bench.main(["start", f"minikafka:{file}"]) == 1
+    assert capsys.readouterr().err == f"minikafka bench: cannot run {file}: Permission denied\n"
+
+
+def test_a_worker_that_is_killed_while_it_speaks_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = 'import os; os.write(1, b\'{"type":"rea\'); os._exit(9)'
+    monkeypatch.setattr(interpreter, "command", lambda module: [sys.executable, "-c", program])
+    job = ConnectJob("localhost:1", checked(Workload(name="w", kind=Kind.CONNECTIONS)), [0], 1)
+    with Fleet() as fleet, pytest.raises(WorkerError, match=r"^a worker process ended with 9$"):
+        fleet.launch([job])
