@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -159,6 +160,12 @@ def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, capsys: pytest.Ca
     file.touch()
     assert bench.main(["start", f"minikafka:{file}"]) == 1
     assert capsys.readouterr().err == f"minikafka bench: cannot run {file}: Permission denied\n"
+
+
+def test_a_made_up_topic_has_a_name_that_kafka_takes() -> None:
+    named = Workload(name="2 topics @ 1kb: größer/" + "x" * 300, kind=Kind.PRODUCE, topics=2)
+    for name in named.topic_names("0123abcd"):
+        assert re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name)
 
 
 def test_a_worker_that_is_killed_while_it_speaks_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
