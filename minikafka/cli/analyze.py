@@ -21,7 +21,7 @@ from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
 from minikafka.metrics.names_of_spark import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS, RECORDS
-from minikafka.spark.job import FAILURE, OK, Job, add_job_options, run_job
+from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
 from minikafka.spark.session import check_pyspark
 
 if TYPE_CHECKING:
@@ -45,6 +45,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MinikafkaError as error:
         print(f"minikafka analyze: {error}", file=sys.stderr)
         return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
     return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
 
 
