@@ -14,7 +14,7 @@ from minikafka.errors import ConfigError
 from minikafka.loadgen.distributions import key_picker
 from minikafka.loadgen.payloads import value_maker
 from minikafka.loadgen.schedule import parse_recording
-from minikafka.loadgen.workload import Kind, Workload, checked
+from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked
 
 PURPOSES = {
     "produce": "records, as fast as the target takes them or at a rate",
@@ -66,7 +66,7 @@ def add_target_options(options: argparse.ArgumentParser) -> None:
     """Where the target is, and what to do with the report."""
     options.add_argument(
         "--target", "-t", "--bootstrap-server", "-b", default=f"localhost:{DEFAULT_PORT}", metavar="TARGET",
-        help="HOST:PORT, or a recipe: minikafka, mock, kafka:DIR, kafka:maven:VERSION "
+        help="HOST:PORT, or a recipe: minikafka, minikafka:COMMAND, mock, kafka:DIR, kafka:maven:VERSION "
         f"(localhost:{DEFAULT_PORT})",
     )  # fmt: skip
     options.add_argument("--brokers", type=int, default=1, metavar="N", help="how many a recipe starts (1)")
@@ -96,7 +96,10 @@ def add_workload_options(options: argparse.ArgumentParser, name: str) -> None:
         options.add_argument(option, type=kind, default=default, metavar=metavar, help=f"{help} ({shown})")
 
     if name != "replay":  # which goes by its recording
-        add("--duration", "how long, after the warm-up: 30, 500ms, 5min, 2h", str, "TIME")
+        options.add_argument(
+            "--duration", default=defaults["duration"], metavar="TIME",
+            help=f"how long, after the warm-up: 30, 500ms, 5min, 2h ({_shown_duration(name)})",
+        )  # fmt: skip
     add("--warm-up", "seconds before, sent but not measured", float, "S")
     if name not in ("replay", "consume"):
         general = "of all clients together, a second; 0: as fast as it goes"
@@ -141,6 +144,14 @@ def add_workload_options(options: argparse.ArgumentParser, name: str) -> None:
     if name == "replay":
         options.add_argument("recording", metavar="FILE", help="CSV or JSON")
         options.add_argument("--speed", type=float, default=1.0, metavar="F", help="2: in half the time (1)")
+
+
+def _shown_duration(name: str) -> str:
+    """What it is unless it is given."""
+    if name == "consume":
+        return "each record once; else from the beginning again and again"
+    given = _DEFAULTS[name].get("duration", f"{DURATION_S:g}")
+    return f"{given}, or what --records takes" if name in _PRODUCING else given
 
 
 def _add_record_options(options: argparse.ArgumentParser, add: Callable[..., None], name: str) -> None:

@@ -72,7 +72,8 @@ def read_value(path: Path, name: str, job: str) -> float | None:
 
 
 class MetricsPage:
-    """``/metrics`` on every address of this machine, as the brokers' page is. Raises OSError: port taken."""
+    """``/metrics`` on every address of this machine: the driver of a job may be wherever Spark put it, and
+    Prometheus elsewhere. Raises OSError: port taken."""
 
     def __init__(self, counters: JobCounters, port: int) -> None:
         self._server, self._thread = start_http_server(port, registry=_registry(counters))

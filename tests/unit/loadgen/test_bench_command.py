@@ -134,6 +134,19 @@ def test_an_option_that_would_do_nothing_is_refused(name: str, option: str) -> N
         bench.parser().parse_args([name, *file, option, "a=1"])
 
 
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("produce", "(10, or what --records takes)"), ("soak", "(1h, or what --records takes)"),
+        ("consume", "(each record once; else"), ("groups", "2h (10)"),
+    ],
+)  # fmt: skip
+def test_the_help_says_how_long_a_run_is(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main([name, "--help"])
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_topic_that_is_named_is_consumed_as_it_is() -> None:
     assert workload("consume").records == 1_000_000
     assert workload("consume", "--topic", "orders").records == 0
