@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import CommandError, write_text
+from minikafka.cli.commands import CommandError, ended_by_signals, write_text
 from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
@@ -47,7 +47,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return FAILURE
     except KeyboardInterrupt:
         return INTERRUPTED
-    return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
+    with ended_by_signals():
+        return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

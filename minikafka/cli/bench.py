@@ -12,14 +12,13 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import FAILURE, INTERRUPTED, OK, read_text
+from minikafka.cli.commands import FAILURE, INTERRUPTED, OK, ended_by_signals, read_text
 from minikafka.errors import ConfigError, MinikafkaError
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        with _signals_end_it():
+        with ended_by_signals():  # brokers that a recipe has started would outlive us, and their data too
             return _act(arguments)
     except ConfigError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
@@ -109,30 +108,12 @@ def _act(arguments: argparse.Namespace) -> int:
             return _run(arguments)
 
 
-@contextmanager
-def _signals_end_it() -> Iterator[None]:
-    """SIGTERM and SIGHUP (unless ``nohup`` ignores it) raise SystemExit: brokers that a recipe has started
-    would outlive us, and their data too."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        signal.signal(number, signal.SIG_IGN)  # once is enough
-        sys.exit(128 + number)
-
-    ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
-    for number in ends:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in ends:
-            signal.signal(number, signal.SIG_DFL)
-
-
 def _run(arguments: argparse.Namespace) -> int:
-    from minikafka.cli.bench_view import show, write_reports
+    from minikafka.cli.bench_view import check_reports, show, write_reports
     from minikafka.loadgen import recipes, runner
 
     workload = _workload(arguments)
+    check_reports(json=arguments.json, html=arguments.html)
     if arguments.brokers < 1:
         raise ConfigError(f"--brokers {arguments.brokers}: must be from 1")
     recipe = recipes.parse_target(arguments.target, pids=tuple(arguments.pid))

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import DEFAULT_TIMEOUT_MS, as_json, explain, parse_addresses
+from minikafka.cli.commands import DEFAULT_TIMEOUT_MS, as_json, ended_by_signals, explain, parse_addresses
 from minikafka.cli.compaction_requests import BrokerOfDirectory
 from minikafka.cli.group_view import table
 from minikafka.cli.quantities import format_bytes
@@ -126,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     def config(topic: str) -> TopicConfig:
         return configs.get(topic, settings)
 
-    return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
+    with ended_by_signals():
+        return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
 
 
 def _compact(

@@ -164,11 +164,11 @@ def published(counters: JobCounters, arguments: argparse.Namespace) -> Iterator[
             deliver()
 
     thread = threading.Thread(target=refresh, name="job-counters", daemon=True)
-    if file is not None or gateway is not None:
-        deliver()
-        thread.start()
     is_success = False
     try:
+        if file is not None or gateway is not None:
+            deliver()
+            thread.start()
         yield
         is_success = True
     finally:

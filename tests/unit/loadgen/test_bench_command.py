@@ -159,6 +159,13 @@ def test_brokers_that_are_there_cannot_be_started_anew(capsys: pytest.CaptureFix
     assert said == "minikafka bench: --suite start,acks-all: cannot be run with localhost:1 and mock\n"
 
 
+def test_a_report_that_cannot_be_written_is_said_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["produce", "--json", "/nowhere/r.json"]) == 2
+    assert capsys.readouterr().err == (
+        "minikafka bench: --json /nowhere/r.json: there is no such directory\n"
+    )
+
+
 def test_a_target_that_does_not_start_loses_only_its_turn() -> None:
     broken = Contestant("broken", MinikafkaRecipe("/bin/false"))
     *turns, comparison = alternate((broken, broken), {"start": SUITES["start"]}, rounds=1, duration_s=1)
