@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import DEFAULT_TIMEOUT_MS, as_json, explain, parse_addresses
+from minikafka.cli.commands import DEFAULT_TIMEOUT_MS, as_json, ended_by_signals, explain, parse_addresses
 from minikafka.cli.compaction_requests import BrokerOfDirectory
 from minikafka.cli.group_view import table
 from minikafka.cli.quantities import format_bytes
@@ -33,7 +33,7 @@ from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.files import OsFiles
 from minikafka.metrics.names_of_spark import BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS, REMOVED_RECORDS
 from minikafka.protocol.compression import CompressionType
-from minikafka.spark.job import FAILURE, OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
 from minikafka.spark.session import check_pyspark
 
 if TYPE_CHECKING:
@@ -117,11 +117,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MinikafkaError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return FAILURE
+    except OSError as error:  # of meta.properties
+        print(f"{PROG}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
     def config(topic: str) -> TopicConfig:
         return configs.get(topic, settings)
 
-    return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
+    with ended_by_signals():
+        return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
 
 
 def _compact(

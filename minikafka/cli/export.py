@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
+from minikafka.cli.commands import ended_by_signals
 from minikafka.spark.formats import Format, Kind, TopicFormat, format_of, parse_formats
 from minikafka.spark.job import OK, Job, JobError, add_job_options, run_job
 
@@ -95,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         values = parse_formats(arguments.value_format, arguments.value_schema, "value")
     except JobError as error:
         options.error(str(error))
-    return run_job("export", arguments, lambda job: _run(job, arguments, keys, values))
+    with ended_by_signals():
+        return run_job("export", arguments, lambda job: _run(job, arguments, keys, values))
 
 
 def _run(

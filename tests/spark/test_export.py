@@ -30,6 +30,7 @@ from tests.spark.export_support import (
     rows,
     wait_for_checkpoint,
 )
+from tests.spark.logs import LogDir, batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -251,3 +252,40 @@ def test_two_exports_at_once_do_not_mix(
     with pytest.raises(JobError, match="meanwhile"):
         run(spark, broker, uri, topic, open_store=open_late)
     assert offsets(tmp_path / "out", topic) == [*range(10)]
+
+
+def test_an_export_cannot_commit_files_that_another_one_has_taken_for_left_behind(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    from minikafka.spark.export_output import LOCK, ExportOutput
+    from minikafka.spark.output_store import open_store
+
+    write(broker, topic, [numbered(i) for i in range(10)], end=10)
+    uri = (tmp_path / "out").as_uri()
+
+    def open_late(*arguments: Any) -> Any:
+        """Between this run's writing and its commit another one starts, and has not committed yet."""
+        store = open_store(*arguments)
+
+        def make_durable(*_: Any) -> None:
+            ExportOutput(open_store(uri, LOCK, spark), by="date").recover(now_ms=1)
+
+        store.make_durable = make_durable  # type: ignore[method-assign]
+        return store
+
+    with pytest.raises(JobError, match="meanwhile"):
+        run(spark, broker, uri, topic, open_store=open_late)
+    assert run(spark, broker, uri, topic).records == 10
+    assert offsets(tmp_path / "out", topic) == [*range(10)]
+
+
+def test_an_output_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    from minikafka.spark.jobs.export import export
+
+    logs = LogDir(tmp_path / "data")
+    logs.segment("orders", [batch(0, 10)])
+    output = tmp_path / "größer als 100%20 #1?"
+    commit = export(make_job(spark), options(logs.path, output, latest="logEnd"))
+    assert commit is not None and commit.records == 10
+    assert offsets(output, "orders") == [*range(10)]
+    assert {each.name for each in tmp_path.iterdir()} == {"data", output.name}

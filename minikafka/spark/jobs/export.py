@@ -84,7 +84,7 @@ def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_sto
     store = open_store(options.output, LOCK, spark)
     with store.locked():
         output = ExportOutput(store, by=options.by)
-        output.recover()
+        output.recover(now_ms=_now_ms())
         done: Offsets = output.last.offsets if output.last else {}
         ids = output.last.topic_ids if output.last else {}
         with job.progress.phase("plan"):
@@ -115,8 +115,12 @@ def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_sto
             records=records,
             offsets=advanced(done, ranges),
             topic_ids={**ids, **ids_now},
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=_now_ms(),
         )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def advanced(offsets: Offsets, ranges: Sequence[ExportRange]) -> Offsets:
