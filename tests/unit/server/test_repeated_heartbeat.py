@@ -41,6 +41,7 @@ MODERN = {
 TOPIC_ID = UUID(int=1)
 REQUESTS = [
     (ApiKey.HEARTBEAT, 0, CLASSIC),
+    (ApiKey.HEARTBEAT, 1, CLASSIC),
     (ApiKey.HEARTBEAT, 3, CLASSIC),
     (ApiKey.HEARTBEAT, 4, CLASSIC),
     (ApiKey.HEARTBEAT, 4, CLASSIC | {"generation_id": 4}),
@@ -53,6 +54,7 @@ REQUESTS = [
         MODERN | {"topic_partitions": [{"topic_id": TOPIC_ID, "partitions": [0, 2]}]},
     ),
 ]
+CLASSIC_4, MODERN_0 = 3, 7
 MODERN_RESULT = ConsumerGroupHeartbeatResult(member_id="m", member_epoch=4, heartbeat_interval_ms=3000)
 REFUSALS = st.builds(KafkaError, st.sampled_from(list(ErrorCode)[2:]), st.sampled_from([None, "so it is"]))
 RESULTS = {
@@ -158,7 +160,7 @@ def test_both_roads_ask_the_same_answer_the_same_and_count_the_same(story: list[
             answers = []
             for road in (short, long):
                 road.groups.result, road.groups.answers_later = result, answers_later
-                answer = road.send(number, (correlation_id + again) % 2**31)
+                answer = road.send(number, correlation_id ^ again)
                 if isinstance(answer, PendingResponse):
                     road.groups.answer_those_who_wait()
                     answer = list(answer.buffers)
@@ -183,10 +185,10 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return keys
 
 
-@pytest.mark.parametrize("number", [2, 6])
+@pytest.mark.parametrize("number", [CLASSIC_4, MODERN_0])
 def test_what_is_repeated_is_decoded_once(decoded: list[int], number: int) -> None:
     road = Road()
-    if number == 6:
+    if number == MODERN_0:
         road.groups.result = MODERN_RESULT
     for correlation_id in range(5):
         assert road.send(number, correlation_id)[0][4:8] == correlation_id.to_bytes(4)
@@ -200,7 +202,7 @@ def test_one_in_a_few_is_timed_and_all_are_counted(decoded: list[int]) -> None:
     metrics = road.metrics.of(ApiKey.HEARTBEAT)
     timed = 0
     for _ in range(2 * FREQUENT_TIMED_ONE_IN):
-        result = road.dispatch(2)
+        result = road.dispatch(CLASSIC_4)
         timed += isinstance(result, PendingResponse) and isinstance(result.observer, RequestTiming)
     assert metrics.counts == {4: 2 * FREQUENT_TIMED_ONE_IN} and len(decoded) == 1
     assert timed == 2
@@ -208,7 +210,7 @@ def test_one_in_a_few_is_timed_and_all_are_counted(decoded: list[int]) -> None:
 
 def test_under_a_request_quota_every_heartbeat_takes_the_long_road(decoded: list[int]) -> None:
     road = Road()
-    road.send(2)
+    road.send(CLASSIC_4)
     memory = road.connection.memory
     assert isinstance(memory, RepeatedHeartbeat)
     road.quotas.times_requests = True
@@ -226,15 +228,15 @@ def test_a_connection_that_produces_goes_on_remembering_that() -> None:
     produce._pattern = None
     produce._client = None
     road.connection.memory = produce
-    road.send(2)
+    road.send(CLASSIC_4)
     assert road.connection.memory is produce
 
 
 def test_nobody_writes_an_answer_for_a_connection_that_is_gone() -> None:
     road = Road()
-    road.send(2)
+    road.send(CLASSIC_4)
     road.groups.answers_later = True
-    promise = road.send(2)
+    promise = road.send(CLASSIC_4)
     assert isinstance(promise, PendingResponse)
     promise.connection_closed()
     road.groups.result = HeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID)
@@ -246,10 +248,10 @@ def test_nobody_writes_an_answer_for_a_connection_that_is_gone() -> None:
 def test_an_answer_that_cannot_be_written_closes_the_connection(answers_later: bool) -> None:
     road = Road()
     road.groups.result = MODERN_RESULT
-    road.send(6)
+    road.send(MODERN_0)
     road.groups.answers_later = answers_later
     road.groups.result = HeartbeatResult()  # which is not how such a request is answered
-    promise = road.send(6)
+    promise = road.send(MODERN_0)
     road.groups.answer_those_who_wait()
     assert promise.state is PendingState.ABANDONED
     assert road.groups.failures == [AttributeError]
