@@ -11,7 +11,7 @@ returns effects, in the order in which they are to be carried out.
   safe changes in ``committed`` (KAFKA_BEHAVIOUR: a committed offset).
 - ``Park`` and ``Complete``: a delayed operation (a join, a sync, a heartbeat, a revocation) waits in a
   purgatory until it is completed or its time is up; then ``GroupShard.expired`` hears of it. Parking under
-  the name of one that waits replaces it.
+  the name of one that waits lets its time begin anew.
 """
 
 from __future__ import annotations
