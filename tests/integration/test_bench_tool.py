@@ -18,7 +18,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from tests.integration.conftest import StartBroker
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120

@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -14,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.integration.support.wire import RawClient
+from tests.support.ports import free_port
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
@@ -29,20 +29,6 @@ BANNER = "\nlistening on"
 
 class StartFailed(AssertionError):
     """The process ended, or did not answer in time; carries its log."""
-
-
-_given_out: set[int] = set()
-
-
-def free_port() -> int:
-    """One that nobody listens on, and that was not given out before: whoever asked may not listen yet."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _given_out:
-            _given_out.add(port)
-            return port
 
 
 class BrokerProcess:
