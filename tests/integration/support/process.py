@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.integration.support import java
 from tests.integration.support.wire import RawClient
 from tests.support.ports import free_port
 
@@ -183,7 +184,7 @@ class KafkaProcess(BrokerProcess):
         port: int | None = None,
     ) -> None:
         super().__init__(data_dir, more_dirs=more_dirs, properties=properties, port=port)
-        self._java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
+        self._java = java.command(classpath)
 
     def arguments(self) -> list[str]:
         controller = free_port()
