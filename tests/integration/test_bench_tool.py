@@ -22,7 +22,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.conftest import StartBroker
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120

@@ -26,10 +26,11 @@ from minikafka.spark.counters import OTHER_TOPICS, TOPICS_MAX, JobCounters, Unus
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.dashboards import PanelQuery, panel_queries
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
 from tests.integration.support.prometheus import PrometheusServer
 from tests.integration.support.records import numbered
 from tests.spark.export_support import wait_for_checkpoint
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

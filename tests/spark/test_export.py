@@ -21,6 +21,7 @@ from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record, every_shape, numbered
+from tests.spark.conftest import CONF
 from tests.spark.export_support import (
     consumed,
     data_files,
@@ -204,8 +205,9 @@ def test_sigkill_while_spark_writes(
         "--output",
         str(output),
     ]
+    settings = [f"--conf={name}={value}" for name, value in CONF.items()]
     process = subprocess.Popen(
-        [*command, "--topics", topic, "--master", "local[1]", "--conf", "spark.driver.memory=512m"],
+        [*command, "--topics", topic, "--master", "local[1]", *settings],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
     )
