@@ -442,6 +442,48 @@ def test_read_committed_sees_what_a_consumer_sees(
 # Filters, storage, options
 
 
+def test_read_committed_goes_past_damage_where_it_may(logs: LogDir) -> None:
+    """A header that is no header and a marker that cannot be read: what lies behind them is found."""
+    unreadable = bytearray(marker(4, 7, COMMIT))
+    unreadable[-1] ^= 1
+    behind = [batch(6, 2, producer_id=8, transactional=True), marker(8, 8, ABORT), batch(9, 1)]
+    batches = [batch(0, 2), batch(2, 2), bytes(unreadable), batch(5, 1), *behind]
+    path = logs.segment("t", batches, index_interval_bytes=0)
+    data = bytearray(path.read_bytes())
+    data[len(batches[0]) + 16] = 9  # the magic of the second
+    path.write_bytes(data)
+    committed = {"isolation": "read_committed"}
+    with pytest.raises(CorruptLog, match=r"magic would be 9 \(position \d+\)"):
+        offsets(logs, **committed)
+    assert offsets(logs, onCorrupt="skip", **committed) == [0, 1, 5, 9]
+    options = options_of(logs, onCorrupt="column", **committed)
+    rows = rows_of(planned(options), options, ("offset", "key", "error"))
+    assert [row["offset"] for row in rows] == [0, 1, None, 5, 9]
+    assert "magic would be 9" in rows[2]["error"]
+
+
+def test_a_marker_in_damage_leaves_its_transaction_open(logs: LogDir) -> None:
+    unreadable = bytearray(marker(3, 7, COMMIT))
+    unreadable[-1] ^= 1
+    logs.segment(
+        "t", [batch(0, 1), batch(1, 2, producer_id=7, transactional=True), bytes(unreadable), batch(4, 1)]
+    )
+    with pytest.raises(CorruptLog, match="a marker that cannot be read"):
+        offsets(logs, isolation="read_committed")
+    assert offsets(logs, isolation="read_committed", onCorrupt="skip") == [0]
+
+
+def test_headers_alone_say_nothing_of_damaged_records(logs: LogDir) -> None:
+    """Deliberately: a CRC takes the whole batch, and these columns take a page of it."""
+    damaged = bytearray(batch(2, 2))
+    damaged[-1] ^= 1
+    logs.segment("t", [batch(0, 2), bytes(damaged), batch(4, 1)])
+    assert offsets(logs, ("offset", "batch_offset", "codec")) == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptLog, match="CRC"):
+        offsets(logs, ("offset", "key"))
+    assert offsets(logs, ("offset", "key"), onCorrupt="skip") == [0, 1, 4]
+
+
 def test_searches_skip_partitions_segments_and_batches(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     for partition in (0, 1):
         for base in (0, 100, 200):
