@@ -4,6 +4,7 @@ are damaged or change meanwhile.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -557,6 +558,38 @@ def test_which_directories_are_logs(logs: LogDir, tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=message):
             selected_logs(parse_options({"path": str(tmp_path / name)}))
+
+
+def test_what_may_not_be_read_is_named(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory, a partition's own, a segment: one line with its path. (Root may read whatever it likes, so
+    the operating system's answer is given here.)"""
+    segment = str(logs.segment("t", [batch(0, 2)]))
+    options = options_of(logs)
+    splits = planned(options)
+    really_scan, really_open = os.scandir, os.open
+    refused = ""
+
+    def refuse(path: Any) -> None:
+        if str(path) == refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def scandir(path: Any) -> Any:
+        refuse(path)
+        return really_scan(path)
+
+    def opened(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        refuse(path)
+        return really_open(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(os, "open", opened)
+    for refused in (str(logs.path), f"{logs.path}/t-0"):
+        with pytest.raises(UnusableLocation, match=f"^{refused} cannot be listed: Permission denied$"):
+            planned(options)
+    refused = segment
+    for attempt in (lambda: planned(options), lambda: rows_of(splits, options)):
+        with pytest.raises(UnusableLocation, match=f"^{segment} cannot be read: Permission denied$"):
+            attempt()
 
 
 def test_replicas_of_one_partition_are_not_mixed_by_accident(tmp_path: Path) -> None:
