@@ -31,7 +31,14 @@ from minikafka.config.resolution import topic_config
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.files import OsFiles
-from minikafka.metrics.names_of_spark import BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS, REMOVED_RECORDS
+from minikafka.metrics.names_of_spark import (
+    BATCHES,
+    BYTES,
+    OUTPUT_BYTES,
+    PARTITIONS,
+    RECORDS,
+    REMOVED_RECORDS,
+)
 from minikafka.protocol.compression import CompressionType
 from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
 from minikafka.spark.session import check_pyspark
@@ -165,6 +172,7 @@ def _count(job: Job, done: Sequence[Compacted]) -> None:
         if not each.skipped:
             job.counters.add(PARTITIONS, 1, topic=each.topic)
             job.counters.add(RECORDS, each.records_kept + each.records_dropped, topic=each.topic)
+            job.counters.add(BATCHES, each.batches, topic=each.topic)
             job.counters.add(REMOVED_RECORDS, each.records_dropped, topic=each.topic)
             job.counters.add(BYTES, each.bytes_before, topic=each.topic)
             job.counters.add(OUTPUT_BYTES, each.bytes_after, topic=each.topic)

@@ -106,7 +106,7 @@ def _run(
     keys: Mapping[str | None, Format],
     values: Mapping[str | None, Format],
 ) -> int:
-    from minikafka.metrics.names_of_spark import LOST_RECORDS
+    from minikafka.metrics.names_of_spark import DAMAGED_BATCHES, LOST_RECORDS
     from minikafka.spark.jobs.export import ExportOptions, export
     from minikafka.spark.transforms.decoding import OnError
 
@@ -128,6 +128,13 @@ def _run(
     for topic, lost in job.counters.of_topics(LOST_RECORDS):
         if lost:
             print(f"minikafka export: {topic}: {lost:.0f} offsets were gone before this run", file=sys.stderr)
+    for topic, damaged in job.counters.of_topics(DAMAGED_BATCHES):
+        if damaged:
+            print(
+                f"minikafka export: {topic or 'all topics'}: {damaged:.0f} damaged pieces were left out; "
+                "minikafka dump-log --verify says which",
+                file=sys.stderr,
+            )
     if commit is None:
         print("nothing new" + _hint(arguments.latest))
     else:

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from minikafka.metrics.names_of_spark import BYTES, LOST_RECORDS, OUTPUT_BYTES, PARTITIONS, RECORDS
+from minikafka.metrics.names_of_spark import (
+    BYTES,
+    DAMAGED_BATCHES,
+    LOST_RECORDS,
+    OUTPUT_BYTES,
+    PARTITIONS,
+    RECORDS,
+)
 from minikafka.spark.job import JobError
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
@@ -129,6 +136,24 @@ def test_records_that_retention_took_are_counted_and_a_new_topic_of_the_name_is_
     write(broker, topic, [numbered(1)], end=1)
     with pytest.raises(JobError, match="deleted and created again"):
         run(spark, broker, output, topic)
+
+
+def test_damaged_batches_are_left_out_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    from minikafka.spark.jobs.export import export
+    from minikafka.types import TopicPartition
+
+    logs = LogDir(tmp_path / "logs")
+    damaged = bytearray(batch(3, 3))
+    damaged[-1] ^= 1
+    logs.segment("t", [batch(0, 3), bytes(damaged), batch(6, 2)])
+    logs.high_watermarks({TopicPartition("t", 0): 8})
+    job = make_job(spark)
+    commit = export(job, options(logs.path, tmp_path / "out", on_corrupt="skip"))
+    assert commit is not None and (commit.records, commit.offsets) == (5, {"t": {0: 8}})
+    assert offsets(tmp_path / "out", "t") == [0, 1, 2, 6, 7]
+    assert "error" not in rows(tmp_path / "out", "t")[0]
+    assert job.counters.value(RECORDS, topic="t") == 5
+    assert job.counters.value(DAMAGED_BATCHES, topic="t") == 1
 
 
 class Killed(BaseException):
