@@ -169,13 +169,16 @@ class FakeConsumer:
         self.assignor = assignor
         self.epoch = 0
         self.owned: TopicPartitions = {}
-        self._told: TopicPartitions | None = None
-        """What it has said that it owns; None makes the next heartbeat a full one."""
+        self._has_said_all = False
+        """The next heartbeat is a full one until then."""
+        self._has_news = False
+        """It was assigned something since it last said what it owns, be it what it had before: Java's
+        consumer counts its assignments for that (``LocalAssignment``)."""
 
     def beat(self, *, answer_is_lost: bool = False) -> Asked:
         """One heartbeat, and what comes back is done at once."""
-        says_all = self.epoch == 0 or self._told is None
-        owned = self.owned if says_all or self.owned != self._told else None
+        says_all = self.epoch == 0 or not self._has_said_all
+        owned = self.owned if says_all or self._has_news else None
         asked = self.world.heartbeat(
             self.member_id,
             self.epoch,
@@ -187,9 +190,9 @@ class FakeConsumer:
             rebalance_timeout_ms=60_000 if says_all else -1,
         )
         if answer_is_lost:
-            self._told = None
+            self._has_said_all = False
         else:
-            self._told = self._told if owned is None else owned
+            self._has_said_all, self._has_news = True, False
             if not asked.waits:
                 self.hear(asked.answer)
         return asked
@@ -201,11 +204,15 @@ class FakeConsumer:
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 ErrorCode.GROUP_ID_NOT_FOUND,
             ), answer
-            self.epoch, self.owned, self._told = 0, {}, None
+            self._begin_anew()
             return
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
-            self.owned = answer.assignment
+            self.take(answer.assignment)
+
+    def take(self, assignment: TopicPartitions) -> None:
+        """Own these, and give the others back; the next heartbeat says so."""
+        self.owned, self._has_news = assignment, True
 
     def subscribe(self, *names: str) -> None:
         """Other topics, in a heartbeat of its own."""
@@ -216,8 +223,11 @@ class FakeConsumer:
 
     def leave(self, *, for_a_while: bool = False) -> Asked:
         asked = self.world.heartbeat(self.member_id, -2 if for_a_while else -1, instance_id=self.instance_id)
-        self.epoch, self.owned, self._told = 0, {}, None
+        self._begin_anew()
         return asked
+
+    def _begin_anew(self) -> None:
+        self.epoch, self.owned, self._has_said_all = 0, {}, False
 
 
 def settle(*consumers: FakeConsumer, rounds: int = 12) -> None:

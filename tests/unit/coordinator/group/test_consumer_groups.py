@@ -321,7 +321,7 @@ def test_the_next_coordinator_goes_on_and_waits_for_everybody_anew(world: World)
         GroupOperation(OperationKind.REVOCATION, GROUP, "a"),
         GroupOperation(OperationKind.SESSION, GROUP, "b"),
     }
-    first.owned = {world.topics.id("orders"): frozenset({0, 1})}
+    first.take({world.topics.id("orders"): frozenset({0, 1})})
     settle(first, second)
     assert partitions(second) == [2, 3]
 
