@@ -70,7 +70,7 @@ class ShardOperations:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def park(self, park: Park) -> None:
+    def park(self, park: Park[GroupOperation]) -> None:
         """Let an operation wait, instead of the one of its name that does."""
         operation, timeout_ms = park
         purgatory = self._purgatories.of(operation)
