@@ -28,6 +28,7 @@ from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_channel import Connect
 from minikafka.server.controller_loop import ControllerLoop
+from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic
 from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.fetcher_manager import ReplicaFetcherManager
@@ -39,7 +40,6 @@ from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
 from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.offsets_topic import OffsetsTopic
 from minikafka.server.parked_operations import ParkedOperations
 from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
@@ -197,7 +197,7 @@ def _group_service(
     return GroupService(
         config=config,
         replicas=replicas,
-        topic=OffsetsTopic(config=config, metadata=metadata, topics=topics),
+        topic=CoordinatorTopic(offsets_topic(config), config=config, metadata=metadata, topics=topics),
         new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
         timer=timer,
         log_io=log_io,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body
@@ -45,7 +46,7 @@ def ask_group(
     services: Services,
     context: RequestContext,
     group_id: str,
-    call: TicketCall,
+    call: TicketCall[GroupShard],
     body: Callable[[Any], Body],
 ) -> PendingResponse:
     """Have the shard of a group do ``call``; the response is ``body`` of what it answers, or of the

@@ -3,7 +3,7 @@
 Behaviour (``KafkaApis.handleFindCoordinatorRequest``, ``getCoordinator``):
 - a group: the broker that leads the group's partition of ``__consumer_offsets``; COORDINATOR_NOT_AVAILABLE
   while nobody does, or for a listener that the broker does not have. The first question makes the topic and
-  waits for it (``server.offsets_topic``).
+  waits for it (``server.coordinator_topic``).
 - a transactional id: TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because transactions are not there yet. It is
   the one code at which every stock producer gives up at once instead of asking again until a timeout:
   librdkafka's ``rd_kafka_txn_handle_FindCoordinator`` retries for ever at any other (and shows the message

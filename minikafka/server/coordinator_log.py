@@ -1,63 +1,77 @@
-"""A partition of ``__consumer_offsets`` as a shard writes it: records in, and whether they are safe.
+"""A partition of a coordinator's topic as a shard writes it: records in, and whether they are safe.
 
-Kafka: ``CoordinatorPartitionWriter`` (``PartitionWriter``). A write is a produce with acks=-1: it is in the
-leader's log at once, and committed when the high watermark has passed it (KAFKA_BEHAVIOUR: purgatory 11). It
-waits for that in the purgatory of the produces, for ``offsets.commit.timeout.ms`` at most. Where
-``flush.messages`` makes a flush due, it waits for that too.
+Kafka: ``CoordinatorPartitionWriter``, ``TransactionStateManager.appendTransactionToLog``. A write is a produce
+with acks=-1: it is in the leader's log at once, and committed when the high watermark has passed it
+(KAFKA_BEHAVIOUR: purgatory 11). It waits for that in the purgatory of the produces, for a time that the shard
+says, or the coordinator's properties. Where ``flush.messages`` makes a flush due, it waits for that too.
 
-Where it differs from Kafka: there a shard collects what it writes for ``group.coordinator.append.linger.ms``;
-here each call of a shard is a batch of its own, as it was in the coordinator before.
+Where it differs from Kafka: there a shard of the group coordinator collects what it writes for
+``group.coordinator.append.linger.ms``; here each call of a shard is a batch of its own, as it was in the
+coordinator before.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from typing import Generic, TypeVar
 
-from minikafka.config.group_properties import GroupProperties
 from minikafka.errors import KafkaError
 from minikafka.protocol.compression import CompressionType
-from minikafka.protocol.internal.group_record_codec import encode_record
-from minikafka.protocol.internal.group_records import GroupRecord
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.types import Offset, TopicPartition
 
+R = TypeVar("R")
+
+Encode = Callable[[R], tuple[bytes, bytes | None]]
+"""Key and value of a record."""
+
 Settled = Callable[[KafkaError | None], None]
 """Told once what became of a write: None, when it is committed."""
 
 
-class GroupLog:
+class CoordinatorLog(Generic[R]):
     """See the module header."""
 
     def __init__(
-        self, replicas: ReplicaManager, topic_partition: TopicPartition, *, config: GroupProperties
+        self,
+        replicas: ReplicaManager,
+        topic_partition: TopicPartition,
+        *,
+        encode: Encode[R],
+        compression: CompressionType,
+        timeout_ms: int,
     ) -> None:
         self.topic_partition = topic_partition
         self._replicas = replicas
-        self._compression = CompressionType(config.offsets_topic_compression_codec)
-        self._timeout_ms = config.offsets_commit_timeout_ms
+        self._encode = encode
+        self._compression = compression
+        self._timeout_ms = timeout_ms
 
     def __repr__(self) -> str:
-        return f"GroupLog({self.topic_partition})"
+        return f"CoordinatorLog({self.topic_partition})"
 
-    def append(self, records: Iterable[GroupRecord], *, now_ms: int) -> Offset:
+    def append(self, records: Iterable[R], *, now_ms: int) -> Offset:
         """Write ``records`` as one batch. Returns the offset behind it, for ``when_committed``.
 
         Raises:
             KafkaError: the log's own (MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER, …).
         """
         batch = build_batch(
-            (Record(index, now_ms, *encode_record(record), ()) for index, record in enumerate(records)),
+            (Record(index, now_ms, *self._encode(record), ()) for index, record in enumerate(records)),
             compression=self._compression,
         )
         info = self._replicas.append(self.topic_partition, batch, required_acks=-1)
         return Offset(info.last_offset + 1)
 
-    def when_committed(self, required_offset: Offset, settled: Settled) -> None:
+    def when_committed(
+        self, required_offset: Offset, settled: Settled, *, timeout_ms: int | None = None
+    ) -> None:
         """Call ``settled`` when all below ``required_offset`` is committed, or will not be in time; that may
         be now."""
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         flushed = self._replicas.flushed(self.topic_partition)
         append = UncommittedAppend(self.topic_partition, required_offset)
 
@@ -70,7 +84,7 @@ class GroupLog:
         if append.try_settle(self._replicas):
             replicated()
         else:
-            DelayedProduce(self._replicas, (append,), replicated, timeout_ms=self._timeout_ms).wait()
+            DelayedProduce(self._replicas, (append,), replicated, timeout_ms=timeout_ms).wait()
 
     def _after_flush(self, done: asyncio.Future[None], settled: Settled) -> None:
         if done.cancelled():  # the broker stops
