@@ -1,4 +1,4 @@
-"""What a shard of the transaction coordinator wants done: those of ``coordinator.effects``, and two more.
+"""What a shard of the transaction coordinator wants done: as ``coordinator.effects``, and two more.
 
 - ``WriteMarkers``: tell the leaders of partitions that a transaction has ended, by WriteTxnMarkers. The
   shell groups them by broker and sends them; what each broker answers it tells
@@ -19,7 +19,6 @@ from typing import NamedTuple
 
 from minikafka.coordinator import effects
 from minikafka.coordinator.effects import Answer as Answer
-from minikafka.coordinator.effects import Complete as Complete
 from minikafka.coordinator.effects import Park as Park
 from minikafka.coordinator.effects import Ticket as Ticket
 from minikafka.errors import ErrorCode, KafkaError
@@ -76,14 +75,7 @@ class AllocateProducerId(ABC):
         """``error`` is for the client."""
 
 
-Effect = (
-    Answer
-    | Append
-    | Park[TransactionOperation]
-    | Complete[TransactionOperation]
-    | WriteMarkers
-    | AllocateProducerId
-)
+Effect = Answer | Append | Park[TransactionOperation] | WriteMarkers | AllocateProducerId
 Effects = list[Effect]
 
 
