@@ -28,7 +28,7 @@ from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_channel import Connect
 from minikafka.server.controller_loop import ControllerLoop
-from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic
+from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic, transaction_state_topic
 from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.fetcher_manager import ReplicaFetcherManager
@@ -52,6 +52,7 @@ from minikafka.server.stored_topics import StoredTopics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.server.topic_store import StoredTopic
+from minikafka.server.transaction_verification import TransactionVerification
 from minikafka.types import BrokerId
 
 
@@ -77,6 +78,7 @@ def open_log_manager(
         broker_id=node_id,
         open_segments=OpenSegments(open_segments_max()),
         producer_id_expiration_ms=config.producer_id_expiration_ms,
+        verifies_transactions=config.transaction_partition_verification_enable,
     )
 
 
@@ -158,6 +160,15 @@ def make_services(
         metadata=metadata,
         topics=topics,
         groups=_group_service(configs, replica_manager, topics, timer, log_io, supervisor, rng),
+        transaction_verification=TransactionVerification(
+            config=lambda: services.config,
+            replicas=replica_manager,
+            topic=CoordinatorTopic(
+                transaction_state_topic(config), config=config, metadata=metadata, topics=topics
+            ),
+            connect=lambda: services.connect,
+            supervisor=supervisor,
+        ),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),

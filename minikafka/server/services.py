@@ -37,6 +37,7 @@ from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
+from minikafka.server.transaction_verification import TransactionVerification
 from minikafka.types import BrokerId, TopicPartition
 
 
@@ -62,6 +63,7 @@ class Services:
     metadata: MetadataCache
     topics: TopicService
     groups: GroupService
+    transaction_verification: TransactionVerification
     reassignments: ReassignmentService
     configs: ConfigService
     client_metrics: ClientMetricsManager
