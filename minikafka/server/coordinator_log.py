@@ -1,7 +1,7 @@
 """A partition of a coordinator's topic as a shard writes it: records in, and whether they are safe.
 
-Kafka: ``CoordinatorPartitionWriter``, ``TransactionStateManager.appendTransactionToLog``. A write is a produce
-with acks=-1: it is in the leader's log at once, and committed when the high watermark has passed it
+Kafka: ``CoordinatorPartitionWriter``, ``TransactionStateManager.appendTransactionToLog``. A write is a
+produce with acks=-1: it is in the leader's log at once, and committed when the high watermark has passed it
 (KAFKA_BEHAVIOUR: purgatory 11). It waits for that in the purgatory of the produces, for a time that the shard
 says, or the coordinator's properties. Where ``flush.messages`` makes a flush due, it waits for that too.
 
