@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.control_records import EndTransactionMarker
 
 Record = TypeVar("Record")
 Operation = TypeVar("Operation")
@@ -36,18 +37,38 @@ class Answer(NamedTuple):
     result: Any | KafkaError
 
 
+class BatchOfTransaction(NamedTuple):
+    """What makes a batch part of a producer's transaction, or its end."""
+
+    producer_id: int
+    producer_epoch: int
+    verification_guard: object = None
+    """Of the check that lets the transaction begin in this partition (KIP-890)."""
+    marker: EndTransactionMarker | None = None
+    """The batch is this, and no records."""
+    transaction_version: int = -1
+    """Of a marker; -1: its coordinator has not told."""
+
+
 class Append(Generic[Record, AnyEffect]):
     """Records to be written together, in one batch. Subclasses say what follows; each is called once, and
     ``committed`` or ``failed`` is the last. Only when a bug has ended one of these, and with it the shard,
     ``failed`` is called once more, and of what it wants done only the answers are given."""
 
-    __slots__ = ("records", "timeout_ms")
+    __slots__ = ("records", "timeout_ms", "transaction")
 
-    def __init__(self, records: Sequence[Record], *, timeout_ms: int | None = None) -> None:
+    def __init__(
+        self,
+        records: Sequence[Record],
+        *,
+        timeout_ms: int | None = None,
+        transaction: BatchOfTransaction | None = None,
+    ) -> None:
         """``timeout_ms``: how long the high watermark may take to pass it; None: as long as the shell
         allows."""
         self.records = tuple(records)
         self.timeout_ms = timeout_ms
+        self.transaction = transaction
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.records!r})"

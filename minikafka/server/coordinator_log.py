@@ -16,12 +16,16 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
+from minikafka.coordinator.effects import BatchOfTransaction
 from minikafka.errors import KafkaError
+from minikafka.log.append_origin import BY_COORDINATOR, AppendOrigin, AppendTerms
+from minikafka.log.verification_state import VerificationGuard
 from minikafka.protocol.compression import CompressionType
+from minikafka.protocol.control_records import marker_batch
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.replica_manager import ReplicaManager
-from minikafka.types import Offset, TopicPartition
+from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
 
 R = TypeVar("R")
 
@@ -53,18 +57,38 @@ class CoordinatorLog(Generic[R]):
     def __repr__(self) -> str:
         return f"CoordinatorLog({self.topic_partition})"
 
-    def append(self, records: Iterable[R], *, now_ms: int) -> Offset:
-        """Write ``records`` as one batch. Returns the offset behind it, for ``when_committed``.
+    def append(
+        self, records: Iterable[R], *, now_ms: int, transaction: BatchOfTransaction | None = None
+    ) -> Offset:
+        """Write ``records``, or a marker, as one batch. Returns the offset behind it, for ``when_committed``.
 
         Raises:
             KafkaError: the log's own (MESSAGE_TOO_LARGE, NOT_ENOUGH_REPLICAS, NOT_LEADER_OR_FOLLOWER, …).
         """
-        batch = build_batch(
+        terms = BY_COORDINATOR
+        if transaction is not None:
+            guard = transaction.verification_guard
+            assert guard is None or isinstance(guard, VerificationGuard)
+            terms = AppendTerms(AppendOrigin.COORDINATOR, guard, transaction.transaction_version)
+        batch = self._batch(records, now_ms, transaction)
+        info = self._replicas.append(self.topic_partition, batch, required_acks=-1, terms=terms)
+        return Offset(info.last_offset + 1)
+
+    def _batch(self, records: Iterable[R], now_ms: int, transaction: BatchOfTransaction | None) -> bytes:
+        if transaction is not None and transaction.marker is not None:
+            return marker_batch(
+                transaction.marker,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                timestamp_ms=now_ms,
+            )
+        return build_batch(
             (Record(index, now_ms, *self._encode(record), ()) for index, record in enumerate(records)),
             compression=self._compression,
+            producer_id=NO_PRODUCER_ID if transaction is None else transaction.producer_id,
+            producer_epoch=NO_PRODUCER_EPOCH if transaction is None else transaction.producer_epoch,
+            transactional=transaction is not None,
         )
-        info = self._replicas.append(self.topic_partition, batch, required_acks=-1)
-        return Offset(info.last_offset + 1)
 
     def when_committed(
         self, required_offset: Offset, settled: Settled, *, timeout_ms: int | None = None

@@ -83,7 +83,11 @@ class CoordinatorService(Generic[S]):
     def ask(self, key: str, call: TicketCall[S], ticket: RequestTicket) -> None:
         """Have the shard of a group or a transactional id do ``call``, which answers ``ticket`` now or later.
         An error is an answer: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what ``call`` raises."""
-        shard = self._shards.get(self.topic.partition_for(key))
+        self.ask_partition(self.topic.partition_for(key), call, ticket)
+
+    def ask_partition(self, number: int, call: TicketCall[S], ticket: RequestTicket) -> None:
+        """``ask`` for what is about a partition of the topic as a whole."""
+        shard = self._shards.get(number)
         if shard is None:
             ticket.answer(not_coordinator())
         else:

@@ -215,7 +215,7 @@ class HostedShard(Generic[S]):
         try:
             if self.state is not ShardState.ACTIVE:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self!r} writes no more")
-            required_offset = self._log.append(append.records, now_ms=now_ms)
+            required_offset = self._log.append(append.records, now_ms=now_ms, transaction=append.transaction)
         except KafkaError as error:
             self._carry_out(append.failed(error, now_ms))
             return
