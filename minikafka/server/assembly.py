@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -12,21 +12,23 @@ from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
 from minikafka.coordinator.group.shard import GroupShard
+from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.files import Files
 from minikafka.log.checkpoint import encode_uuid
 from minikafka.log.log_directories import random_uuid
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_segments import OpenSegments
 from minikafka.metrics.registry import Metrics
+from minikafka.protocol.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.adoption import adopted_config, find_topics, log_adoption
+from minikafka.server.broker_connection import Connect
 from minikafka.server.client_metrics import ClientMetricsManager
 from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
-from minikafka.server.controller_channel import Connect
 from minikafka.server.controller_loop import ControllerLoop
 from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic, transaction_state_topic
 from minikafka.server.descriptors import open_segments_max
@@ -40,6 +42,7 @@ from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
 from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.metadata_cache import MetadataCache
+from minikafka.server.own_broker import ask_own_broker
 from minikafka.server.parked_operations import ParkedOperations
 from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
@@ -52,8 +55,13 @@ from minikafka.server.stored_topics import StoredTopics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.server.topic_store import StoredTopic
-from minikafka.server.transaction_verification import TransactionVerification
+from minikafka.server.transaction_markers import TransactionMarkerChannels
+from minikafka.server.transaction_service import BrokerTransactionSettings, TransactionService
+from minikafka.server.transaction_verification import AskHere, TransactionVerification
 from minikafka.types import BrokerId
+
+OwnHandler = Callable[[ApiKey], AskHere]
+"""How this broker asks itself."""
 
 
 def open_log_manager(
@@ -133,20 +141,16 @@ def make_services(
     """Everything that handlers use; nothing runs yet."""
     config = configs.broker_config
     quotas = _replication_quotas(configs, node_id)
-    replica_manager = ReplicaManager(
-        node_id=node_id,
-        log_manager=log_manager,
-        metadata=metadata,
-        parked=_parked_operations(config, timer),
-        chores=chores,
-        clock=clock,
-        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
-        inter_broker_listener_name=config.inter_broker_listener(),
-        replica_selector=replica_selector(config.replica_selector_class),
-        leader_quota=quotas.leader,
-    )
-    configs.subscribe_topics(replica_manager.update_topic_config)
+    replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
+    producer_ids = ProducerIdManager(node_id=node_id, store=store)
+
+    def here(api_key: ApiKey) -> AskHere:
+        return lambda body: ask_own_broker(services, api_key, body)
+
+    transactions = _transaction_service(
+        config, replica_manager, topics, producer_ids, timer, log_io, supervisor, connect, here
+    )
     services = Services(
         config=config,
         clock=clock,
@@ -160,14 +164,9 @@ def make_services(
         metadata=metadata,
         topics=topics,
         groups=_group_service(configs, replica_manager, topics, timer, log_io, supervisor, rng),
-        transaction_verification=TransactionVerification(
-            config=lambda: services.config,
-            replicas=replica_manager,
-            topic=CoordinatorTopic(
-                transaction_state_topic(config), config=config, metadata=metadata, topics=topics
-            ),
-            connect=lambda: services.connect,
-            supervisor=supervisor,
+        transactions=transactions,
+        transaction_verification=_transaction_verification(
+            transactions, configs, replica_manager, supervisor, connect, here
         ),
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
@@ -175,7 +174,7 @@ def make_services(
         replication_quotas=quotas,
         metrics=(metrics := Metrics()),
         client_quotas=_client_quotas(configs, clock=clock, metrics=metrics),
-        producer_ids=ProducerIdManager(node_id=node_id, store=store),
+        producer_ids=producer_ids,
         fetch_sessions=_fetch_sessions(config, rng=rng, clock=clock),
         supervisor=supervisor,
         controller=ControllerLoop(
@@ -191,6 +190,33 @@ def make_services(
         connect=connect,
     )
     return services
+
+
+def _replica_manager(
+    configs: ConfigService,
+    metadata: MetadataCache,
+    log_manager: LogManager,
+    chores: DiskChores,
+    timer: LoopTimer,
+    clock: Clock,
+    node_id: BrokerId,
+    quotas: ReplicationQuotas,
+) -> ReplicaManager:
+    config = configs.broker_config
+    replicas = ReplicaManager(
+        node_id=node_id,
+        log_manager=log_manager,
+        metadata=metadata,
+        parked=_parked_operations(config, timer),
+        chores=chores,
+        clock=clock,
+        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+        inter_broker_listener_name=config.inter_broker_listener(),
+        replica_selector=replica_selector(config.replica_selector_class),
+        leader_quota=quotas.leader,
+    )
+    configs.subscribe_topics(replicas.update_topic_config)
+    return replicas
 
 
 def _group_service(
@@ -212,6 +238,59 @@ def _group_service(
         new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
         timer=timer,
         log_io=log_io,
+        supervisor=supervisor,
+    )
+
+
+def _transaction_service(
+    config: BrokerConfig,
+    replicas: ReplicaManager,
+    topics: TopicService,
+    producer_ids: ProducerIdManager,
+    timer: LoopTimer,
+    log_io: LogIo,
+    supervisor: Supervisor,
+    connect: Connect,
+    here: OwnHandler,
+) -> TransactionService:
+    settings, metadata = BrokerTransactionSettings(config), replicas.metadata
+    return TransactionService(
+        config=config,
+        replicas=replicas,
+        topic=CoordinatorTopic(
+            transaction_state_topic(config), config=config, metadata=metadata, topics=topics
+        ),
+        new_shard=lambda: TransactionShard(settings=settings),
+        markers=TransactionMarkerChannels(
+            node_id=replicas.node_id,
+            metadata=metadata,
+            supervisor=supervisor,
+            listener_name=config.inter_broker_listener(),
+            timeout_ms=config.request_timeout_ms,
+            connect=connect,
+            write_here=here(ApiKey.WRITE_TXN_MARKERS),
+        ),
+        producer_ids=producer_ids,
+        timer=timer,
+        log_io=log_io,
+        supervisor=supervisor,
+    )
+
+
+def _transaction_verification(
+    transactions: TransactionService,
+    configs: ConfigService,
+    replicas: ReplicaManager,
+    supervisor: Supervisor,
+    connect: Connect,
+    here: OwnHandler,
+) -> TransactionVerification:
+    return TransactionVerification(
+        config=lambda: configs.broker_config,
+        replicas=replicas,
+        topic=transactions.topic,
+        connect=connect,
+        ask_here=here(ApiKey.ADD_PARTITIONS_TO_TXN),
         supervisor=supervisor,
     )
 

@@ -42,11 +42,11 @@ from minikafka.server.assembly import (
     open_log_manager,
     registration,
 )
+from minikafka.server.broker_connection import Connect
 from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.cluster_registration import agree_on_cluster_id
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
-from minikafka.server.controller_channel import Connect
 from minikafka.server.coordination_engine import create_top_level_paths, store_name
 from minikafka.server.coordination_engine import open_store as open_configured_store
 from minikafka.server.disk_chores import DiskChores
@@ -239,6 +239,7 @@ class Broker:
         configs.subscribe_broker(self._broker_config_changed)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
+        services.transactions.start()
         maintenance = Maintenance(services, chores)
         maintenance.start()
         cleaner = LogCleaner(services, remove_later=maintenance.remove_later)

@@ -35,7 +35,7 @@ from minikafka.server.log_io import LogIo
 from minikafka.server.partition import Partition
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Supervisor
-from minikafka.types import TopicPartition
+from minikafka.types import Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +118,9 @@ class CoordinatorService(Generic[S]):
         """All, in whatever state."""
         return list(self._shards.values())
 
+    async def _until_ready(self, shard: HostedShard[S], end_offset: Offset) -> None:
+        """What a shard that has read its log up to ``end_offset`` waits for before it begins."""
+
     def _do_other(self, shard: HostedShard[S], effect: Any) -> None:
         """Carry out an effect that only this coordinator's shards have."""
         raise NotImplementedError(f"{shard!r} wants {effect!r}")
@@ -175,6 +178,8 @@ class CoordinatorService(Generic[S]):
         )
         try:
             loaded = await load.run()
+            if loaded is not None:
+                await self._until_ready(shard, loaded.end_offset)
         except KafkaError as error:
             if shard.state is ShardState.LOADING:
                 logger.error(
@@ -186,7 +191,7 @@ class CoordinatorService(Generic[S]):
             if shard.state is ShardState.LOADING:
                 shard.fail()
             raise
-        if loaded is None:
+        if loaded is None or shard.state is not ShardState.LOADING:
             return
         shard.activate()
         logger.log(

@@ -27,8 +27,10 @@ from typing import Any, Generic, Protocol, TypeVar
 from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.committed_append import Settled
 from minikafka.server.coordinator_log import CoordinatorLog
 from minikafka.server.coordinator_operations import PurgatoryOf, ShardOperations
+from minikafka.types import Offset
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +149,11 @@ class HostedShard(Generic[S]):
                 self._carry_out(call(self.shard, self._clock.now_ms()))
 
         self._take_turn(turn)
+
+    def when_committed(self, end_offset: Offset, settled: Settled) -> None:
+        """Call ``settled`` when all of the log below ``end_offset`` is committed, or cannot be, or is not in
+        time."""
+        self._log.when_committed(end_offset, settled)
 
     def activate(self) -> None:
         """The log is replayed."""

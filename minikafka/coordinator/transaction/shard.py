@@ -19,6 +19,7 @@ is pending. A transaction has one outcome, of this shard or of the next one that
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from minikafka.coordinator.transaction.add_partitions import add_partitions, verify_partitions
@@ -43,6 +44,7 @@ from minikafka.coordinator.transaction.messages import (
 )
 from minikafka.coordinator.transaction.metadata import TransactionMetadata, metadata_of
 from minikafka.coordinator.transaction.settings import TransactionSettings
+from minikafka.coordinator.transaction.transaction_state import TransactionState
 from minikafka.coordinator.transaction.transactions import Transactions
 from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.transaction_records import TransactionRecord
@@ -102,6 +104,10 @@ class TransactionShard:
             KafkaError: INVALID_REGULAR_EXPRESSION.
         """
         return list_transactions(self._transactions, request, now_ms)
+
+    def counts_by_state(self) -> Mapping[TransactionState, int]:
+        """How many transactional ids are in each state."""
+        return Counter(each.state for each in self._transactions.ids.values())
 
     # What other brokers and the clock bring
 

@@ -21,7 +21,8 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
 from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body
-from minikafka.server.group_requests import GroupAnswer, check_group_id
+from minikafka.server.coordinator_requests import CoordinatorAnswer
+from minikafka.server.group_requests import check_group_id
 from minikafka.server.hosted_shard import RequestTicket
 from minikafka.server.request_accounting import encode_answer
 from minikafka.server.request_context import RequestContext
@@ -43,7 +44,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
 
     if not offsets:
         return (encode_answer(services.request_metrics, context, body(None)),)
-    answer = GroupAnswer(services, context, body)
+    answer = CoordinatorAnswer(services, context, body)
     try:
         check_group_id(request.group_id)
         _begin(services, context, request, offsets, answer)
@@ -53,7 +54,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
 
 
 def _begin(
-    services: Services, context: RequestContext, request: Any, offsets: _Offsets, answer: GroupAnswer
+    services: Services, context: RequestContext, request: Any, offsets: _Offsets, answer: CoordinatorAnswer
 ) -> None:
     """Commit, when the coordinator of the transaction says so.
 

@@ -31,10 +31,11 @@ from minikafka.protocol.codec import (
     read_request_header,
 )
 from minikafka.server.broker import Broker
+from minikafka.server.hosted_shard import ShardState
 from minikafka.server.request_context import RequestContext
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer
-from tests.unit.server.running import PATIENCE_MS, topics_of
+from tests.unit.server.running import PATIENCE_MS, eventually, topics_of
 
 NODE_ID = BrokerId(1)
 PROPERTIES = {
@@ -158,6 +159,26 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     opened = await SqliteStore.open(path, clock=SystemClock(), durable=False)
     yield opened
     await opened.close()
+
+
+@pytest.fixture
+async def transacting_broker(store: SqliteStore, tmp_path: Path) -> AsyncIterator[AdminBroker]:
+    """A broker that coordinates transactions, in one partition, and has a topic to write to."""
+    properties = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    }
+    broker = await AdminBroker(store, tmp_path / "logs", properties).start()
+    await broker.topics.create_topic("orders", partitions=2)
+    await broker.ask(ApiKey.FIND_COORDINATOR, 6, {"key_type": 1, "coordinator_keys": ["t"]})
+    shards = broker.services.transactions.hosted_shards()
+
+    async def loaded() -> bool:
+        return all(shard.state is ShardState.ACTIVE for shard in shards)
+
+    await eventually(loaded, "the transactions are loaded")
+    yield broker
+    await broker.stop()
 
 
 @pytest.fixture
