@@ -74,3 +74,22 @@ class TransactionProperties(GroupProperties, frozen=True, kw_only=True):
             update=UpdateMode.CLUSTER_WIDE,
         ),
     ] = True
+    add_partitions_to_txn_retry_backoff_ms: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How long a producer's write waits before its partition is added to the transaction again, when "
+            "the transaction before is not over yet.",
+            ge=1,
+        ),
+    ] = 20
+    add_partitions_to_txn_retry_backoff_max_ms: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "For how long it is tried again before the producer hears that transactions are concurrent.",
+            ge=0,
+        ),
+    ] = 100

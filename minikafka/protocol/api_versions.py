@@ -119,6 +119,8 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 5),
     ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
     ApiKey.END_TXN: VersionRange(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
@@ -148,9 +150,13 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 """What requests are served in; the codec reads and writes every one of these."""
 
 ADVERTISED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | {
-    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max)
+    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max),
+    ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
 }
-"""What ApiVersions answers, in the order of the keys; but for client metrics while nobody wants any."""
+"""What ApiVersions answers, in the order of the keys; but for client metrics while nobody wants any.
+
+WriteTxnMarkers 2 (KIP-1228, Kafka 4.2) tells the transaction version that a marker is checked by. It is for
+the brokers of a cluster among themselves, who send it unasked."""
 
 BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
     key: VersionRange(0, 0)
@@ -187,6 +193,8 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: 3,
     ApiKey.ADD_OFFSETS_TO_TXN: 3,
     ApiKey.END_TXN: 3,
+    ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 3,
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.ALTER_CONFIGS: 2,
     ApiKey.ALTER_REPLICA_LOG_DIRS: 2,

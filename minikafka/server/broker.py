@@ -315,7 +315,9 @@ class Broker:
         services.config = config
         services.replication_quotas.update_rates(config)
         services.log_manager.reconfigure(
-            default_config=topic_config(config), producer_id_expiration_ms=config.producer_id_expiration_ms
+            default_config=topic_config(config),
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            verifies_transactions=config.transaction_partition_verification_enable,
         )
         if self._socket_server is not None:
             limits = self._socket_server.limits
@@ -343,6 +345,7 @@ class Broker:
             await http.close()
         if self._services is not None:
             await self._services.replica_manager.close()
+            await self._services.transaction_verification.close()
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()

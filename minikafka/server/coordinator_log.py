@@ -2,8 +2,8 @@
 
 Kafka: ``CoordinatorPartitionWriter``, ``TransactionStateManager.appendTransactionToLog``. A write is a
 produce with acks=-1: it is in the leader's log at once, and committed when the high watermark has passed it
-(KAFKA_BEHAVIOUR: purgatory 11). It waits for that in the purgatory of the produces, for a time that the shard
-says, or the coordinator's properties. Where ``flush.messages`` makes a flush due, it waits for that too.
+(KAFKA_BEHAVIOUR: purgatory 11, ``committed_append``). It waits for that for a time that the shard says, or
+the coordinator's properties.
 
 Where it differs from Kafka: there a shard of the group coordinator collects what it writes for
 ``group.coordinator.append.linger.ms``; here each call of a shard is a batch of its own, as it was in the
@@ -12,18 +12,16 @@ coordinator before.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from minikafka.coordinator.effects import BatchOfTransaction
-from minikafka.errors import KafkaError
 from minikafka.log.append_origin import BY_COORDINATOR, AppendOrigin, AppendTerms
 from minikafka.log.verification_state import VerificationGuard
 from minikafka.protocol.compression import CompressionType
 from minikafka.protocol.control_records import marker_batch
 from minikafka.protocol.records import Record, build_batch
-from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.committed_append import Settled, when_committed
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
 
@@ -31,9 +29,6 @@ R = TypeVar("R")
 
 Encode = Callable[[R], tuple[bytes, bytes | None]]
 """Key and value of a record."""
-
-Settled = Callable[[KafkaError | None], None]
-"""Told once what became of a write: None, when it is committed."""
 
 
 class CoordinatorLog(Generic[R]):
@@ -96,26 +91,4 @@ class CoordinatorLog(Generic[R]):
         """Call ``settled`` when all below ``required_offset`` is committed, or will not be in time; that may
         be now."""
         timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
-        flushed = self._replicas.flushed(self.topic_partition)
-        append = UncommittedAppend(self.topic_partition, required_offset)
-
-        def replicated() -> None:
-            if append.error is None and flushed is not None and not flushed.done():
-                flushed.add_done_callback(lambda done: self._after_flush(done, settled))
-            else:
-                settled(append.error)
-
-        if append.try_settle(self._replicas):
-            replicated()
-        else:
-            DelayedProduce(self._replicas, (append,), replicated, timeout_ms=timeout_ms).wait()
-
-    def _after_flush(self, done: asyncio.Future[None], settled: Settled) -> None:
-        if done.cancelled():  # the broker stops
-            return
-        try:
-            self._replicas.partition(self.topic_partition)
-        except KafkaError as error:  # the flush failed, and took the log directory offline
-            settled(error)
-        else:
-            settled(None)
+        when_committed(self._replicas, self.topic_partition, required_offset, settled, timeout_ms=timeout_ms)

@@ -27,7 +27,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.coordinator_log import CoordinatorLog, Settled
+from minikafka.server.committed_append import Settled
+from minikafka.server.coordinator_log import CoordinatorLog
 from minikafka.server.coordinator_operations import PurgatoryOf, ShardOperations
 from minikafka.types import Offset
 

@@ -38,6 +38,7 @@ from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.server.transaction_service import TransactionService
+from minikafka.server.transaction_verification import TransactionVerification
 from minikafka.types import BrokerId, TopicPartition
 
 
@@ -64,6 +65,7 @@ class Services:
     topics: TopicService
     groups: GroupService
     transactions: TransactionService
+    transaction_verification: TransactionVerification
     reassignments: ReassignmentService
     configs: ConfigService
     client_metrics: ClientMetricsManager

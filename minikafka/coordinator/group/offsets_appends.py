@@ -11,7 +11,7 @@ from minikafka.coordinator.group.effects import Answer, Append, Effects, Ticket,
 from minikafka.coordinator.group.messages import EndTransaction, OffsetCommitResult
 from minikafka.coordinator.group.offsets_log import OffsetsLog
 from minikafka.coordinator.group.offsets_store import CommittedOffset
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import KafkaError
 from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 
@@ -96,11 +96,6 @@ class TransactionalOffsetsCommit(_OffsetsAppend):
             assert isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue)
             self._log.replay(key, value, producer_id=self.transaction.producer_id)
         return []
-
-    def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        if error.code is ErrorCode.NETWORK_EXCEPTION:  # old clients do not expect it
-            error = KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, error.message)
-        return super().failed(error, now_ms)
 
 
 class MarkerAppend(Append):

@@ -56,8 +56,10 @@ from minikafka.server.apis import (
     push_telemetry,
     stop_replica,
     sync_group,
+    txn_offset_commit,
     update_features,
     update_metadata,
+    write_txn_markers,
 )
 
 HANDLERS: dict[ApiKey, Any] = {
@@ -87,6 +89,8 @@ HANDLERS: dict[ApiKey, Any] = {
     ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.handle,
     ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.handle,
     ApiKey.END_TXN: end_txn.handle,
+    ApiKey.WRITE_TXN_MARKERS: write_txn_markers.handle,
+    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.handle,
     ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
     ApiKey.ALTER_CONFIGS: alter_configs.handle,
     ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs.handle,
