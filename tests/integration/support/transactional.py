@@ -1,7 +1,7 @@
 """Transactional producers by every stock client behind one interface, and who reads what they have committed.
 
-Values are what is written; keys and headers are the business of other tests. A producer raises ``Fenced`` when
-the broker tells it that somebody else has its transactional id.
+Values are what is written; keys and headers are the business of other tests. A producer raises ``Fenced``
+when the broker tells it that somebody else has its transactional id.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ class TransactionalProducer(Protocol):
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None: ...
     def commit(self) -> None: ...
     def abort(self) -> None: ...
-    def close(self) -> None: ...
+
+    def close(self) -> None:
+        """End, whatever state it is in, as a process would that ends; an open transaction stays open."""
 
 
 class Confluent:
@@ -77,9 +79,7 @@ class Confluent:
             if error is not None:
                 failures.append(error)
 
-        self._call(
-            lambda: self._producer.produce(topic, value, partition=partition, on_delivery=delivered)
-        )
+        self._call(lambda: self._producer.produce(topic, value, partition=partition, on_delivery=delivered))
         assert self._producer.flush(DEADLINE_S) == 0
         if failures and failures[0].name() in ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"):
             raise Fenced(failures[0].str())
@@ -137,7 +137,9 @@ class KafkaPython:
         from kafka.structs import OffsetAndMetadata
         from kafka.structs import TopicPartition as Partition
 
-        positions = {Partition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()}
+        positions = {
+            Partition(*place): OffsetAndMetadata(offset, "", -1) for place, offset in offsets.items()
+        }
         self._call(lambda: self._producer.send_offsets_to_transaction(positions, group))
 
     def commit(self) -> None:
@@ -147,7 +149,7 @@ class KafkaPython:
         self._call(self._producer.abort_transaction)
 
     def close(self) -> None:
-        self._producer.close(timeout=5)
+        self._producer.close(timeout=0)
 
 
 class Aiokafka:
@@ -197,10 +199,18 @@ class Aiokafka:
         self._await(self._producer.abort_transaction())
 
     def close(self) -> None:
-        self._await(self._producer.stop())
+        self._await(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(DEADLINE_S)
         self._loop.close()
+
+    async def _end(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._producer.client.close()
+        self._producer._closed = True  # else it complains when it is collected
 
 
 PRODUCERS: Mapping[str, Callable[..., TransactionalProducer]] = {
@@ -299,7 +309,9 @@ def read_with_aiokafka(bootstrap: str, topic: str, count: int, isolation: str) -
 
 
 def read_with_kcat(bootstrap: str, topic: str, count: int, isolation: str) -> list[bytes]:
-    command = f"kcat -q -b {bootstrap} -C -t {topic} -p 0 -o beginning -c {count} -X isolation.level={isolation}"
+    command = (
+        f"kcat -q -b {bootstrap} -C -t {topic} -p 0 -o beginning -c {count} -X isolation.level={isolation}"
+    )
     found = subprocess.run(command.split(), capture_output=True, timeout=DEADLINE_S, check=True)
     return found.stdout.splitlines()
 
@@ -310,4 +322,4 @@ READERS = {
     "aiokafka": read_with_aiokafka,
     "kcat": read_with_kcat,
 }
-"""Read ``count`` values of partition 0 from the beginning."""
+"""Read ``count`` values of partition 0 from the beginning, or more that came with them."""
