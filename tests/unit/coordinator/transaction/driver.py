@@ -55,6 +55,8 @@ class Asked:
     def __init__(self, request: Any) -> None:
         self.request = request
         self.answers: list[Any] = []
+        self.is_refused = False
+        """At once, by an exception: nothing may have changed."""
 
     def __repr__(self) -> str:
         return f"Asked({self.request!r}, answers={self.answers!r})"
@@ -109,7 +111,7 @@ class Driver:
             producer_id=producer_id,
             producer_epoch=epoch,
         )
-        return self._ask(self.shard.init_producer_id, request)
+        return self.ask(self.shard.init_producer_id, request)
 
     def add(
         self,
@@ -130,7 +132,7 @@ class Driver:
             knows_abortable=knows_abortable,
             client_transaction_version=TRANSACTION_VERSION_2 if is_v2 else TRANSACTION_VERSION_1,
         )
-        return self._ask(self.shard.add_partitions, request)
+        return self.ask(self.shard.add_partitions, request)
 
     def end(
         self, producer_id: int, epoch: int, *, commit: bool = True, name: str = ID, is_v2: bool = True
@@ -142,14 +144,15 @@ class Driver:
             is_commit=commit,
             client_transaction_version=TRANSACTION_VERSION_2 if is_v2 else TRANSACTION_VERSION_1,
         )
-        return self._ask(self.shard.end_txn, request)
+        return self.ask(self.shard.end_txn, request)
 
-    def _ask(self, call: Callable[[Any, Any, int], Effects], request: Any) -> Asked:
+    def ask(self, call: Callable[[Any, Any, int], Effects], request: Any) -> Asked:
         asked = Asked(request)
         self.asked.append(asked)
         try:
             effects = call(request, asked, self.now_ms)
         except KafkaError as error:
+            asked.is_refused = True
             asked.answers.append(error)
         else:
             self.carry_out(effects)

@@ -60,6 +60,7 @@ def test_who_comes_next_gets_the_next_epoch_and_fences_the_one_before() -> None:
     ("fields", "code"),
     [
         ({"name": ""}, ErrorCode.INVALID_REQUEST),
+        ({"name": "ü" * 16_384}, ErrorCode.INVALID_REQUEST),
         ({"producer_id": 5}, ErrorCode.INVALID_REQUEST),
         ({"epoch": 5}, ErrorCode.INVALID_REQUEST),
         ({"timeout_ms": 0}, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
@@ -227,6 +228,36 @@ def test_there_is_always_an_epoch_left_to_fence_with() -> None:
     assert driver.init().answer is ErrorCode.CONCURRENT_TRANSACTIONS
     assert driver.sent[-1].producer_epoch == EPOCH_MAX
     assert driver.init().answer == InitProducerIdResult(1000, 0)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_nobody_is_told_the_last_epoch(commit: bool) -> None:
+    """Whoever was fenced with it: not by a retry, and not by saying it."""
+    driver = at_epoch(EPOCH_MAX - 1, status=1)
+    driver.init()
+    assert (driver.last.producer_epoch, driver.state()) == (EPOCH_MAX, "CompleteAbort")
+    before = list(driver.log)
+    for epoch in (EPOCH_MAX - 1, EPOCH_MAX):
+        for is_v2 in (True, False):
+            asked = driver.end(7, epoch, commit=commit, is_v2=is_v2)
+            assert asked.answer is ErrorCode.PRODUCER_FENCED
+        assert driver.add(7, epoch, P0).answer is ErrorCode.PRODUCER_FENCED
+    assert driver.log == before
+    assert driver.init(producer_id=7, epoch=EPOCH_MAX - 1).answer == InitProducerIdResult(1000, 0)
+
+
+def test_nobody_has_an_epoch_before_the_first() -> None:
+    driver = Driver()
+    driver.refuse = TOO_FEW
+    driver.init()
+    driver.refuse = None
+    for is_v2 in (True, False):
+        assert driver.add(1000, -1, P0, is_v2=is_v2).answer is ErrorCode.PRODUCER_FENCED
+        assert driver.end(1000, -1, commit=False, is_v2=is_v2).answer is ErrorCode.PRODUCER_FENCED
+    driver.begun(P0, is_v2=False)
+    driver.end(1000, 0, is_v2=False)
+    assert driver.end(1000, -1).answer is ErrorCode.PRODUCER_FENCED
+    assert driver.init().answer == InitProducerIdResult(1000, 1)
 
 
 # KIP-360: a producer goes on after an error
