@@ -16,7 +16,6 @@ from minikafka.log.checkpoint import encode_uuid
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_segments import OpenSegments
 from minikafka.metrics.registry import Metrics
-from minikafka.protocol.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.adoption import adopted_config, find_topics, log_adoption
@@ -138,7 +137,7 @@ def make_services(
         producer_ids,
         rng=rng,
         connect=connect,
-        write_here=lambda body: ask_own_broker(services, ApiKey.WRITE_TXN_MARKERS, body),
+        ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
     )
     services = Services(
         config=config,

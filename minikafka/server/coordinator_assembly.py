@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import random
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.log.log_directories import random_uuid
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.codec import Body
 from minikafka.server.broker_connection import Connect
 from minikafka.server.config_service import ConfigService
 from minikafka.server.coordinator_topic import (
@@ -25,9 +29,12 @@ from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
-from minikafka.server.transaction_markers import TransactionMarkerChannels, WriteHere
+from minikafka.server.transaction_markers import TransactionMarkerChannels
 from minikafka.server.transaction_service import BrokerTransactionSettings, TransactionService
 from minikafka.server.transaction_verification import TransactionVerification
+
+AskHere = Callable[[ApiKey, Body], Awaitable[Any]]
+"""How this broker asks itself: ``ask_own_broker``."""
 
 
 class CoordinatorParts(NamedTuple):
@@ -55,10 +62,10 @@ def make_coordinators(
     *,
     rng: random.Random,
     connect: Connect,
-    write_here: WriteHere,
+    ask_here: AskHere,
 ) -> Coordinators:
-    """Nothing runs yet. ``write_here`` is the own broker's WriteTxnMarkers."""
-    transactions = _transaction_service(configs, parts, producer_ids, connect, write_here)
+    """Nothing runs yet."""
+    transactions = _transaction_service(configs, parts, producer_ids, connect, ask_here)
     return Coordinators(
         _group_service(configs, parts, rng),
         transactions,
@@ -66,7 +73,8 @@ def make_coordinators(
             config=lambda: configs.broker_config,
             replicas=parts.replicas,
             topic=transactions.topic,
-            connect=lambda: connect,
+            connect=connect,
+            ask_here=partial(ask_here, ApiKey.ADD_PARTITIONS_TO_TXN),
             supervisor=parts.supervisor,
         ),
     )
@@ -98,7 +106,7 @@ def _transaction_service(
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
     connect: Connect,
-    write_here: WriteHere,
+    ask_here: AskHere,
 ) -> TransactionService:
     config, replicas = configs.broker_config, parts.replicas
     settings = BrokerTransactionSettings(config)
@@ -114,7 +122,7 @@ def _transaction_service(
             listener_name=config.inter_broker_listener(),
             timeout_ms=config.request_timeout_ms,
             connect=connect,
-            write_here=write_here,
+            write_here=partial(ask_here, ApiKey.WRITE_TXN_MARKERS),
         ),
         producer_ids=producer_ids,
         timer=parts.timer,

@@ -25,7 +25,7 @@ from minikafka.coordinator.transaction.effects import WriteMarkers
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.codec import Body
 from minikafka.server.broker_connection import BrokerConnection, Connect
 from minikafka.server.hosted_shard import HostedShard, ShardState
@@ -222,7 +222,8 @@ class TransactionMarkerChannels:
             if broker is None:
                 raise BrokerUnavailable(f"broker {node_id} is not alive")
             address = broker.endpoint(self._listener_name)
-            return await connection.request(address, ApiKey.WRITE_TXN_MARKERS, body)
+            version = SUPPORTED[ApiKey.WRITE_TXN_MARKERS].max  # which is not advertised
+            return await connection.request(address, ApiKey.WRITE_TXN_MARKERS, body, version=version)
 
         return send
 

@@ -22,27 +22,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.log.verification_state import VerificationGuard
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import AnyBody, Body
+from minikafka.protocol.codec import Body
+from minikafka.server.broker_connection import BrokerConnection, Connect
 from minikafka.server.coordinator_topic import CoordinatorTopic
-from minikafka.server.metadata_cache import Endpoint
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-REQUEST_TIMEOUT_MS: Final = 30_000
-"""Kafka's ``request.timeout.ms`` of brokers."""
-
-FIRST_VERSION_OF_BROKERS: Final = 4
-"""Of AddPartitionsToTxn: several transactions, and verification."""
 
 
 class TransactionSupportedOperation(Enum):
@@ -89,22 +83,8 @@ class Verified(NamedTuple):
 Then = Callable[[Verified], None]
 
 
-class Connection(Protocol):
-    """What is used of a ``BrokerClient``."""
-
-    @property
-    def is_connected(self) -> bool: ...
-    def version_of(self, api_key: int) -> int: ...
-    async def request(self, api_key: int, body: AnyBody, *, deadline_ms: int) -> Any: ...
-    async def close(self) -> None: ...
-
-
-class Connect(Protocol):
-    """``BrokerClient.connect``, or a test's own."""
-
-    def __call__(
-        self, host: str, port: int, *, client_id: str | None, deadline_ms: int
-    ) -> Awaitable[Connection]: ...
+AskHere = Callable[[Body], Awaitable[Any]]
+"""Has this broker's own handler of AddPartitionsToTxn answer."""
 
 
 class _Question:
@@ -130,11 +110,11 @@ class _Question:
 class _Coordinator:
     """A broker that is asked."""
 
-    __slots__ = ("connection", "endpoint", "is_asked", "questions")
+    __slots__ = ("connection", "is_asked", "node_id", "questions")
 
-    def __init__(self) -> None:
-        self.endpoint: Endpoint | None = None
-        self.connection: Connection | None = None
+    def __init__(self, node_id: BrokerId, connection: BrokerConnection) -> None:
+        self.node_id = node_id
+        self.connection = connection
         self.questions: list[_Question] = []
         """For the next request."""
         self.is_asked = False
@@ -149,7 +129,8 @@ class TransactionVerification:
         config: Callable[[], BrokerConfig],
         replicas: ReplicaManager,
         topic: CoordinatorTopic,
-        connect: Callable[[], Connect],
+        connect: Connect,
+        ask_here: AskHere,
         supervisor: Supervisor,
     ) -> None:
         """``topic`` is ``__transaction_state``."""
@@ -157,6 +138,7 @@ class TransactionVerification:
         self._replicas = replicas
         self._topic = topic
         self._connect = connect
+        self._ask_here = ask_here
         self._supervisor = supervisor
         self._coordinators: dict[BrokerId, _Coordinator] = {}
         self._questions: dict[tuple[Transaction, TopicPartition], _Question] = {}
@@ -210,8 +192,7 @@ class TransactionVerification:
     async def close(self) -> None:
         """Ask nobody any more."""
         for coordinator in self._coordinators.values():
-            if coordinator.connection is not None:
-                await coordinator.connection.close()
+            await coordinator.connection.close()
 
     def _is_wanted(self, operation: TransactionSupportedOperation) -> bool:
         return operation.supports_epoch_bump or self._config().transaction_partition_verification_enable
@@ -220,14 +201,16 @@ class TransactionVerification:
 
     def _ask(self, question: _Question) -> None:
         """Raises KafkaError: COORDINATOR_NOT_AVAILABLE."""
-        broker = self._topic.coordinator(question.transaction.transactional_id)
-        endpoint = broker.endpoint(self._config().inter_broker_listener())
-        if endpoint is None:
-            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "The coordinator is not available.")
-        coordinator = self._coordinators.get(broker.node_id)
+        node_id = self._topic.coordinator(question.transaction.transactional_id).node_id
+        coordinator = self._coordinators.get(node_id)
         if coordinator is None:
-            coordinator = self._coordinators[broker.node_id] = _Coordinator()
-        coordinator.endpoint = endpoint
+            connection = BrokerConnection(
+                name=f"broker {node_id}",
+                client_id=f"broker-{self._replicas.node_id}-add-partitions-to-txn",
+                timeout_ms=self._config().request_timeout_ms,
+                connect=self._connect,
+            )
+            coordinator = self._coordinators[node_id] = _Coordinator(node_id, connection)
         coordinator.questions.append(question)
         if not coordinator.is_asked:
             self._start_asking(coordinator)
@@ -255,6 +238,9 @@ class TransactionVerification:
         except (BrokerUnavailable, PeerProtocolError) as error:
             logger.warning("a transaction coordinator was not heard of: %s", error)
             errors = dict.fromkeys(questions, ErrorCode.NETWORK_EXCEPTION)
+        except KafkaError as error:  # UNSUPPORTED_VERSION: as Kafka, for such a broker is being upgraded
+            logger.warning("a transaction is not verified: %s", error)
+            errors = dict.fromkeys(questions, ErrorCode.NONE)
         except Exception:  # our bug, which the supervisor logs; here who waits hears of it
             for question in questions:
                 self._tell(question, ErrorCode.UNKNOWN_SERVER_ERROR)
@@ -265,21 +251,13 @@ class TransactionVerification:
     async def _request(
         self, coordinator: _Coordinator, questions: list[_Question]
     ) -> dict[_Question, ErrorCode]:
-        connection, endpoint = coordinator.connection, coordinator.endpoint
-        assert endpoint is not None
-        if connection is None or not connection.is_connected:
-            connection = coordinator.connection = await self._connect()(
-                *endpoint, client_id="AddPartitionsToTxnSender", deadline_ms=REQUEST_TIMEOUT_MS
-            )
-        try:
-            version = connection.version_of(ApiKey.ADD_PARTITIONS_TO_TXN)
-        except KafkaError:
-            version = -1
-        if version < FIRST_VERSION_OF_BROKERS:  # as Kafka: such a broker is being upgraded
-            return dict.fromkeys(questions, ErrorCode.NONE)
-        answer = await connection.request(
-            ApiKey.ADD_PARTITIONS_TO_TXN, _body(questions), deadline_ms=REQUEST_TIMEOUT_MS
-        )
+        body = _body(questions)
+        if coordinator.node_id == self._replicas.node_id:
+            answer = await self._ask_here(body)
+        else:
+            broker = self._replicas.metadata.broker(coordinator.node_id)
+            address = None if broker is None else broker.endpoint(self._config().inter_broker_listener())
+            answer = await coordinator.connection.request(address, ApiKey.ADD_PARTITIONS_TO_TXN, body)
         if answer.error_code:
             return dict.fromkeys(questions, ErrorCode(answer.error_code))
         codes = {

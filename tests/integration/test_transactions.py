@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
 from tests.integration.conftest import StartBroker, StartCluster
-from tests.integration.support import confluent, wire
+from tests.integration.support import confluent, java, wire
 from tests.integration.support.confluent import wait_until
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
@@ -132,6 +132,23 @@ def test_a_transaction_spans_topics(txn_broker: BrokerProcess, kind: str, topic:
         outcome()
     for each in topics:
         assert READERS[kind](bootstrap, each, 1, COMMITTED) == [b"commit"]
+
+
+@pytest.mark.java
+def test_the_java_producer_speaks_the_second_version_of_the_protocol(
+    txn_broker: BrokerProcess, java_class_path: str, topic: str
+) -> None:
+    bootstrap = txn_broker.bootstrap
+    confluent.make_topic(bootstrap, topic)
+    lines = "".join(
+        f"{topic}\t{number}\t{'abort' if number % 3 == 2 else 'commit'}\n" for number in range(9)
+    )
+    java.run(java_class_path, "Client", "transact", bootstrap, topic, stdin=lines)
+    wanted = [b"%d" % number for number in range(9) if number % 3 != 2]
+    assert READERS["confluent-kafka"](bootstrap, topic, 6, COMMITTED) == wanted
+    if not txn_broker.is_reference:
+        found = transactions(bootstrap, "describe", "--transactional-id", topic)
+        assert found["producer_epoch"] >= 9, "it rises with every transaction (KIP-890)"
 
 
 class Copier:

@@ -25,7 +25,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import EndTransaction
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
-from minikafka.network.connection import PendingResponse, Result
+from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body, field
 from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.server.committed_append import when_committed
@@ -34,7 +34,6 @@ from minikafka.server.request_accounting import encode_answer
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
-from minikafka.server.transaction_verification import REQUEST_TIMEOUT_MS
 from minikafka.types import Offset, TopicPartition
 
 Codes = dict[int, dict[TopicPartition, ErrorCode]]
@@ -47,7 +46,7 @@ _NOT_THE_COORDINATOR = (
 )
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | PendingResponse:
     wanted = [
         (marker, TopicPartition(topic.name, partition))
         for marker in request.markers
@@ -68,7 +67,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
     for marker, at in wanted:
         _write(services, marker, at, partial(settled, marker.producer_id, at))
     if not missing:
-        return (encode_answer(services.request_metrics, context, _body(codes)),)
+        return _body(codes)
     pending = PendingResponse()
     return pending
 
@@ -103,7 +102,7 @@ def _append(services: Services, marker: Any, at: TopicPartition, done: Callable[
         at,
         Offset(info.last_offset + 1),
         lambda error: done(ErrorCode.NONE if error is None else error.code),
-        timeout_ms=REQUEST_TIMEOUT_MS,
+        timeout_ms=services.config.request_timeout_ms,
     )
 
 
@@ -116,7 +115,7 @@ def _end_in_group(
         coordinator_epoch=marker.coordinator_epoch,
         is_commit=marker.transaction_result,
         transaction_version=_transaction_version(marker),
-        timeout_ms=REQUEST_TIMEOUT_MS,
+        timeout_ms=services.config.request_timeout_ms,
     )
 
     def answered(result: KafkaError | None) -> None:
