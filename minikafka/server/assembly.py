@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -11,15 +11,11 @@ from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
-from minikafka.coordinator.group.shard import GroupShard
-from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.files import Files
 from minikafka.log.checkpoint import encode_uuid
-from minikafka.log.log_directories import random_uuid
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_segments import OpenSegments
 from minikafka.metrics.registry import Metrics
-from minikafka.protocol.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.adoption import adopted_config, find_topics, log_adoption
@@ -30,13 +26,10 @@ from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_loop import ControllerLoop
-from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic, transaction_state_topic
+from minikafka.server.coordinator_assembly import CoordinatorParts, make_coordinators
 from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.fetcher_manager import ReplicaFetcherManager
-from minikafka.server.group_service import GroupService
-from minikafka.server.group_settings import BrokerGroupSettings
-from minikafka.server.group_topics import CachedTopics
 from minikafka.server.isr_manager import IsrManager
 from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
@@ -55,13 +48,7 @@ from minikafka.server.stored_topics import StoredTopics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.server.topic_store import StoredTopic
-from minikafka.server.transaction_markers import TransactionMarkerChannels
-from minikafka.server.transaction_service import BrokerTransactionSettings, TransactionService
-from minikafka.server.transaction_verification import AskHere, TransactionVerification
 from minikafka.types import BrokerId
-
-OwnHandler = Callable[[ApiKey], AskHere]
-"""How this broker asks itself."""
 
 
 def open_log_manager(
@@ -144,12 +131,13 @@ def make_services(
     replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids = ProducerIdManager(node_id=node_id, store=store)
-
-    def here(api_key: ApiKey) -> AskHere:
-        return lambda body: ask_own_broker(services, api_key, body)
-
-    transactions = _transaction_service(
-        config, replica_manager, topics, producer_ids, timer, log_io, supervisor, connect, here
+    coordinators = make_coordinators(
+        configs,
+        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor),
+        producer_ids,
+        rng=rng,
+        connect=connect,
+        ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
     )
     services = Services(
         config=config,
@@ -163,11 +151,9 @@ def make_services(
         replica_manager=replica_manager,
         metadata=metadata,
         topics=topics,
-        groups=_group_service(configs, replica_manager, topics, timer, log_io, supervisor, rng),
-        transactions=transactions,
-        transaction_verification=_transaction_verification(
-            transactions, configs, replica_manager, supervisor, connect, here
-        ),
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        transaction_verification=coordinators.verification,
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),
@@ -217,82 +203,6 @@ def _replica_manager(
     )
     configs.subscribe_topics(replicas.update_topic_config)
     return replicas
-
-
-def _group_service(
-    configs: ConfigService,
-    replicas: ReplicaManager,
-    topics: TopicService,
-    timer: LoopTimer,
-    log_io: LogIo,
-    supervisor: Supervisor,
-    rng: random.Random,
-) -> GroupService:
-    config, metadata = configs.broker_config, replicas.metadata
-    settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
-    image = CachedTopics(metadata)
-    return GroupService(
-        config=config,
-        replicas=replicas,
-        topic=CoordinatorTopic(offsets_topic(config), config=config, metadata=metadata, topics=topics),
-        new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
-        timer=timer,
-        log_io=log_io,
-        supervisor=supervisor,
-    )
-
-
-def _transaction_service(
-    config: BrokerConfig,
-    replicas: ReplicaManager,
-    topics: TopicService,
-    producer_ids: ProducerIdManager,
-    timer: LoopTimer,
-    log_io: LogIo,
-    supervisor: Supervisor,
-    connect: Connect,
-    here: OwnHandler,
-) -> TransactionService:
-    settings, metadata = BrokerTransactionSettings(config), replicas.metadata
-    return TransactionService(
-        config=config,
-        replicas=replicas,
-        topic=CoordinatorTopic(
-            transaction_state_topic(config), config=config, metadata=metadata, topics=topics
-        ),
-        new_shard=lambda: TransactionShard(settings=settings),
-        markers=TransactionMarkerChannels(
-            node_id=replicas.node_id,
-            metadata=metadata,
-            supervisor=supervisor,
-            listener_name=config.inter_broker_listener(),
-            timeout_ms=config.request_timeout_ms,
-            connect=connect,
-            write_here=here(ApiKey.WRITE_TXN_MARKERS),
-        ),
-        producer_ids=producer_ids,
-        timer=timer,
-        log_io=log_io,
-        supervisor=supervisor,
-    )
-
-
-def _transaction_verification(
-    transactions: TransactionService,
-    configs: ConfigService,
-    replicas: ReplicaManager,
-    supervisor: Supervisor,
-    connect: Connect,
-    here: OwnHandler,
-) -> TransactionVerification:
-    return TransactionVerification(
-        config=lambda: configs.broker_config,
-        replicas=replicas,
-        topic=transactions.topic,
-        connect=connect,
-        ask_here=here(ApiKey.ADD_PARTITIONS_TO_TXN),
-        supervisor=supervisor,
-    )
 
 
 def _parked_operations(config: BrokerConfig, timer: LoopTimer) -> ParkedOperations:

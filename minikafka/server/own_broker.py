@@ -47,7 +47,9 @@ async def ask_own_broker(services: Services, api_key: ApiKey, body: Body) -> Any
     answer = HANDLERS[api_key](services, context, decode_request(header, frame))
     if isinstance(answer, Coroutine):
         answer = await answer
-    if isinstance(answer, PendingResponse):
+    if isinstance(answer, tuple):
+        response = b"".join(answer)
+    elif isinstance(answer, PendingResponse):
         response = await _completed(answer)
     else:
         response = encode_response(api_key=api_key, api_version=version, correlation_id=0, body=answer)

@@ -64,8 +64,8 @@ class Services:
     metadata: MetadataCache
     topics: TopicService
     groups: GroupService
-    transaction_verification: TransactionVerification
     transactions: TransactionService
+    transaction_verification: TransactionVerification
     reassignments: ReassignmentService
     configs: ConfigService
     client_metrics: ClientMetricsManager

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from minikafka.coordinator.transaction.effects import WriteMarkers
 from minikafka.coordinator.transaction.shard import TransactionShard
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.codec import Body
@@ -104,11 +104,14 @@ class MarkerChannel:
             answer = await self._send(
                 request_body([(each.shard.leader_epoch, each.markers) for each in wanted])
             )
-        except (BrokerUnavailable, KafkaError) as error:
+        except (BrokerUnavailable, PeerProtocolError, KafkaError) as error:
             if not self._failing:
                 self._failing = True
                 logger.warning("broker %d does not take markers of transactions: %s", self._node_id, error)
             answered: dict[tuple[int, TopicPartition], ErrorCode] = {}
+        except Exception:  # our bug: transactions would never end for it, so they are tried again
+            logger.exception("markers for broker %d could not be sent", self._node_id)
+            answered = {}
         else:
             if self._failing:
                 self._failing = False

@@ -19,6 +19,9 @@ or by the producer id before, whose epochs were used up. An abort may come where
 
 While the decision or its markers are being written, CONCURRENT_TRANSACTIONS is the answer in both. So a
 delayed end of one transaction never ends the next one, in the second version (R19).
+
+Where it differs: after a fence with the last epoch a retry is PRODUCER_FENCED. Kafka answers with that epoch,
+and if the producer uses it, nobody can fence it any more.
 """
 
 from __future__ import annotations
@@ -103,11 +106,12 @@ def _end_version_2(
 
 
 def _is_retry(current: TxnTransitMetadata, request: EndTxn) -> bool:
-    """Whether the last transaction has ended with this very request: the epoch after it is the current."""
+    """Whether the last transaction has ended with this very request: the epoch after it is the current one,
+    and one that the producer may have."""
     if current.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
         return False
     if request.producer_id == current.producer_id:
-        return request.producer_epoch + 1 == current.producer_epoch
+        return 0 <= request.producer_epoch == current.producer_epoch - 1 < EPOCH_MAX - 1
     return (
         request.producer_id == current.previous_producer_id
         and request.producer_epoch == EPOCH_MAX - 1

@@ -4,18 +4,29 @@ Kafka: ``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for 
 an error and says what it has.
 
 Where it differs: a producer whose epoch is not the current one is PRODUCER_FENCED, or is told the current one
-if it has missed that, also when the epochs are used up; Kafka fails there.
+if it has missed that, also when the epochs are used up; Kafka fails there, as with an id that is too long for
+its record.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from minikafka.coordinator.transaction.effects import Answer, Effects, Ticket
 from minikafka.coordinator.transaction.messages import InitProducerId, InitProducerIdResult
-from minikafka.coordinator.transaction.metadata import TransactionMetadata, is_epoch_exhausted
+from minikafka.coordinator.transaction.metadata import (
+    EPOCH_MAX,
+    TransactionMetadata,
+    TxnTransitMetadata,
+    is_epoch_exhausted,
+)
 from minikafka.coordinator.transaction.transaction_state import TransactionState
 from minikafka.coordinator.transaction.transactions import Transactions, check_not_pending
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+TRANSACTIONAL_ID_BYTES_MAX: Final = 0x7FFF
+"""What a record's key can hold."""
 
 
 def init_producer_id(
@@ -53,7 +64,7 @@ def init_producer_id(
     current = metadata.current
     if current.state is TransactionState.ONGOING:
         return transactions.fence(metadata, ticket, now_ms)
-    if metadata.is_producer_epoch_exhausted and expected_epoch in (None, current.producer_epoch):
+    if metadata.is_producer_epoch_exhausted and _is_next(current, expected_epoch):
         if new_producer_id is None:
             return allocate()
         following = metadata.prepare_producer_id_rotation(
@@ -70,9 +81,19 @@ def init_producer_id(
     return transactions.write(metadata, ticket, lambda later_ms: [Answer(ticket, result)])
 
 
+def _is_next(current: TxnTransitMetadata, expected_epoch: int | None) -> bool:
+    """Whether another epoch is wanted: by whoever does not say which it has, or has the current one, or had
+    it when it was fenced with the last one."""
+    if current.producer_epoch == EPOCH_MAX and expected_epoch == current.last_producer_epoch:
+        return True
+    return expected_epoch in (None, current.producer_epoch)
+
+
 def _check_request(request: InitProducerId, *, timeout_max_ms: int) -> None:
     if not request.transactional_id:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")
+    if len(request.transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is too long.")
     if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
         raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id goes with an epoch.")
     if not 0 < request.transaction_timeout_ms <= timeout_max_ms:

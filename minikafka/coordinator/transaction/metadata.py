@@ -275,6 +275,8 @@ def _check(current: TxnTransitMetadata, following: TxnTransitMetadata) -> None:
             is_valid &= not following.partitions
     if following.state is not State.EMPTY:
         is_valid &= following.timeout_ms == current.timeout_ms
+    if following.state is not State.DEAD:
+        is_valid &= following.producer_epoch >= 0
     if not is_valid:
         raise InvariantError(f"{following} cannot follow {current}")
 

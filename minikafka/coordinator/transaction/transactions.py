@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from minikafka.coordinator.transaction.completion import Completions
 from minikafka.coordinator.transaction.effects import AllocateProducerId, Answer, Effects, Ticket
-from minikafka.coordinator.transaction.metadata import TransactionMetadata
+from minikafka.coordinator.transaction.metadata import EPOCH_MAX, TransactionMetadata
 from minikafka.coordinator.transaction.settings import TransactionSettings
 from minikafka.coordinator.transaction.transition import Then, Transition
 from minikafka.errors import ErrorCode, KafkaError
@@ -105,8 +105,12 @@ def check_producer_id(metadata: TransactionMetadata, producer_id: int) -> None:
 
 
 def check_producer_epoch(metadata: TransactionMetadata, producer_epoch: int) -> None:
-    """Raises KafkaError PRODUCER_FENCED."""
-    if producer_epoch != metadata.current.producer_epoch:
+    """The first epoch is 0, and nobody is told the last one, which is for fencing.
+
+    Raises:
+        KafkaError: PRODUCER_FENCED.
+    """
+    if producer_epoch != metadata.current.producer_epoch or not 0 <= producer_epoch < EPOCH_MAX:
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
 
 
