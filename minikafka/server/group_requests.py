@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
@@ -39,6 +39,14 @@ class GroupAnswer:
             pending.abandon()
             raise
         pending.complete((response,))
+
+
+class GroupQuestion(NamedTuple):
+    """What a request is to the group that it names; see ``ask_group``."""
+
+    group_id: str
+    call: TicketCall
+    body: Callable[[Any], Body]
 
 
 def ask_group(
