@@ -1,8 +1,8 @@
 """DescribeProducers (key 61): the producers that partitions know, for finding hanging transactions (KIP-664).
 
-Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): every replica
-of a partition answers, the leader and those that follow it (NOT_LEADER_OR_FOLLOWER otherwise); each partition
-has its own error.
+Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): every
+replica of a partition answers, the leader and those that follow it (NOT_LEADER_OR_FOLLOWER otherwise); each
+partition has its own error.
 """
 
 from __future__ import annotations
