@@ -16,6 +16,10 @@ GROUP = 'consumergroup=~"$group"'
 ALL_TOPICS = 'topic=""'
 """The total over all topics, which carries no topic."""
 
+TRAFFIC = "kafka_server_brokertopicmetrics_"
+REPLICAS = "kafka_server_replicamanager_"
+"""How the series of Kafka's BrokerTopicMetrics and ReplicaManager begin."""
+
 RATE_WINDOW = "$__rate_interval"
 """Grafana's: at least four scrapes, so that a rate survives a missed one."""
 

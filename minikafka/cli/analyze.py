@@ -16,12 +16,12 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import CommandError, write_text
+from minikafka.cli.commands import CommandError, ended_by_signals, write_text
 from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
 from minikafka.metrics.names_of_spark import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS, RECORDS
-from minikafka.spark.job import FAILURE, OK, Job, add_job_options, run_job
+from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
 from minikafka.spark.session import check_pyspark
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MinikafkaError as error:
         print(f"minikafka analyze: {error}", file=sys.stderr)
         return FAILURE
-    return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    with ended_by_signals():
+        return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
 
 
 def _parser() -> argparse.ArgumentParser:

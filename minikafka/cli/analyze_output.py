@@ -46,14 +46,8 @@ def findings(analysis: Analysis) -> Iterator[str]:
     for topic in analysis.topics:
         for each in topic.partitions:
             name = f"{each.topic}-{each.partition}"
-            pieces = len(each.damage) + each.damage_left_out
-            if pieces:
-                first = each.damage[0]
-                place = (
-                    f"{first.log_dir}/{name}/{first.segment} at {first.position}: " if first.segment else ""
-                )
-                more = f" (and {pieces - 1:,} more)" if pieces > 1 else ""
-                yield f"{name}: damaged: {place}{first.what}{more}"
+            if each.damage:
+                yield f"{name}: damaged: {_damage(each)}"
             if each.duplicates.batches:
                 yield f"{name}: {_count(each.duplicates.batches, 'repeated batch', 'repeated batches')}"
             if each.transactions.open:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import FAILURE, INTERRUPTED, OK, read_text
+from minikafka.cli.commands import FAILURE, INTERRUPTED, OK, ended_by_signals, read_text
 from minikafka.errors import ConfigError, MinikafkaError
 
 if TYPE_CHECKING:
@@ -82,17 +82,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        match arguments.action:
-            case "compare":
-                from minikafka.cli import bench_compare
-
-                return bench_compare.compare(arguments)
-            case "start":
-                from minikafka.cli import bench_compare
-
-                return bench_compare.start(arguments)
-            case _:
-                return _run(arguments)
+        with ended_by_signals():  # brokers that a recipe has started would outlive us, and their data too
+            return _act(arguments)
     except ConfigError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return USAGE_ERROR
@@ -103,11 +94,26 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
+def _act(arguments: argparse.Namespace) -> int:
+    match arguments.action:
+        case "compare":
+            from minikafka.cli import bench_compare
+
+            return bench_compare.compare(arguments)
+        case "start":
+            from minikafka.cli import bench_compare
+
+            return bench_compare.start(arguments)
+        case _:
+            return _run(arguments)
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    from minikafka.cli.bench_view import show, write_reports
+    from minikafka.cli.bench_view import check_reports, show, write_reports
     from minikafka.loadgen import recipes, runner
 
     workload = _workload(arguments)
+    check_reports(json=arguments.json, html=arguments.html)
     if arguments.brokers < 1:
         raise ConfigError(f"--brokers {arguments.brokers}: must be from 1")
     recipe = recipes.parse_target(arguments.target, pids=tuple(arguments.pid))

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from minikafka.cli.bench_options import parse_duration
-from minikafka.cli.bench_view import write_reports
+from minikafka.cli.bench_view import check_reports, write_reports
 from minikafka.cli.commands import FAILURE, OK
 from minikafka.errors import ConfigError
 from minikafka.loadgen import alternation, recipes
@@ -24,6 +24,7 @@ def compare(arguments: argparse.Namespace) -> int:
     duration_s = parse_duration("--duration", arguments.duration)
     if arguments.rounds < 1 or duration_s <= 0:
         raise ConfigError(f"--rounds {arguments.rounds}, --duration {duration_s:g}: must be above 0")
+    check_reports(json=arguments.json, html=arguments.html)
     first, second = (alternation.Contestant(text, recipes.parse_target(text)) for text in arguments.targets)
     for event in alternation.alternate(
         (first, second), entries, rounds=arguments.rounds, duration_s=duration_s

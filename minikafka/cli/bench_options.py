@@ -14,7 +14,7 @@ from minikafka.errors import ConfigError
 from minikafka.loadgen.distributions import key_picker
 from minikafka.loadgen.payloads import value_maker
 from minikafka.loadgen.schedule import parse_recording
-from minikafka.loadgen.workload import Kind, Workload, checked
+from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked
 
 PURPOSES = {
     "produce": "records, as fast as the target takes them or at a rate",
@@ -31,7 +31,7 @@ PURPOSES = {
 
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "produce": {"kind": Kind.PRODUCE, "linger_ms": 5.0},
-    "consume": {"kind": Kind.CONSUME, "records": 1_000_000, "linger_ms": 5.0},
+    "consume": {"kind": Kind.CONSUME, "records": None, "linger_ms": 5.0},
     "latency": {"kind": Kind.STREAM, "rate": 1000.0, "warm_up": 2.0},
     "fanout": {"kind": Kind.STREAM, "rate": 100.0, "subscriptions": 10, "warm_up": 2.0},
     "connections": {"kind": Kind.CONNECTIONS, "consumers": 100, "rate": 100.0},
@@ -50,18 +50,23 @@ _GENERAL: dict[str, Any] = {
     "linger_ms": 0.0, "compression": "none", "give_up_after": 5.0,
 }  # fmt: skip
 
+CONSUMED_RECORDS = 1_000_000
+"""What ``consume`` produces before, unless a topic is named."""
 ONE_RECORD = {"batch.num.messages": "1"}
 _UNITS = {"": 1.0, "s": 1.0, "ms": 0.001, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 
 _PRODUCING = tuple(name for name in PURPOSES if name not in ("connections", "groups"))
 _STREAMING = ("latency", "fanout", "replay", "soak")
+_CONSUMING = ("consume", "groups", *_STREAMING)
+_RATES = {"connections": "requests of all connections together, a second; 0: only open them",
+          "groups": "commits of all members together, a second; 0: each about one"}  # fmt: skip
 
 
 def add_target_options(options: argparse.ArgumentParser) -> None:
     """Where the target is, and what to do with the report."""
     options.add_argument(
         "--target", "-t", "--bootstrap-server", "-b", default=f"localhost:{DEFAULT_PORT}", metavar="TARGET",
-        help="HOST:PORT, or a recipe: minikafka, mock, kafka:DIR, kafka:maven:VERSION "
+        help="HOST:PORT, or a recipe: minikafka, minikafka:COMMAND, mock, kafka:DIR, kafka:maven:VERSION "
         f"(localhost:{DEFAULT_PORT})",
     )  # fmt: skip
     options.add_argument("--brokers", type=int, default=1, metavar="N", help="how many a recipe starts (1)")
@@ -90,9 +95,15 @@ def add_workload_options(options: argparse.ArgumentParser, name: str) -> None:
         shown = f"{default:g}" if isinstance(default, float) else default
         options.add_argument(option, type=kind, default=default, metavar=metavar, help=f"{help} ({shown})")
 
-    add("--duration", "how long, after the warm-up: 30, 500ms, 5min, 2h", str, "TIME")
+    if name != "replay":  # which goes by its recording
+        options.add_argument(
+            "--duration", default=defaults["duration"], metavar="TIME",
+            help=f"how long, after the warm-up: 30, 500ms, 5min, 2h ({_shown_duration(name)})",
+        )  # fmt: skip
     add("--warm-up", "seconds before, sent but not measured", float, "S")
-    add("--rate", "of all clients together, a second; 0: as fast as it goes", float, "R")
+    if name not in ("replay", "consume"):
+        general = "of all clients together, a second; 0: as fast as it goes"
+        add("--rate", _RATES.get(name, general), float, "R")
     add("--processes", "worker processes of each kind; 0: as many as cores")
     add("--give-up-after", "end when no broker could be reached for so long", float, "S")
     if name != "connections":
@@ -111,7 +122,7 @@ def add_workload_options(options: argparse.ArgumentParser, name: str) -> None:
             help="of topics that are made",
         )
     if name in _PRODUCING:
-        _add_record_options(options, add)
+        _add_record_options(options, add, name)
     if name in ("consume", *_STREAMING):
         add("--subscriptions", "how many times every record is consumed")
         add("--consumers", "consumers of each subscription, which share its partitions")
@@ -123,7 +134,9 @@ def add_workload_options(options: argparse.ArgumentParser, name: str) -> None:
     if name == "groups":
         add("--groups", "how many groups")
         add("--consumers", "members of each group")
-    for side in ("producer", "consumer"):
+    for side, users in (("producer", [*_PRODUCING, "connections"]), ("consumer", _CONSUMING)):
+        if name not in users:
+            continue
         options.add_argument(
             f"--{side}-property", action="append", default=[], metavar="NAME=VALUE",
             help=f"a property of librdkafka's {side}s; may be repeated",
@@ -133,8 +146,22 @@ def add_workload_options(options: argparse.ArgumentParser, name: str) -> None:
         options.add_argument("--speed", type=float, default=1.0, metavar="F", help="2: in half the time (1)")
 
 
-def _add_record_options(options: argparse.ArgumentParser, add: Callable[..., None]) -> None:
-    add("--records", "how many; 0: as many as the duration takes")
+def _shown_duration(name: str) -> str:
+    """What it is unless it is given."""
+    if name == "consume":
+        return "each record once; else from the beginning again and again"
+    given = _DEFAULTS[name].get("duration", f"{DURATION_S:g}")
+    return f"{given}, or what --records takes" if name in _PRODUCING else given
+
+
+def _add_record_options(options: argparse.ArgumentParser, add: Callable[..., None], name: str) -> None:
+    if name == "consume":
+        options.add_argument(
+            "--records", type=int, metavar="N",
+            help=f"how many to produce before ({CONSUMED_RECORDS}; 0 with --topic, which is read as it is)",
+        )  # fmt: skip
+    elif name != "replay":
+        add("--records", "how many; 0: as many as the duration takes")
     sizes = "1024, 10KB, uniform:LOW-HIGH, normal:MEAN,DEVIATION, lognormal:MEDIAN,SIGMA"
     add("--record-size", sizes, str, "SIZE")
     add("--keys", "none, sequential:COUNT, uniform:COUNT, zipf:COUNT,EXPONENT", str, "KEYS")
@@ -142,7 +169,8 @@ def _add_record_options(options: argparse.ArgumentParser, add: Callable[..., Non
     options.add_argument("--payload-file", metavar="FILE", help="every record's value")
     add("--seed", "of sizes, keys and payloads: the same again")
     add("--producers", "how many")
-    add("--in-flight", "records under way for each producer without a rate")
+    if name != "replay":
+        add("--in-flight", "records under way for each producer without a rate")
     add("--acks", "0, 1 or all", str, "ACKS")
     add("--linger-ms", "how long a producer collects a batch", float, "MS")
     add("--compression", "none, gzip, snappy, lz4, zstd", str, "CODEC")
@@ -152,8 +180,11 @@ def workload_of(name: str, arguments: argparse.Namespace) -> Workload:
     """What the command line says. Raises ConfigError: names the option."""
     given = argparse.Namespace(**(_GENERAL | _DEFAULTS[name] | {"topic": None, "keep_topics": False}))
     given.topic_config, given.payload_file = [], None
+    given.producer_property, given.consumer_property = [], []
     for option, value in vars(arguments).items():
         setattr(given, option, value)
+    if given.records is None:
+        given.records = CONSUMED_RECORDS if given.topic is None else 0
     producer = {
         "acks": given.acks,
         "linger.ms": f"{given.linger_ms:g}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
@@ -15,6 +16,7 @@ from rich.text import Text
 
 from minikafka.cli.commands import as_json, write_text
 from minikafka.cli.quantities import format_rate
+from minikafka.errors import ConfigError
 from minikafka.loadgen import runner
 from minikafka.loadgen.report import Point, Result
 
@@ -59,6 +61,13 @@ def _flow(name: str, point: Point, total: int) -> str:
     if point.p99_ms is not None:
         text += f", p50 {point.p50_ms:.1f} ms, p99 {point.p99_ms:.1f} ms"
     return text
+
+
+def check_reports(*, json: str | None, html: str | None) -> None:
+    """Before the work, not after it. Raises ConfigError: there is no directory for a report."""
+    for option, name in (("--json", json), ("--html", html)):
+        if name is not None and not Path(name).absolute().parent.is_dir():
+            raise ConfigError(f"{option} {name}: there is no such directory")
 
 
 def write_reports(results: Sequence[Result], *, document: object, json: str | None, html: str | None) -> None:

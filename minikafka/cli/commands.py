@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import msgspec
@@ -75,6 +78,25 @@ def run(prog: str, work: Coroutine[Any, Any, int]) -> int:
     except BrokenPipeError:  # the reader of our output has gone
         sys.stderr.close()
     return FAILURE
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP (unless ``nohup`` ignores it) raise SystemExit while the body runs, so that it
+    cleans up; the status is a shell's for such an end."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)  # once is enough
+        sys.exit(128 + number)
+
+    ends = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def explain(error: KafkaError) -> str:

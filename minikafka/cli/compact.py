@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from minikafka.cli.commands import DEFAULT_TIMEOUT_MS, as_json, explain, parse_addresses
+from minikafka.cli.commands import DEFAULT_TIMEOUT_MS, as_json, ended_by_signals, explain, parse_addresses
 from minikafka.cli.compaction_requests import BrokerOfDirectory
 from minikafka.cli.group_view import table
 from minikafka.cli.quantities import format_bytes
@@ -31,9 +31,16 @@ from minikafka.config.resolution import topic_config
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.files import OsFiles
-from minikafka.metrics.names_of_spark import BYTES, OUTPUT_BYTES, PARTITIONS, RECORDS, REMOVED_RECORDS
+from minikafka.metrics.names_of_spark import (
+    BATCHES,
+    BYTES,
+    OUTPUT_BYTES,
+    PARTITIONS,
+    RECORDS,
+    REMOVED_RECORDS,
+)
 from minikafka.protocol.compression import CompressionType
-from minikafka.spark.job import FAILURE, OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
 from minikafka.spark.session import check_pyspark
 
 if TYPE_CHECKING:
@@ -117,11 +124,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except MinikafkaError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return FAILURE
+    except OSError as error:  # of meta.properties
+        print(f"{PROG}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
     def config(topic: str) -> TopicConfig:
         return configs.get(topic, settings)
 
-    return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
+    with ended_by_signals():
+        return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
 
 
 def _compact(
@@ -159,6 +172,7 @@ def _count(job: Job, done: Sequence[Compacted]) -> None:
         if not each.skipped:
             job.counters.add(PARTITIONS, 1, topic=each.topic)
             job.counters.add(RECORDS, each.records_kept + each.records_dropped, topic=each.topic)
+            job.counters.add(BATCHES, each.batches, topic=each.topic)
             job.counters.add(REMOVED_RECORDS, each.records_dropped, topic=each.topic)
             job.counters.add(BYTES, each.bytes_before, topic=each.topic)
             job.counters.add(OUTPUT_BYTES, each.bytes_after, topic=each.topic)

@@ -13,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 
+from minikafka.cli.commands import ended_by_signals
 from minikafka.spark.formats import Format, Kind, TopicFormat, format_of, parse_formats
 from minikafka.spark.job import OK, Job, JobError, add_job_options, run_job
 
@@ -95,7 +96,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         values = parse_formats(arguments.value_format, arguments.value_schema, "value")
     except JobError as error:
         options.error(str(error))
-    return run_job("export", arguments, lambda job: _run(job, arguments, keys, values))
+    with ended_by_signals():
+        return run_job("export", arguments, lambda job: _run(job, arguments, keys, values))
 
 
 def _run(
@@ -104,7 +106,7 @@ def _run(
     keys: Mapping[str | None, Format],
     values: Mapping[str | None, Format],
 ) -> int:
-    from minikafka.metrics.names_of_spark import LOST_RECORDS
+    from minikafka.metrics.names_of_spark import DAMAGED_BATCHES, LOST_RECORDS
     from minikafka.spark.jobs.export import ExportOptions, export
     from minikafka.spark.transforms.decoding import OnError
 
@@ -126,6 +128,13 @@ def _run(
     for topic, lost in job.counters.of_topics(LOST_RECORDS):
         if lost:
             print(f"minikafka export: {topic}: {lost:.0f} offsets were gone before this run", file=sys.stderr)
+    for topic, damaged in job.counters.of_topics(DAMAGED_BATCHES):
+        if damaged:
+            print(
+                f"minikafka export: {topic or 'all topics'}: {damaged:.0f} damaged pieces were left out; "
+                "minikafka dump-log --verify says which",
+                file=sys.stderr,
+            )
     if commit is None:
         print("nothing new" + _hint(arguments.latest))
     else:

@@ -8,7 +8,8 @@ its state and returns effects, in the order in which they are to be carried out.
   became of it: ``written`` when it is in the leader's log, ``committed`` when the high watermark has passed
   it, ``failed`` at whichever of the two did not happen.
 - ``Park`` and ``Complete``: a delayed operation waits in a purgatory until it is completed or its time is
-  up; then the shard's ``expired`` hears of it. Parking under the name of one that waits replaces it.
+  up; then the shard's ``expired`` hears of it. Parking under the name of one that waits lets its time begin
+  anew.
 
 A coordinator's own ``effects`` says which it has besides these, and what its operations are.
 """
@@ -95,10 +96,9 @@ class Complete(NamedTuple, Generic[Operation]):
     operation: Operation
 
 
-def coordinator_error(error: KafkaError, *, too_large: ErrorCode) -> KafkaError:
+def coordinator_error(error: KafkaError) -> KafkaError:
     """What a client is told when an append failed with ``error`` (``CoordinatorOperationExceptionHelper``,
-    ``TransactionStateManager.appendTransactionToLog``): errors of a log become errors of a coordinator.
-    ``too_large`` is for a batch that the log does not take."""
+    ``TransactionStateManager.appendTransactionToLog``): errors of a log become errors of a coordinator."""
     match error.code:
         case (
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -110,6 +110,6 @@ def coordinator_error(error: KafkaError, *, too_large: ErrorCode) -> KafkaError:
         case ErrorCode.NOT_LEADER_OR_FOLLOWER | ErrorCode.KAFKA_STORAGE_ERROR:
             return KafkaError(ErrorCode.NOT_COORDINATOR, error.message)
         case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
-            return KafkaError(too_large, error.message)
+            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
         case _:
             return error

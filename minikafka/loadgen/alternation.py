@@ -11,9 +11,9 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from minikafka.errors import MinikafkaError
+from minikafka.errors import ConfigError, MinikafkaError
 from minikafka.loadgen.comparison import Row, row
-from minikafka.loadgen.recipes import MockRecipe, Recipe, prepare, running
+from minikafka.loadgen.recipes import Address, MockRecipe, Recipe, prepare, running
 from minikafka.loadgen.report import Result
 from minikafka.loadgen.runner import Target, finish, run
 from minikafka.loadgen.suites import START, Entry
@@ -56,19 +56,24 @@ def alternate(
     rounds: int,
     duration_s: float,
 ) -> Iterator[Turn | Comparison]:
-    """Every entry, ``rounds`` times with each; entries that the mock cannot run are left out beside it.
+    """Every entry, ``rounds`` times with each; entries that one of the two cannot run are left out.
 
     Raises:
-        MinikafkaError: a target cannot be had at all.
+        MinikafkaError: a target cannot be had at all, or no entry is left.
     """
+    possible = {
+        name: entry
+        for name, entry in entries.items()
+        if not any(_is_impossible(entry, contestant.recipe) for contestant in contestants)
+    }
+    if not possible:
+        names = " and ".join(dict.fromkeys(contestant.name for contestant in contestants))
+        raise ConfigError(f"--suite {','.join(entries)}: cannot be run with {names}")
     for contestant in contestants:
         prepare(contestant.recipe)
-    has_mock = any(isinstance(contestant.recipe, MockRecipe) for contestant in contestants)
     turns: list[Turn] = []
     rows: list[Row] = []
-    for name, entry in entries.items():
-        if has_mock and not entry.is_for_mock:
-            continue
+    for name, entry in possible.items():
         of_entry: list[Turn] = []
         for turn in _turns(contestants, name, entry, rounds=rounds, duration_s=duration_s):
             of_entry.append(turn)
@@ -78,14 +83,20 @@ def alternate(
     yield Comparison((contestants[0].name, contestants[1].name), rows, turns)
 
 
+def _is_impossible(entry: Entry, recipe: Recipe) -> bool:
+    """The mock lacks things, and brokers that are there cannot be started anew."""
+    return (isinstance(recipe, MockRecipe) and not entry.is_for_mock) or (
+        isinstance(recipe, Address) and entry.is_fresh
+    )
+
+
 def _turns(
     contestants: Sequence[Contestant], name: str, entry: Entry, *, rounds: int, duration_s: float
 ) -> Iterator[Turn]:
     if entry.is_fresh:
         for number in range(1, rounds + 1):
             for contestant in contestants:
-                with _started(contestant, entry.brokers) as (target, start_s):
-                    yield _turn(name, number, contestant, entry, target, start_s, duration_s)
+                yield _fresh_turn(name, number, contestant, entry, duration_s)
         return
     with contextlib.ExitStack() as stack:
         targets = [stack.enter_context(_started(each, entry.brokers)) for each in contestants]
@@ -96,6 +107,14 @@ def _turns(
 
 def _started(contestant: Contestant, brokers: int) -> contextlib.AbstractContextManager[tuple[Target, float]]:
     return running(contestant.recipe, contestant.name, brokers=brokers)
+
+
+def _fresh_turn(name: str, number: int, contestant: Contestant, entry: Entry, duration_s: float) -> Turn:
+    try:
+        with _started(contestant, entry.brokers) as (target, start_s):
+            return _turn(name, number, contestant, entry, target, start_s, duration_s)
+    except MinikafkaError as error:  # it does not start
+        return Turn(name, number, contestant.name, None, str(error))
 
 
 def _turn(

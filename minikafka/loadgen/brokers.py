@@ -54,23 +54,34 @@ def answers(port: int) -> bool:
         return False
 
 
+def ended(command: Sequence[str], deadline_s: float) -> subprocess.CompletedProcess[str]:
+    """Run a helper of a recipe to its end. Raises RecipeError: it does not come to one."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=deadline_s, check=False)
+    except subprocess.TimeoutExpired:
+        raise RecipeError(f"{command[0]} has not ended after {deadline_s:g} s") from None
+
+
 class BrokerProcess:
     """One broker: a command, the port it will listen on, its log in a directory."""
 
     def __init__(self, command: Sequence[str], port: int, log: Path, *, holds_input: bool = False) -> None:
-        """``holds_input``: it ends when its standard input does."""
+        """``holds_input``: it ends when its standard input does. Raises RecipeError: it cannot be run."""
         self.port = port
         self._log = log
         self.started_s = time.perf_counter()
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                command,
-                env=interpreter.environment(),
-                stdin=subprocess.PIPE if holds_input else subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                start_new_session=True,  # Ctrl-C is for the generator, which stops its brokers
-            )
+            try:
+                self.process = subprocess.Popen(
+                    command,
+                    env=interpreter.environment(),
+                    stdin=subprocess.PIPE if holds_input else subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is for the generator, which stops its brokers
+                )
+            except OSError as error:
+                raise RecipeError(f"cannot run {command[0]}: {error.strerror}") from None
 
     @property
     def pid(self) -> int:

@@ -21,7 +21,7 @@ from confluent_kafka.cimpl import NewTopic
 from minikafka.errors import MinikafkaError
 from minikafka.loadgen.messages import TopicOffsets
 from minikafka.loadgen.station import plain_reason
-from minikafka.loadgen.workload import Workload
+from minikafka.loadgen.workload import Kind, Workload
 
 ANSWER_S = 30.0
 DOUBT_S = 3.0
@@ -88,15 +88,22 @@ class Cluster:
         if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE):
             self._reason = plain_reason(error)
 
-    def create_topics(self, workload: Workload, names: Sequence[str]) -> list[str]:
-        """Make those that are not there yet, and wait until all have leaders; returns those that were made.
+    def topics_to_make(self, workload: Workload, names: Sequence[str]) -> list[str]:
+        """Those that are not there yet. Raises TargetError: one that is only to be read is not there."""
+        topics = self._metadata().topics
+        missing = [name for name in names if name not in topics]
+        if missing and workload.kind is Kind.CONSUME and not workload.records:
+            raise TargetError(f"there is no topic {missing[0]}; --records N makes it, with N records to read")
+        return missing
+
+    def create_topics(self, workload: Workload, names: Sequence[str], missing: Sequence[str]) -> None:
+        """Make those that are ``missing``, and wait until all have leaders.
 
         Raises:
-            TargetError: the target refuses, or a topic has fewer partitions than asked for.
+            TargetError: the target refuses, or a topic has fewer partitions than asked for; some of those
+                that were missing may have been made.
         """
-        metadata = self._metadata()
-        missing = [name for name in names if name not in metadata.topics]
-        if _is_mock(metadata):
+        if _is_mock(self._metadata()):
             producer = Producer(self._config)
             for name in missing:
                 self._asked(partial(producer.list_topics, name, timeout=self._answer_s))
@@ -113,7 +120,6 @@ class Cluster:
             for name, future in self._admin.create_topics(new, request_timeout=self._answer_s).items():
                 self._asked(future.result, f"cannot create the topic {name}")
         self._wait_for_leaders(workload, names)
-        return missing
 
     def _wait_for_leaders(self, workload: Workload, names: Sequence[str]) -> None:
         deadline = time.monotonic() + LEADERS_S

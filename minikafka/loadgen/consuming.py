@@ -134,11 +134,11 @@ class OneConsumer:
                 self._next[place.topic, place.partition] = place.offset
 
     def _follow(self, message: Message) -> None:
-        place = (message.topic(), message.partition())
-        offset = message.offset()
-        if offset != self._next[place]:  # type: ignore[index]
+        topic, partition, offset = message.topic(), message.partition(), message.offset()
+        assert topic is not None and partition is not None and offset is not None, "only errors lack them"
+        if offset != self._next[topic, partition]:
             self.out_of_order += 1
-        self._next[place] = offset + 1  # type: ignore[index,operator]
+        self._next[topic, partition] = offset + 1
 
     def _is_at_end(self) -> bool:
         ends = self.ends

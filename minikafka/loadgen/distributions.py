@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
-from typing import assert_never
-
-import msgspec
+from typing import NamedTuple
 
 from minikafka.errors import ConfigError
 
@@ -21,34 +20,34 @@ KEYS_MAX = 10_000_000
 """Zipf's table takes 8 bytes a key."""
 
 
-class Fixed(msgspec.Struct, frozen=True):
-    """Always the same."""
+class Shape(NamedTuple):
+    """A kind of distribution: what its numbers are called, and what draws one from them."""
 
-    value: float
-
-
-class Uniform(msgspec.Struct, frozen=True):
-    """Every number from ``low`` to ``high``."""
-
-    low: float
-    high: float
+    names: tuple[str, ...]
+    draw: Callable[..., float]
+    """Of the dice and the numbers."""
+    middles: int = 1
+    """How many of the numbers, from the first on, are such as are drawn."""
+    separator: str = ","
 
 
-class Normal(msgspec.Struct, frozen=True):
-    """Gauss'."""
-
-    mean: float
-    deviation: float
-
-
-class LogNormal(msgspec.Struct, frozen=True):
-    """Its logarithm is normal: ``median`` in the middle, and a long tail that grows with ``sigma``."""
-
-    median: float
-    sigma: float
+SHAPES = {
+    "fixed": Shape(("VALUE",), lambda rng, value: value),
+    "uniform": Shape(("LOW", "HIGH"), random.Random.uniform, middles=2, separator="-"),
+    "normal": Shape(("MEAN", "DEVIATION"), random.Random.normalvariate),
+    "lognormal": Shape(
+        ("MEDIAN", "SIGMA"), lambda rng, median, sigma: median * rng.lognormvariate(0.0, sigma)
+    ),
+}
+SIGMA_MAX = 50.0
+"""Beyond, floats have no room for the tail."""
 
 
-Distribution = Fixed | Uniform | Normal | LogNormal
+class Distribution(NamedTuple):
+    """One of the shapes with its numbers."""
+
+    shape: Shape
+    numbers: tuple[float, ...]
 
 
 def parse_distribution(name: str, text: str, *, low: float, high: float) -> Distribution:
@@ -60,41 +59,23 @@ def parse_distribution(name: str, text: str, *, low: float, high: float) -> Dist
     kind, found, rest = text.strip().partition(":")
     if not found:
         kind, rest = "fixed", kind
-    distribution: Distribution
-    match kind:
-        case "fixed":
-            (value,) = _numbers(name, text, rest, ["VALUE"])
-            distribution = Fixed(value)
-        case "uniform":
-            distribution = Uniform(*_numbers(name, text, rest, ["LOW", "HIGH"], separator="-"))
-            if distribution.low > distribution.high:
-                raise ConfigError(f"{name} {text}: LOW is above HIGH")
-        case "normal":
-            distribution = Normal(*_numbers(name, text, rest, ["MEAN", "DEVIATION"]))
-        case "lognormal":
-            distribution = LogNormal(*_numbers(name, text, rest, ["MEDIAN", "SIGMA"]))
-        case _:
-            raise ConfigError(f"{name} {text}: must be a number, or fixed:, uniform:, normal: or lognormal:")
-    for middle in _middles(distribution):
-        if not low <= middle <= high:
-            raise ConfigError(f"{name} {text}: must be from {low:g} to {high:g}")
-    return distribution
+    shape = SHAPES.get(kind)
+    if shape is None:
+        raise ConfigError(f"{name} {text}: must be a number, or fixed:, uniform:, normal: or lognormal:")
+    numbers = _numbers(name, text, rest, shape.names, separator=shape.separator)
+    middles = numbers[: shape.middles]
+    if sorted(middles) != list(middles):
+        raise ConfigError(f"{name} {text}: LOW is above HIGH")
+    if any(not low <= middle <= high for middle in middles):
+        raise ConfigError(f"{name} {text}: must be from {low:g} to {high:g}")
+    if kind == "lognormal" and numbers[1] > SIGMA_MAX:
+        raise ConfigError(f"{name} {text}: SIGMA must be from 0 to {SIGMA_MAX:g}")
+    return Distribution(shape, numbers)
 
 
 def sample(distribution: Distribution, rng: random.Random, *, low: float, high: float) -> float:
     """One number, pulled to ``low`` or ``high`` where it lies outside."""
-    match distribution:
-        case Fixed():
-            drawn = distribution.value
-        case Uniform():
-            drawn = rng.uniform(distribution.low, distribution.high)
-        case Normal():
-            drawn = rng.normalvariate(distribution.mean, distribution.deviation)
-        case LogNormal():
-            drawn = distribution.median * rng.lognormvariate(0.0, distribution.sigma)
-        case _:
-            assert_never(distribution)
-    return min(max(drawn, low), high)
+    return min(max(distribution.shape.draw(rng, *distribution.numbers), low), high)
 
 
 def key_picker(name: str, text: str, rng: random.Random) -> Callable[[int], bytes | None]:
@@ -128,20 +109,6 @@ def _checked_count(name: str, text: str, count: float) -> int:
     return int(count)
 
 
-def _middles(distribution: Distribution) -> tuple[float, ...]:
-    match distribution:
-        case Fixed():
-            return (distribution.value,)
-        case Uniform():
-            return (distribution.low, distribution.high)
-        case Normal():
-            return (distribution.mean,)
-        case LogNormal():
-            return (distribution.median,)
-        case _:
-            assert_never(distribution)
-
-
 def _numbers(
     name: str, text: str, rest: str, wanted: Sequence[str], *, separator: str = ","
 ) -> tuple[float, ...]:
@@ -150,7 +117,7 @@ def _numbers(
         numbers = tuple(float(part) for part in parts)
     except ValueError:
         numbers = ()
-    if len(numbers) != len(wanted) or any(number < 0 or number == float("inf") for number in numbers):
+    if len(numbers) != len(wanted) or not all(0 <= number < math.inf for number in numbers):
         shape = f"{text.partition(':')[0]}:" if ":" in text else ""
         raise ConfigError(f"{name} {text}: must be {shape}{separator.join(wanted)}, numbers from 0")
     return numbers

@@ -70,7 +70,8 @@ class Worker:
     def _read(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._heard.put(Heard(self, report_decoder.decode(line)))
+            if line.endswith(b"\n"):  # else it was killed while it spoke
+                self._heard.put(Heard(self, report_decoder.decode(line)))
         self._heard.put(Heard(self, None))
 
     def reason(self) -> str:
@@ -113,8 +114,10 @@ class Fleet:
 
     def launch(self, jobs: Sequence[Job]) -> list[Worker]:
         """Start a process for each job, and wait until all are ready. Raises WorkerError: one cannot."""
-        launched = [Worker(job, self._heard) for job in jobs]
-        self.workers += launched
+        launched = []
+        for job in jobs:
+            launched.append(Worker(job, self._heard))
+            self.workers.append(launched[-1])  # one by one: whatever comes, ``__exit__`` ends them
         deadline = time.monotonic() + READY_DEADLINE_S
         while not all(worker.is_ready for worker in launched):
             heard = self.hear(max(deadline - time.monotonic(), 0))

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import functools
 import shutil
-import subprocess
 import tempfile
 from pathlib import Path
 
 import msgspec
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.brokers import BrokerProcess, RecipeError, RunningBrokers, free_ports
+from minikafka.loadgen.brokers import BrokerProcess, RecipeError, RunningBrokers, ended, free_ports
 
 CLUSTER_ID = "MkU3OEVBNTcwNTJENDM2Qk"
 MAVEN_DEADLINE_S = 900.0
@@ -63,13 +62,7 @@ class KafkaRecipe(msgspec.Struct, frozen=True):
             settings = node_settings(node_id, port, controllers, data=running.path / str(node_id))
             config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
             tool = ["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config)]
-            done = subprocess.run(
-                ["java", "-cp", class_path, *tool],
-                capture_output=True,
-                text=True,
-                timeout=FORMAT_DEADLINE_S,
-                check=False,
-            )
+            done = ended(["java", "-cp", class_path, *tool], FORMAT_DEADLINE_S)
             if done.returncode:
                 said = (done.stderr or done.stdout).strip().splitlines()
                 raise RecipeError(f"Kafka's StorageTool failed: {said[-1] if said else done.returncode}")
@@ -117,7 +110,7 @@ def class_path_of_maven(version: str) -> str:
         command = [
             "mvn", "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={target}",
         ]  # fmt: skip
-        done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_DEADLINE_S, check=False)
+        done = ended(command, MAVEN_DEADLINE_S)
         if done.returncode or not target.exists():
             errors = [line for line in done.stdout.splitlines() if line.startswith("[ERROR]")]
             reason = errors[0].removeprefix("[ERROR] ") if errors else f"status {done.returncode}"

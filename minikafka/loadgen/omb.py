@@ -11,6 +11,7 @@ Beyond OMB's keys, ``messageSize`` and ``keyDistributor`` take this generator's 
 from __future__ import annotations
 
 import difflib
+import math
 import random
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -92,7 +93,7 @@ def parse_workload(
     topics = int(numbers["topics"])
     has_consumers = keys.get("subscriptionsPerTopic", 1) != 0
     workload = Workload(
-        name=str(keys.get("name", name)).replace("/", "-").replace(" ", "-"),
+        name=str(keys.get("name", name)),
         kind=Kind.STREAM if has_consumers else Kind.PRODUCE,
         topics=topics,
         partitions=int(numbers["partitionsPerTopic"]),
@@ -136,7 +137,7 @@ def _check_key(key: str, value: object, known: set[str], name: str) -> None:
     if key in _NUMBERS:
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         least = 0 if key == "subscriptionsPerTopic" else _NUMBERS[key]
-        if not is_number or value < least:  # type: ignore[operator]
+        if not is_number or not least <= value < math.inf:  # type: ignore[operator]
             raise ConfigError(f"{name}: {key} {value}: must be a number from {least}")
     if key == "useRandomizedPayloads" and not isinstance(value, bool):
         raise ConfigError(f"{name}: {key} {value}: must be true or false")

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from minikafka.loadgen.messages import PRODUCED, Done, ProduceJob, Ready
 from minikafka.loadgen.payloads import UNTIMED, Pool, make_pool, stamped
@@ -104,6 +104,9 @@ class Producing:
                     client.poll(0.01)
                     if not self._tick():
                         return
+                except KafkaException as error:  # too large, above all
+                    self._fail(error.args[0])
+                    break
             self._handed += 1
 
     def _dues(self) -> Any:
@@ -170,8 +173,9 @@ class Producing:
                     client.poll(0.01)
                     continue
                 outcome.left = taken
-                self._handed += taken
-                left -= taken
+                done = taken + self._refused(batch) if taken < len(batch) else taken
+                self._handed += done
+                left -= done
                 if job.records and not left:
                     return
 
@@ -184,11 +188,23 @@ class Producing:
             for key, value in pairs
         ]
 
+    def _refused(self, batch: list[dict[str, Any]]) -> int:
+        """Count the records that librdkafka will never take; those that its queue had no room for may come
+        again."""
+        errors = [error for record in batch if (error := record.pop("_error", None)) is not None]
+        final = [error for error in errors if error.code() != KafkaError._QUEUE_FULL]
+        for error in final:
+            self._fail(error)
+        return len(final)
+
+    def _fail(self, error: KafkaError) -> None:
+        self._failed += 1
+        self._recorder.fail()
+        self._first_error = self._first_error or error.str()
+
     def _delivered(self, began_ns: int, error: KafkaError | None, message: Message) -> None:
         if error is not None:
-            self._failed += 1
-            self._recorder.fail()
-            self._first_error = self._first_error or error.str()
+            self._fail(error)
             return
         self._recorder.count(began_ns=began_ns, now_ns=time.monotonic_ns(), size=len(message))
 

@@ -73,6 +73,7 @@ def run(
     """See the module header. ``is_interrupted`` turning true ends the load, and what is under way is counted.
 
     Raises:
+        KeyboardInterrupt: it was interrupted before there was any load.
         TargetError: nobody answers within ``timeout_s``, or the target refuses what the run needs.
         WorkerError: a worker cannot even begin. ConfigError: there is no such process.
     """
@@ -114,7 +115,8 @@ class Run:
         try:
             if self._workload.kind is not Kind.CONNECTIONS:
                 began = time.monotonic()
-                made = self._cluster.create_topics(self._workload, self._topics)
+                made = self._cluster.topics_to_make(self._workload, self._topics)
+                self._cluster.create_topics(self._workload, self._topics, made)
                 if made:
                     self._facts["seconds to create topics"] = time.monotonic() - began
             with self._fleet:
@@ -217,7 +219,7 @@ class Run:
         yield from self._until(lambda: time.monotonic_ns() >= end_ns, workers)
         self._tell(workers, Stop())
         yield from self._until_done(workers)
-        partitions = workload.topics * workload.partitions
+        partitions = sum(map(len, self._cluster.offsets(self._topics).values()))
         assigned = [_count(workers, f"assigned {name}") for name in jobs.group_names(workload, self._run_id)]
         self._checks.append(
             Check(
@@ -243,6 +245,8 @@ class Run:
         self._flows.clear()
         self._last_second.clear()
         self._phase = RUN
+        if INTERRUPTED in self._problems:
+            raise KeyboardInterrupt
         if self._problems:
             raise TargetError(self._problems.pop())
 
@@ -256,11 +260,9 @@ class Run:
             worker.tell(command)
 
     def _drain(self, consumers: Sequence[Worker], ends: TopicOffsets) -> Iterator[Progress]:
-        deadline_s = self._workload.drain_s
-        if self._workload.kind is Kind.CONSUME:
-            deadline_s += self._workload.duration_s + self._workload.warmup_s
+        workload, is_load = self._workload, self._workload.kind is Kind.CONSUME
+        deadline_s = workload.drain_s + (workload.duration_s + workload.warmup_s if is_load else 0)
         self._tell(consumers, ReadTo(ends, time.monotonic_ns() + int(deadline_s * 1e9)))
-        is_load = self._workload.kind is Kind.CONSUME
         yield from self._until_done(consumers, can_be_interrupted=is_load)
 
     def _until_done(

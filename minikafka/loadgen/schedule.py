@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -66,9 +67,10 @@ def parse_recording(text: str, *, name: str, speed: float = 1.0) -> list[Stretch
     for place, row in rows:
         try:
             seconds, records, *more = (float(cell) for cell in row)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise ConfigError(f"{name}, {place}: must be seconds,records or seconds,records,bytes") from None
-        if len(more) > 1 or seconds <= 0 or records < 0 or any(each < 0 for each in more):
+        numbers = (seconds, records, *more)
+        if len(numbers) > 3 or not all(map(math.isfinite, numbers)) or seconds <= 0 or min(numbers) < 0:
             raise ConfigError(f"{name}, {place}: seconds must be above 0, records and bytes from 0")
         size = round(more[0] / records) if more and records else None
         stretches.append(Stretch(seconds / speed, round(records), size))

@@ -7,6 +7,7 @@ workload, and its first turn does not count (a JVM compiles in it), but where ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
@@ -72,19 +73,18 @@ MOCK_KEEPS_RECORDS = 4_000
 TOPICS = 40
 """640 MB to read before it begins again."""
 
+
+def _producing(
+    name: str, purpose: str, producer_config: dict[str, str], *, brokers: int = 1, **settings: Any
+) -> Entry:
+    """As fast as the target takes it. ``settings`` are the workload's."""
+    workload = Workload(name=name, kind=Kind.PRODUCE, warmup_s=1, producer_config=producer_config, **settings)
+    return Entry(purpose, [_rate("produce")], workload, brokers=brokers, is_for_mock=brokers == 1)
+
+
 SUITES: dict[str, Entry] = {
-    "produce-1k": Entry(
-        "produce 1 KB, acks=1, linger 5 ms",
-        [_rate("produce")],
-        Workload(name="produce-1k", kind=Kind.PRODUCE, warmup_s=1, producer_config=LINGER),
-    ),
-    "produce-100": Entry(
-        "produce 100 B, acks=1, linger 5 ms",
-        [_rate("produce")],
-        Workload(
-            name="produce-100", kind=Kind.PRODUCE, warmup_s=1, producer_config=LINGER, record_size="100"
-        ),
-    ),
+    "produce-1k": _producing("produce-1k", "produce 1 KB, acks=1, linger 5 ms", LINGER),
+    "produce-100": _producing("produce-100", "produce 100 B, acks=1, linger 5 ms", LINGER, record_size="100"),
     "consume-1k": Entry(
         "consume 1 KB, warm",
         [_rate("consume")],
@@ -97,44 +97,24 @@ SUITES: dict[str, Entry] = {
             producer_config=LINGER,
         ),
     ),
-    "requests-1": Entry(
-        "one record a request, 1 connection",
-        [_rate("produce")],
-        Workload(
-            name="requests-1",
-            kind=Kind.PRODUCE,
-            producer_config=ONE,
-            record_size="100",
-            warmup_s=1,
-            in_flight_max=1000,
-        ),
+    "requests-1": _producing(
+        "requests-1", "one record a request, 1 connection", ONE, record_size="100", in_flight_max=1000
     ),
-    "requests-50": Entry(
+    "requests-50": _producing(
+        "requests-50",
         "one record a request, 50 connections",
-        [_rate("produce")],
-        Workload(
-            name="requests-50",
-            kind=Kind.PRODUCE,
-            producer_config=ONE,
-            record_size="100",
-            producers=50,
-            warmup_s=1,
-            in_flight_max=100,
-        ),
+        ONE,
+        record_size="100",
+        producers=50,
+        in_flight_max=100,
     ),
-    "acks-all": Entry(
+    "acks-all": _producing(
+        "acks-all",
         "3 brokers, acks=all, 1 KB",
-        [_rate("produce")],
-        Workload(
-            name="acks-all",
-            kind=Kind.PRODUCE,
-            producer_config={"acks": "all", "linger.ms": "5"},
-            warmup_s=1,
-            partitions=3,
-            replication_factor=3,
-        ),
+        {"acks": "all", "linger.ms": "5"},
         brokers=3,
-        is_for_mock=False,
+        partitions=3,
+        replication_factor=3,
     ),
     "latency": Entry(
         "end to end at 2,000 records/s",

@@ -13,6 +13,7 @@ Consumers of STREAM and CONSUME are assigned their partitions, so that no rebala
 
 from __future__ import annotations
 
+import re
 from enum import Enum
 
 import msgspec
@@ -25,6 +26,10 @@ CLIENTS_MAX = 100_000
 PARTITIONS_MAX = 100_000
 DURATION_S = 10.0
 """Of a run that says neither how long nor how many."""
+TOPIC_NAME_MAX = 200
+"""Of a workload's name in that of its topics, for which Kafka has 249 characters."""
+
+_NO_TOPIC_CHARACTER = re.compile(r"[^a-zA-Z0-9._-]")
 
 
 class Kind(Enum):
@@ -97,7 +102,8 @@ class Workload(msgspec.Struct, frozen=True, kw_only=True):
 
     def topic_names(self, run_id: str) -> list[str]:
         """``run_id`` tells this run's topics from those of others."""
-        name = self.topic or f"bench-{self.name}-{run_id}"
+        made_up = _NO_TOPIC_CHARACTER.sub("-", self.name)[:TOPIC_NAME_MAX]
+        name = self.topic or f"bench-{made_up}-{run_id}"
         return [name] if self.topics == 1 else [f"{name}-{number}" for number in range(self.topics)]
 
 

@@ -138,6 +138,11 @@ class DelayedOperationPurgatory(Generic[T]):
             self._withdraw(operation)
         return cancelled
 
+    def postpone(self, operation: T, delay_ms: int) -> bool:
+        """Let the time of an operation that waits here begin anew, without taking it out. False when it
+        does not wait any more, or would have less time than it has: see ``Timer.postpone``."""
+        return self._timer.postpone(operation, delay_ms)
+
     def purge(self) -> int:
         """Drop completed operations from all watch lists. Returns how many entries that were."""
         before = self._watched

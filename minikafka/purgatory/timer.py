@@ -55,6 +55,15 @@ class Timer:
             wheel.advance_clock(now_ms)
         return wheel.add(task)
 
+    def postpone(self, task: TimerTask, delay_ms: int) -> bool:
+        """Schedule ``task`` anew, for ``delay_ms`` from now and not for sooner than it is: for timers that
+        begin again and again and hardly ever end. Kafka cancels the task and adds another.
+
+        Returns:
+            False when it is not scheduled, or for later than that: then nothing has changed.
+        """
+        return task.postpone(self._clock.monotonic_ms() + delay_ms)
+
     def advance(self, now_ms: int) -> list[TimerTask]:
         """Take out all tasks due at ``now_ms``, by deadline (to the tick). The caller runs each that is not
         cancelled by then: running one may cancel others of the same list."""

@@ -13,7 +13,8 @@ Invariants:
 - a task is linked in at most one bucket; an unlinked task has no neighbours (the attributes are not set), so
   dropping it frees it at once: only linked tasks form reference cycles;
 - every non-empty bucket is in the heap with its expiration, which is a multiple of its wheel's tick and
-  not after any deadline in it;
+  not after any deadline in it; later by a tick and more is only a deadline that was postponed there, whose
+  task is filed anew when the bucket comes due;
 - the wheel's clock never passes the expiration of a non-empty bucket that has not been flushed.
 
 Different from Kafka: the task is its own list entry (one object per timer instead of two: the cyclic garbage
@@ -65,6 +66,14 @@ class TimerTask(_Link):
     def scheduled(self) -> bool:
         """Whether a timer holds it."""
         return self._bucket is not None
+
+    def postpone(self, expiration_ms: int) -> bool:
+        """Move the deadline of a task that a timer holds. It stays where it is filed, so this costs nothing.
+        False when no timer holds it, or when it would be due sooner than it is: then nothing has changed."""
+        if self._bucket is None or expiration_ms < self.expiration_ms:
+            return False
+        self.expiration_ms = expiration_ms
+        return True
 
     def cancel(self) -> None:
         """Take it out of its timer, in constant time. Idempotent."""
@@ -206,7 +215,7 @@ class TimingWheel:
             for task in tasks:
                 if task._bucket is not bucket or task._cancelled:
                     raise InvariantError(f"{bucket!r} holds a task that is not its own")
-                if not 0 <= task.expiration_ms - bucket.expiration_ms < self.tick_ms:
+                if task.expiration_ms < bucket.expiration_ms:
                     raise InvariantError(f"{bucket!r} holds a deadline of {task.expiration_ms}")
             if tasks and bucket.expiration_ms < self.current_time_ms:
                 raise InvariantError(f"{bucket!r} was passed over at {self.current_time_ms}")

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from threading import Lock
 from typing import Protocol
 
 import msgspec
@@ -112,6 +113,10 @@ class OwnProcess:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-cleaner")
         self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
+        self._lock = Lock()
+        """Held while the process begins or ends: who closes in the moment in which the thread starts one must
+        not miss it, or it would wait on the loop for a whole job."""
 
     def __repr__(self) -> str:
         return f"OwnProcess({'none' if self._process is None else self._process.pid})"
@@ -135,11 +140,13 @@ class OwnProcess:
         self._end()
 
     def close(self) -> None:
+        self._is_closed = True
         self._end()
         self._thread.shutdown(wait=True)
 
     def _end(self) -> None:
-        process, self._process = self._process, None
+        with self._lock:
+            process, self._process = self._process, None
         if process is None:
             return
         process.kill()
@@ -151,9 +158,10 @@ class OwnProcess:
 
     def _ask(self, request: bytes) -> bytes:
         """Send one line and wait for one; on the thread."""
-        process = self._process
-        if process is None:
-            process = self._process = _start()
+        with self._lock:
+            if self._is_closed:
+                raise CompactionProcessDied("the broker stops")
+            process = self._process = self._process or _start()
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(request + b"\n")

@@ -4,7 +4,10 @@ In groups these are joins, syncs, sessions and revocations. Kafka: ``DelayedJoin
 "Rebalance") and ``DelayedHeartbeat`` (purgatory "Heartbeat") of the coordinator of 3.x; 4.x has the timer
 without the purgatories. A shard says when one begins (``Park``) and when it is over (``Complete``), so an
 operation never looks whether it could complete; it only ever completes or expires. Parking under the name of
-one that waits replaces it, as each heartbeat does with the member's session.
+one that waits lets its time begin anew, as each heartbeat does with the member's session.
+
+Different from Kafka, where each heartbeat completes the member's operation and parks another: here it mostly
+moves the deadline (``Timer.postpone``). It expires at the same time, and as many wait.
 """
 
 from __future__ import annotations
@@ -63,10 +66,13 @@ class ShardOperations:
         return len(self._waiting)
 
     def park(self, park: Park[Any]) -> None:
-        """Let an operation wait, instead of the one of its name that does."""
+        """Let an operation wait for so long from now on, also if it waits already."""
         operation, timeout_ms = park
         purgatory = self._purgatory_of(operation)
-        if operation in self._waiting:
+        waiting = self._waiting.get(operation)
+        if waiting is not None:
+            if purgatory.postpone(waiting, timeout_ms):
+                return
             purgatory.cancel_for_key((self, operation))
         delayed = DelayedShardOperation(operation, timeout_ms, self._time_is_up)
         self._waiting[operation] = delayed

@@ -32,6 +32,7 @@ from minikafka.protocol.codec import (
 from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.apis import api_versions
 from minikafka.server.handler_time import HandlerTime
+from minikafka.server.repeated_heartbeat import QUESTIONS, RepeatedHeartbeat
 from minikafka.server.repeated_produce import RepeatedProduce
 from minikafka.server.request_accounting import encode_answer, fetch_metrics, timed
 from minikafka.server.request_context import RequestContext
@@ -81,11 +82,13 @@ class Dispatcher:
         if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
             handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
         request = decode_request(header, frame)
+        context = RequestContext(connection, header, len(frame), handler_time)
         if header.api_key == ApiKey.PRODUCE:
-            self._remember(connection, header, request, frame)
+            self._remember_produce(connection, header, request, frame)
         elif header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
-        context = RequestContext(connection, header, len(frame), handler_time)
+        elif header.api_key in QUESTIONS:
+            self._remember_heartbeat(context, request, frame)
         if not metrics.note(header.api_version):
             return self._handle(handler, context, request)
         timing = RequestTiming(
@@ -105,12 +108,18 @@ class Dispatcher:
             return self._answer_later(context, answer)
         raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
 
-    def _remember(
+    def _remember_produce(
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
     ) -> None:
-        if connection.memory is None:
+        if not isinstance(connection.memory, RepeatedProduce):
             connection.memory = RepeatedProduce(self._services, connection)
         connection.memory.remember(header, request, memoryview(frame))
+
+    def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
+        """But not on a connection that produces: there that is what is worth remembering."""
+        connection = context.connection
+        if context.handler_time is None and not isinstance(connection.memory, RepeatedProduce):
+            connection.memory = RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
         pending = PendingResponse()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
@@ -13,6 +13,14 @@ from minikafka.server.coordinator_requests import CoordinatorAnswer, ask_coordin
 from minikafka.server.hosted_shard import TicketCall
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+
+
+class GroupQuestion(NamedTuple):
+    """What a request is to the group that it names; see ``ask_group``."""
+
+    group_id: str
+    call: TicketCall[GroupShard]
+    body: Callable[[Any], Body]
 
 
 def ask_group(

@@ -27,7 +27,6 @@ class BrokerGroupSettings:
         self.group_consumer_migration_policy = config.group_consumer_migration_policy
         self.offset_metadata_max_bytes = config.offset_metadata_max_bytes
         self.offsets_retention_minutes = config.offsets_retention_minutes
-        self.offsets_commit_timeout_ms = config.offsets_commit_timeout_ms
         self._consumer_group = consumer_group
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:

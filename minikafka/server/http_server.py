@@ -2,7 +2,8 @@
 
 h11 reads and writes the protocol, asyncio streams the bytes. Everything has a limit: how many connections
 there are, how large a request is, how long one may take to come, and how long an answer may take to leave.
-Connections stay open between requests, as Prometheus likes them; the surplus ones are told 503.
+Connections stay open between requests, as Prometheus likes them; the surplus ones are told 503, if they ask
+soon.
 
 A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
 goes on.
@@ -28,6 +29,9 @@ from minikafka.server.supervisor import Supervisor
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
+SURPLUS_MAX = 64
+"""Connections beyond that which are told 503 when they ask for something. Still more are closed without a
+word, so that nobody can take the broker's file descriptors here."""
 REQUEST_BYTES_MAX = 16 * 1024
 """Of the request line and the headers; and of a body, which nobody reads."""
 REQUEST_TIMEOUT_S = 10.0
@@ -119,6 +123,9 @@ class HttpServer:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         is_surplus = len(self._tasks) >= CONNECTIONS_MAX
+        if len(self._tasks) >= CONNECTIONS_MAX + SURPLUS_MAX:
+            writer.transport.abort()
+            return
 
         async def serve() -> None:
             try:
@@ -167,7 +174,8 @@ class _Conversation:
     async def run(self, *, is_surplus: bool) -> None:
         protocol = self._protocol
         try:
-            while (request := await self._receive()) is not None:
+            idle_timeout_s = REQUEST_TIMEOUT_S if is_surplus else IDLE_TIMEOUT_S
+            while (request := await self._receive(idle_timeout_s)) is not None:
                 if is_surplus:
                     response = HttpResponse.text("too many connections", status=503)
                 else:
@@ -182,11 +190,11 @@ class _Conversation:
                 refusal = HttpResponse.text(str(error), status=error.error_status_hint)
                 await self._send(refusal, head_only=False, close=True)
 
-    async def _receive(self) -> HttpRequest | None:
+    async def _receive(self, idle_timeout_s: float) -> HttpRequest | None:
         """The next request, with its body read and dropped; None when there is no more."""
         event = self._protocol.next_event()
         if event is h11.NEED_DATA:
-            async with asyncio.timeout(IDLE_TIMEOUT_S):
+            async with asyncio.timeout(idle_timeout_s):
                 await self._read()
         async with asyncio.timeout(REQUEST_TIMEOUT_S):
             while event is h11.NEED_DATA and (event := self._protocol.next_event()) is h11.NEED_DATA:

@@ -255,10 +255,10 @@ class LogCleaner:
 
     async def _swap_in_staged(self, log: UnifiedLog, manifest_id: str, *, validate_only: bool) -> None:
         services, directory = self._services, log.directory
-        cleanable = CleanableLog(log, now_ms=services.clock.now_ms())
         manifest = await services.log_io.run(partial(read_manifest, services.files, directory))
         if manifest.id != manifest_id:
             raise StaleManifest(f"{directory} has what job {manifest.id} has prepared, not {manifest_id}")
+        cleanable = CleanableLog(log, now_ms=services.clock.now_ms())
         check_manifest(cleanable, manifest)
         await services.log_io.run(partial(check_files, services.files, directory, manifest))
         if validate_only:

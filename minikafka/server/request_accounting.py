@@ -28,6 +28,7 @@ def request_channel_metrics() -> RequestChannelMetrics:
         {int(key): api_name(key) for key in SUPPORTED | BETWEEN_BROKERS},
         produce_key=ApiKey.PRODUCE,
         fetch_key=ApiKey.FETCH,
+        frequent_keys=(ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT),
     )
 
 

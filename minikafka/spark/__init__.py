@@ -17,6 +17,8 @@
                      what is read of each log
     tasks, datasource, batches, stream
                      Spark's side
+    record_sums, sums_source
+                     records added up before Spark sees them, for ``minikafka analyze``
 """
 
 from __future__ import annotations

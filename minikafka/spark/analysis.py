@@ -299,7 +299,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     tombstones: int
     null_key_records: int
     keys: int | None
-    """Exact with one partition, else an estimate; null: records were not read."""
+    """Exact where one partition has records, else an estimate; null: records were not read."""
     superseded_records: int
     compaction_saves_bytes: int
     bucket_ms: int

@@ -98,6 +98,8 @@ class Figures:
     headers: HeaderFigures
     records: RecordFigures
     trials: Mapping[LogId, Any]
+    damaged_pieces: Mapping[LogId, int]
+    """By headers and CRCs."""
     batch_size: int
     now_ms: int
 
@@ -133,7 +135,7 @@ def assemble_partition(source: PartitionSource, figures: Figures) -> Partition:
         sizes=_sizes(figures.records.sizes.get(log)),
         keys=_keys(log, figures.records, totals.data_bytes if totals else 0),
         gaps=_gaps(log, headers),
-        timestamps=_timestamps(totals, headers.disorder.get(log)),
+        timestamps=_timestamps(totals, headers.order.get(log)),
         epochs=[
             Epoch(
                 epoch=row.leader_epoch,
@@ -175,7 +177,7 @@ def assemble_topic(name: str, partitions: Sequence[Partition], figures: Figures)
         batches=sum(each.batches for each in partitions),
         tombstones=sum(each.tombstones for each in keys),
         null_key_records=sum(each.null_key_records for each in keys),
-        keys=sum(each.keys for each in keys) if len(partitions) == 1 else estimate,
+        keys=sum(each.keys for each in keys) if len(keys) <= 1 else estimate,
         superseded_records=sum(each.superseded_records for each in keys),
         compaction_saves_bytes=sum(each.compaction_saves_bytes for each in keys),
         bucket_ms=figures.headers.bucket_ms.get(name, 0),
@@ -185,7 +187,7 @@ def assemble_topic(name: str, partitions: Sequence[Partition], figures: Figures)
             for row in figures.records.size_histogram.get(name, [])
         ],
         key_histogram=[
-            KeyCount(records_min=row.records_min, keys=row["keys"], records=row.records)
+            KeyCount(records_min=row.records_min, keys=row.keys, records=row.records)
             for row in figures.records.key_histogram.get(name, [])
         ],
         partitions=list(partitions),
@@ -255,8 +257,8 @@ def _keys(log: LogId, records: RecordFigures, data_bytes: int) -> Keys | None:
     sizes = records.sizes.get(log)
     if sizes is None or not sizes.records:
         return None
-    row, null = records.keys.get(log), records.null_keys.get(log)
-    null_key_records = null.records if null else 0
+    row = records.keys.get(log)
+    null_key_records = records.null_key_records.get(log, 0)
     top = [
         TopKey(
             key=shown_key(bytes(each.key)),
@@ -270,7 +272,7 @@ def _keys(log: LogId, records: RecordFigures, data_bytes: int) -> Keys | None:
     with_key = sizes.records - null_key_records
     superseded_bytes = row.superseded_bytes if row else 0
     return Keys(
-        keys=row["keys"] if row else 0,
+        keys=row.keys if row else 0,
         null_key_records=null_key_records,
         tombstones=sizes.tombstones,
         keys_once=row.keys_once if row else 0,
@@ -285,7 +287,7 @@ def _keys(log: LogId, records: RecordFigures, data_bytes: int) -> Keys | None:
 
 
 def _gaps(log: LogId, headers: HeaderFigures) -> Gaps:
-    row, totals = headers.gap_totals.get(log), headers.totals.get(log)
+    row, totals = headers.order.get(log), headers.totals.get(log)
     return Gaps(
         gaps=row.gaps if row else 0,
         missing=row.missing if row else 0,
@@ -298,14 +300,14 @@ def _gaps(log: LogId, headers: HeaderFigures) -> Gaps:
     )
 
 
-def _timestamps(totals: Any, disorder: Any) -> Timestamps:
+def _timestamps(totals: Any, order: Any) -> Timestamps:
     return Timestamps(
         first_ms=totals.first_timestamp if totals else None,
         last_ms=totals.last_timestamp if totals else None,
         log_append_time_batches=totals.log_append_time_batches if totals else 0,
-        late_batches=disorder.late_batches if disorder else 0,
-        late_records=disorder.late_records if disorder else 0,
-        late_max_ms=(disorder.late_max_ms or 0) if disorder else 0,
+        late_batches=order.late_batches if order else 0,
+        late_records=order.late_records if order else 0,
+        late_max_ms=(order.late_max_ms or 0) if order else 0,
     )
 
 
@@ -336,8 +338,7 @@ def _buckets(rows: Sequence[Any]) -> list[Bucket]:
 
 
 def _damaged_pieces(log: LogId, figures: Figures, shown: int) -> int:
-    row = figures.headers.damaged_totals.get(log)
-    return max(shown, row.pieces if row else 0)
+    return max(shown, figures.damaged_pieces.get(log, 0))
 
 
 def _damage(source: PartitionSource, figures: Figures) -> list[Damage]:

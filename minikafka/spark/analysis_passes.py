@@ -6,13 +6,25 @@ back are rows by partition (or topic), in an order of their own making; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pyspark.sql import DataFrame, Row
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
 
 from minikafka.spark.analysis import LogId
+from minikafka.spark.record_figures import (
+    KeysFrom,
+    KeyTotals,
+    SizesFrom,
+    SizeTotals,
+    key_histogram,
+    key_totals,
+    size_histogram,
+    size_totals,
+    top_keys_least,
+)
 from minikafka.spark.transforms import batch_statistics as batch
 from minikafka.spark.transforms import codec_trials, offset_order
 from minikafka.spark.transforms import producer_statistics as producers
@@ -46,14 +58,12 @@ class HeaderFigures:
     codecs: ByLog
     epochs: ByLog
     segments: ByLog
-    gap_totals: dict[LogId, Row]
+    order: dict[LogId, Row]
     gaps: ByLog
-    disorder: dict[LogId, Row]
     duplicate_totals: dict[LogId, Row]
     duplicates: ByLog
     transaction_totals: dict[LogId, Row]
     open_transactions: ByLog
-    damaged_totals: dict[LogId, Row]
     damaged: ByLog
     bucket_ms: dict[str, int]
     """By topic."""
@@ -64,14 +74,15 @@ class HeaderFigures:
 class RecordFigures:
     """What records told, by partition; histograms and ``topic_keys`` by topic."""
 
-    sizes: dict[LogId, Row]
-    keys: dict[LogId, Row]
-    null_keys: dict[LogId, Row]
+    sizes: dict[LogId, SizeTotals]
+    keys: dict[LogId, KeyTotals]
+    null_key_records: dict[LogId, int]
     top_keys: ByLog
     undecodable: ByLog
     topic_keys: dict[str, int]
-    size_histogram: dict[str, list[Row]]
-    key_histogram: dict[str, list[Row]]
+    """Of topics with several partitions."""
+    size_histogram: dict[str, list[SizesFrom]]
+    key_histogram: dict[str, list[KeysFrom]]
 
 
 class Span(NamedTuple):
@@ -81,67 +92,100 @@ class Span(NamedTuple):
     last: int
 
 
-def read_headers(batches: DataFrame) -> HeaderFigures:
-    """Run what headers suffice for. ``batches`` should be persisted: it is read a dozen times."""
-    whole, damaged = batch.healthy(batches), batch.damaged(batches)
+def read_headers(batches: DataFrame, damaged_pieces: Mapping[LogId, int]) -> HeaderFigures:
+    """Run what headers suffice for. ``batches`` should be persisted: it is read several times.
+
+    A query costs some tenths of a second even if it finds nothing, and most logs have nothing of what a
+    report names: that is looked for where totals say that it is there.
+    """
+    whole = batch.healthy(batches)
     totals = _single(batch.partition_totals(whole))
+    order = _single(offset_order.order_totals(whole))
     bucket_ms = bucket_widths(totals)
-    gaps = offset_order.gaps(whole).persist()
+    pieces = _pieces(whole, bucket_ms)
     duplicates = producers.duplicates(whole).persist()
     transactions = producers.transactions(whole).persist()
-    # Most logs have nothing of this, and a query costs a tenth of a second even if it finds nothing.
     is_idempotent = any(row.idempotent_batches for row in totals.values())
     is_transactional = any(row.control_batches + row.transactional_batches for row in totals.values())
-    gap_totals = _single(offset_order.gap_totals(gaps))
-    duplicate_totals = _single(producers.duplicate_totals(duplicates)) if is_idempotent else {}
-    transaction_totals = _single(producers.transaction_totals(transactions)) if is_transactional else {}
-    has_open = any(row.open for row in transaction_totals.values())
-    damaged_totals = _single(batch.damaged_totals(damaged))
     try:
+        duplicate_totals = _single(producers.duplicate_totals(duplicates)) if is_idempotent else {}
+        transaction_totals = _single(producers.transaction_totals(transactions)) if is_transactional else {}
+        has_open = any(row.open for row in transaction_totals.values())
+        open_ones = transactions.where(transactions.state == producers.OPEN)
         return HeaderFigures(
             totals=totals,
-            codecs=_grouped(batch.codecs(whole), "codec"),
-            epochs=_grouped(batch.leader_epochs(whole), "first_offset"),
-            segments=_grouped(batch.segments(whole), "first_offset"),
-            gap_totals=gap_totals,
-            gaps=_first(gaps, "before_offset") if gap_totals else {},
-            disorder=_single(offset_order.disorder(whole)),
+            codecs=pieces[batch.CODEC],
+            epochs=pieces[batch.LEADER_EPOCH],
+            segments=pieces[batch.SEGMENT],
+            order=order,
+            gaps=_first(offset_order.gaps(whole), "before_offset")
+            if any(row.gaps + row.overlaps for row in order.values())
+            else {},
             duplicate_totals=duplicate_totals,
             duplicates=_first(duplicates, "last_offset") if duplicate_totals else {},
             transaction_totals=transaction_totals,
-            open_transactions=_first(transactions.where(transactions.state == producers.OPEN), "first_offset")
-            if has_open
-            else {},
-            damaged_totals=damaged_totals,
-            damaged=_first(damaged, "position") if damaged_totals else {},
+            open_transactions=_first(open_ones, "first_offset") if has_open else {},
+            damaged=_first(batch.damaged(batches), "position") if any(damaged_pieces.values()) else {},
             bucket_ms=bucket_ms,
-            throughput=_throughput(whole, bucket_ms),
+            throughput=pieces[batch.START_MS],
         )
     finally:
-        for each in (gaps, duplicates, transactions):
+        for each in (duplicates, transactions):
             each.unpersist()
 
 
-def read_records(records: DataFrame, *, top_keys: int) -> RecordFigures:
-    """Run the pass over records (topic, partition, offset, key, value_size, error)."""
-    summary = record.summarised(records).persist()
+def read_records(sums: DataFrame, *, top_keys: int) -> RecordFigures:
+    """Run the pass over records, which come added up (``record_sums.SUMS_SCHEMA``)."""
+    summary = record.summarised(sums).persist()
     try:
-        keys, sizes = record.by_key(summary), record.by_size(summary)
-        frequencies = record.key_frequencies(keys).persist()
-        figures = RecordFigures(
-            sizes=_single(record.size_totals(sizes, QUANTILES)),
-            keys=_single(record.key_totals(frequencies)),
-            null_keys=_single(keys.where(keys.key.isNull())),
-            top_keys=_grouped(record.top_keys(keys, frequencies, count=top_keys), "place"),
-            undecodable=_first(record.undecodable(summary), "error"),
-            topic_keys={row.topic: row["keys"] for row in record.topic_keys(keys).collect()},
-            size_histogram=_by_topic(record.size_histogram(sizes), "size_min"),
-            key_histogram=_by_topic(record.key_histogram(frequencies), "records_min"),
+        keys = record.by_key(summary)
+        frequencies = _grouped(record.key_frequencies(keys), "records")
+        others = _grouped(record.without_keys(summary, errors_max=SHOWN_MAX))
+
+        sizes = {
+            log: found
+            for log, rows in others.items()
+            if (found := [row for row in rows if row.bucket is not None])
+        }
+        topics = {log.topic for log in sizes}
+        several = {topic for topic in topics if sum(log.topic == topic for log in sizes) > 1}
+        return RecordFigures(
+            sizes={log: size_totals(rows, QUANTILES) for log, rows in sizes.items()},
+            keys={log: key_totals(rows) for log, rows in frequencies.items()},
+            null_key_records={
+                log: row.records
+                for log, rows in others.items()
+                for row in rows
+                if row.bucket is None and row.error is None
+            },
+            top_keys=_top_keys(keys, frequencies, top_keys),
+            undecodable={log: [row for row in rows if row.error is not None] for log, rows in others.items()},
+            topic_keys={row.topic: row["keys"] for row in record.topic_keys(keys).collect()}
+            if several
+            else {},
+            size_histogram={topic: size_histogram(_of_topic(sizes, topic)) for topic in topics},
+            key_histogram={topic: key_histogram(_of_topic(frequencies, topic)) for topic in topics},
         )
-        frequencies.unpersist()
-        return figures
     finally:
         summary.unpersist()
+
+
+def _top_keys(keys: DataFrame, frequencies: ByLog, count: int) -> ByLog:
+    least = [
+        (*log, found)
+        for log, rows in frequencies.items()
+        if (found := top_keys_least(rows, count=count)) is not None
+    ]
+    if not least:
+        return {}
+    columns = [("topic", pa.string()), ("partition", pa.int32()), ("least", pa.int64())]
+    return _grouped(
+        record.top_keys(keys, small_frame(keys.sparkSession, least, columns), count=count), "place"
+    )
+
+
+def _of_topic(rows: ByLog, topic: str) -> list[Row]:
+    return [row for log, members in rows.items() if log.topic == topic for row in members]
 
 
 def try_codecs(batches: DataFrame) -> dict[LogId, Row]:
@@ -166,19 +210,37 @@ def _width(span_ms: int) -> int:
     return fitting[0] if fitting else -(-span_ms // BUCKETS_MAX)
 
 
-def _throughput(batches: DataFrame, bucket_ms: Mapping[str, int]) -> ByLog:
-    if not bucket_ms:
-        return {}
-    widths = batches.sparkSession.createDataFrame(list(bucket_ms.items()), "topic string, bucket_ms long")
-    return _grouped(batch.throughput(batches, widths), "start_ms")
+def _pieces(batches: DataFrame, bucket_ms: Mapping[str, int]) -> dict[str, ByLog]:
+    """By what they are of."""
+    columns = [("topic", pa.string()), ("bucket_ms", pa.int64())]
+    widths = small_frame(batches.sparkSession, list(bucket_ms.items()), columns)
+    rows = batch.pieces(batches, widths).collect()
+    order = dict.fromkeys(batch.PIECES, "first_offset") | {
+        name: name for name in (batch.CODEC, batch.START_MS)
+    }
+    return {name: _by_log((row for row in rows if row.of == name), order[name]) for name in batch.PIECES}
+
+
+def small_frame(
+    spark: SparkSession, rows: Sequence[tuple[Any, ...]], columns: Sequence[tuple[str, pa.DataType]]
+) -> DataFrame:
+    """A few rows as a DataFrame. By way of Arrow Spark has them at once; of a list of Python's it would make
+    a job."""
+    schema = pa.schema(columns)
+    table = pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema=schema)
+    return spark.createDataFrame(table)
 
 
 def _grouped(frame: DataFrame, *order: str) -> ByLog:
+    return _by_log(frame.collect(), *order)
+
+
+def _by_log(rows: Iterable[Row], *order: str) -> ByLog:
     found: ByLog = {}
-    for row in frame.collect():
+    for row in rows:
         found.setdefault(LogId(row.topic, row.partition), []).append(row)
-    for rows in found.values():
-        rows.sort(key=lambda row: tuple(row[name] for name in order))
+    for members in found.values():
+        members.sort(key=lambda row: tuple(row[name] for name in order))
     return found
 
 
@@ -188,10 +250,3 @@ def _first(frame: DataFrame, order: str) -> ByLog:
 
 def _single(frame: DataFrame) -> dict[LogId, Row]:
     return {LogId(row.topic, row.partition): row for row in frame.collect()}
-
-
-def _by_topic(frame: DataFrame, order: str) -> dict[str, list[Row]]:
-    found: dict[str, list[Row]] = {}
-    for row in frame.orderBy(order).collect():
-        found.setdefault(row.topic, []).append(row)
-    return found

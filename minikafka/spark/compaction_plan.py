@@ -45,6 +45,8 @@ class ProducerInSegment(NamedTuple):
     last_data_offset: int
     transactional_data: int
     marker: int
+    batches: int = 0
+    """How many of them the segment has."""
 
 
 class StoredLog(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     seen: tuple[tuple[int, ...], ...] = ()
     """Of each group the producers with a transaction that began below it and goes on in it."""
     reason: str = ""
+    batches: int = 0
+    """Of the groups."""
 
     @property
     def end_offset(self) -> int:
@@ -136,11 +140,13 @@ def make_plan(
         read_bytes=READ_BYTES,
     )
     groups = group_segments(job, job.first_uncleanable_offset)
+    grouped = {segment.base_offset for group in groups for segment in group}
     return Plan(
         log=log,
         job=job,
         groups=tuple(map(tuple, groups)),
         seen=_seen_before(rows, [group[0].base_offset for group in groups]),
+        batches=sum(row.batches for row in rows if row.base_offset in grouped),
     )
 
 

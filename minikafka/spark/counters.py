@@ -56,7 +56,9 @@ def add_counter_options(options: argparse.ArgumentParser) -> None:
         help="write the job's series here, for node_exporter's textfile collector",
     )
     group.add_argument("--pushgateway", metavar="HOST:PORT", help="push them to this pushgateway")
-    group.add_argument("--metrics-port", type=int, metavar="PORT", help="serve them while the job runs")
+    group.add_argument(
+        "--metrics-port", type=int, metavar="PORT", help="serve them on all addresses while the job runs"
+    )
 
 
 class JobCounters:
@@ -162,11 +164,11 @@ def published(counters: JobCounters, arguments: argparse.Namespace) -> Iterator[
             deliver()
 
     thread = threading.Thread(target=refresh, name="job-counters", daemon=True)
-    if file is not None or gateway is not None:
-        deliver()
-        thread.start()
     is_success = False
     try:
+        if file is not None or gateway is not None:
+            deliver()
+            thread.start()
         yield
         is_success = True
     finally:

@@ -14,6 +14,9 @@ every partition, and then moves the files into place. Creating the commit is the
 | after the files were moved | an empty staging directory   | removes it                              |
 
 So each offset is in exactly one file, and a file that a reader has seen never changes or goes.
+
+Where no lock keeps others out, a staging directory may be that of a run that still writes. Before it is
+removed an empty commit takes the number that such a run would take, so that it cannot commit what is gone.
 """
 
 from __future__ import annotations
@@ -31,6 +34,8 @@ STAGING = f"{METADATA}/staging"
 LOCK = f"{METADATA}/lock"
 
 VERSION = 1
+NO_STAGING = "none"
+"""The staging directory of a commit without files."""
 
 Offsets = dict[str, dict[int, int]]
 """topic → partition → the next offset to export."""
@@ -68,11 +73,12 @@ class ExportOutput:
     def __repr__(self) -> str:
         return f"<ExportOutput {self._store!r} last={self.last and self.last.number}>"
 
-    def recover(self) -> None:
+    def recover(self, *, now_ms: int) -> None:
         """Finish or undo what an earlier run left, and find the last commit.
 
         Raises:
-            JobError: a commit that this version cannot read, or data that is partitioned in another way.
+            JobError: a commit that this version cannot read, data that is partitioned in another way, or
+                another export that starts or commits at the same moment.
         """
         names = [name for name in self._store.names(COMMITS) if name.endswith(".json")]
         if names:
@@ -83,7 +89,12 @@ class ExportOutput:
                     f"export by {self._by} into another directory"
                 )
             self._move(self.last)
-        for name in self._store.names(STAGING):
+        left = self._store.names(STAGING)
+        if not self._store.is_exclusive and any(
+            self.last is None or name != self.last.staging for name in left
+        ):
+            self._fence(now_ms)
+        for name in left:
             self._store.remove_tree(f"{STAGING}/{name}")
 
     def staging_uri(self, staging: str) -> str:
@@ -111,7 +122,7 @@ class ExportOutput:
             JobError: another export has committed since ``recover``.
         """
         commit = Commit(
-            number=0 if self.last is None else self.last.number + 1,
+            number=self._next_number,
             by=self._by,
             staging=staging,
             files=list(files),
@@ -121,11 +132,7 @@ class ExportOutput:
             written_ms=now_ms,
         )
         self._store.make_durable(f"{STAGING}/{staging}", files)
-        try:
-            self._store.create(f"{COMMITS}/{commit.number:020}.json", msgspec.json.encode(commit))
-        except FileExistsError:
-            raise JobError("another export has written to the same output meanwhile: start again") from None
-        self.last = commit
+        self._create(commit)
         self._move(commit)
         self._store.remove_tree(f"{STAGING}/{staging}")
         return commit
@@ -133,6 +140,31 @@ class ExportOutput:
     def discard(self, staging: str) -> None:
         """Forget a run that failed."""
         self._store.remove_tree(f"{STAGING}/{staging}")
+
+    @property
+    def _next_number(self) -> int:
+        return 0 if self.last is None else self.last.number + 1
+
+    def _fence(self, now_ms: int) -> None:
+        """Commit nothing: whoever began before cannot commit any more."""
+        commit = Commit(
+            number=self._next_number,
+            by=self._by,
+            staging=NO_STAGING,
+            files=[],
+            records=0,
+            offsets=self.last.offsets if self.last else {},
+            topic_ids=self.last.topic_ids if self.last else {},
+            written_ms=now_ms,
+        )
+        self._create(commit)
+
+    def _create(self, commit: Commit) -> None:
+        try:
+            self._store.create(f"{COMMITS}/{commit.number:020}.json", msgspec.json.encode(commit))
+        except FileExistsError:
+            raise JobError("another export has written to the same output meanwhile: start again") from None
+        self.last = commit
 
     def _move(self, commit: Commit) -> None:
         waiting = {name for name, _ in self.staged(commit.staging)}

@@ -17,7 +17,9 @@ that is not known, and two that contradict each other, are errors rather than si
                           the same for the end (exclusive); default latest; not for a stream
     latest                what "latest" means: see ``Latest``
     isolation             read_uncommitted | read_committed; default read_uncommitted
-    onCorrupt             fail | skip | column; default fail
+    onCorrupt             fail | skip | column; default fail. CRCs are checked where records are read: a read
+                          of columns that headers know (offset, producer_id, codec …) sees damaged headers,
+                          and passes over damaged records without looking
     failOnDataLoss        true | false: records that are wanted and no longer there; default true
     replicas              fail | all: a partition that is found in several directories; default fail
     includeHeaders, includeControlBatches

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 class OutputStore(Protocol):
     """Raises OSError, or JobError with a line that says what to do."""
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether ``locked`` keeps others out."""
+        ...
+
     def uri(self, path: str) -> str:
         """What Spark calls it."""
         ...
@@ -70,6 +75,8 @@ def open_store(text: str, lock_name: str, spark: SparkSession) -> OutputStore:
 class LocalStore:
     """``OutputStore`` in a directory of this machine."""
 
+    is_exclusive = True
+
     def __init__(self, root: Path, lock_name: str) -> None:
         self._root = root
         self._files = OsFiles()
@@ -83,7 +90,7 @@ class LocalStore:
         return f"LocalStore({str(self._root)!r})"
 
     def uri(self, path: str) -> str:
-        return (self._root / path).as_uri()
+        return f"file://{self._root / path}"  # nothing is escaped: Hadoop's Path would not read it back
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -144,6 +151,8 @@ class LocalStore:
 
 class HadoopStore:
     """``OutputStore`` in a file system of Hadoop's, through Spark's JVM."""
+
+    is_exclusive = False
 
     def __init__(self, place: Location, spark: SparkSession) -> None:
         from py4j.protocol import Py4JJavaError

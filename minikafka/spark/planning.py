@@ -24,6 +24,7 @@ from minikafka.spark.options import (
     LATEST,
     Isolation,
     OffsetLimit,
+    OnCorrupt,
     ReadOptions,
     Replicas,
 )
@@ -100,7 +101,7 @@ def latest_offset(log: PartitionLog, options: ReadOptions) -> int:
     bound = high_watermark_bound(log, options.latest)
     end = min(log_end_offset(log), OPEN_END if bound is None else bound)
     if options.isolation is Isolation.READ_COMMITTED:
-        end = min(end, _transactions(log, end, end).last_stable_offset)
+        end = min(end, _transactions(log, end, end, options).last_stable_offset)
     return end
 
 
@@ -129,12 +130,13 @@ def transactions_of(log: PartitionLog, options: ReadOptions, first: int) -> Tran
     if options.isolation is Isolation.READ_UNCOMMITTED:
         return None
     bound = high_watermark_bound(log, options.latest)
-    return _transactions(log, first, OPEN_END if bound is None else bound)
+    return _transactions(log, first, OPEN_END if bound is None else bound, options)
 
 
-def _transactions(log: PartitionLog, first: int, bound: int) -> Transactions:
+def _transactions(log: PartitionLog, first: int, bound: int, options: ReadOptions) -> Transactions:
+    goes_past = options.on_corrupt is not OnCorrupt.FAIL
     try:
-        return read_transactions(log, first=first, bound=bound)
+        return read_transactions(log, first=first, bound=bound, goes_past_damage=goes_past)
     except DamagedSegment as damage:
         raise CorruptLog(f"{damage.reason} (position {damage.position})") from None
 

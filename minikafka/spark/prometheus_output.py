@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,7 +53,7 @@ def push(counters: JobCounters, gateway: str) -> str | None:
     key = {JOB: counters.job}
     try:
         pushadd_to_gateway(gateway, GATEWAY_JOB, _registry(counters), grouping_key=key, timeout=GATEWAY_S)
-    except (OSError, ValueError) as error:  # urllib's errors are OSErrors
+    except (OSError, ValueError, http.client.HTTPException) as error:  # urllib's errors are OSErrors
         return f"the pushgateway {gateway}: {error}"
     return None
 
@@ -71,7 +72,8 @@ def read_value(path: Path, name: str, job: str) -> float | None:
 
 
 class MetricsPage:
-    """``/metrics`` on every address of this machine, as the brokers' page is. Raises OSError: port taken."""
+    """``/metrics`` on every address of this machine: the driver of a job may be wherever Spark put it, and
+    Prometheus elsewhere. Raises OSError: port taken."""
 
     def __init__(self, counters: JobCounters, port: int) -> None:
         self._server, self._thread = start_http_server(port, registry=_registry(counters))

@@ -29,7 +29,8 @@ def script() -> str:
 
 
 def topic_charts(topic: Topic, prefix: str) -> list[tuple[str, str]]:
-    """(id, HTML) of the charts of one topic; ids begin with ``prefix``. What has no data has no chart."""
+    """(id, HTML) of the charts of one topic; ids begin with ``prefix``. What has no data, or times that no
+    calendar has, has no chart."""
     makers = (
         ("throughput", _throughput),
         ("partitions", _partitions),
@@ -59,7 +60,10 @@ def _throughput(topic: Topic) -> go.Figure | None:
     if not topic.throughput:
         return None
     seconds = topic.bucket_ms / 1000
-    times = [datetime.fromtimestamp(bucket.start_ms / 1000, UTC) for bucket in topic.throughput]
+    try:
+        times = [datetime.fromtimestamp(bucket.start_ms / 1000, UTC) for bucket in topic.throughput]
+    except (ValueError, OverflowError, OSError):  # Python's calendar ends with 9999, and so does plotly's
+        return None
     figure = _figure(f"Throughput (in pieces of {seconds:g} s)")
     for name, values, axis, color in (
         ("records/s", [bucket.records / seconds for bucket in topic.throughput], "y", _COLOR),

@@ -31,7 +31,7 @@ REMOTE_SCAN_BYTES = 4 * 1024 * 1024
 
 
 class UnusableLocation(MinikafkaError):
-    """A path or URI that names no store."""
+    """A path or URI that names no store, or one that may not be read."""
 
 
 class Entry(NamedTuple):
@@ -133,7 +133,11 @@ class LocalStorage:
         return sorted(entries)
 
     def open(self, path: str) -> LocalFile:
-        return LocalFile(path)
+        """Raises UnusableLocation where there is no permission: no other try will do."""
+        try:
+            return LocalFile(path)
+        except PermissionError as error:
+            raise UnusableLocation(f"{path} cannot be read: {error.strerror}") from error
 
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:

@@ -42,12 +42,17 @@ class Transactions:
         return min([self.end, *self.open.values()])
 
 
-def read_transactions(log: PartitionLog, *, first: int, bound: int) -> Transactions:
+def read_transactions(
+    log: PartitionLog, *, first: int, bound: int, goes_past_damage: bool = False
+) -> Transactions:
     """The transactions that matter to a reader of the offsets from ``first`` to ``bound``, where no more than
     the log has is looked at.
 
+    Going past damage, what a damaged piece said is not known: a transaction whose marker was there counts as
+    open until the next marker of its producer, which then seems to be its own.
+
     Raises:
-        DamagedSegment: a segment that has to be walked through is damaged.
+        DamagedSegment: a segment that has to be walked through is damaged, and may not be gone past.
         CorruptTransactionIndex, OSError: a file that has to be read cannot be.
     """
     stripped = [
@@ -66,7 +71,8 @@ def read_transactions(log: PartitionLog, *, first: int, bound: int) -> Transacti
             transactions.aborted += [each for each in found if first <= each.last_offset < start]
     for segment, following in _with_next(log.segments):
         if (following is None or following > start) and segment.base_offset < bound:
-            _walk(log, segment, is_last=following is None, start=start, bound=bound, into=transactions)
+            walk = _Walk(log, segment, following is None, start, bound, goes_past_damage)
+            walk.follow(transactions)
     return transactions
 
 
@@ -94,36 +100,60 @@ def _snapshot(log: PartitionLog, offset_max: int) -> tuple[int, Transactions]:
     return start, Transactions(start)
 
 
-def _walk(
-    log: PartitionLog, segment: SegmentFiles, *, is_last: bool, start: int, bound: int, into: Transactions
-) -> None:
-    """Follow the transactions of one segment, from ``start`` to ``bound``."""
-    file = log.storage.open(log.file(segment.base_offset))
-    try:
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    """A way through one segment, from the offset ``start`` to ``bound``."""
+
+    log: PartitionLog
+    segment: SegmentFiles
+    is_last: bool
+    start: int
+    bound: int
+    goes_past_damage: bool
+
+    def follow(self, into: Transactions) -> None:
+        """Follow the transactions."""
+        index = read_offset_index(self.log, self.segment)
+        file = self.log.storage.open(self.log.file(self.segment.base_offset))
+        position: int | None = index.position_of(self.start)
+        try:
+            while position is not None:
+                try:
+                    self._follow_from(position, file, into)
+                    return
+                except DamagedSegment as damage:
+                    if damage.is_tail and self.is_last:
+                        return
+                    if not self.goes_past_damage:
+                        shown = self.log.shown(self.segment.base_offset)
+                        raise DamagedSegment(damage.position, f"{shown}: {damage.reason}") from None
+                    position = index.next_position(damage.position)
+        finally:
+            file.close()
+
+    def _follow_from(self, position: int, file: LogFile, into: Transactions) -> None:
         blocks = scan(
             file,
-            position=read_offset_index(log, segment).position_of(start),
-            end=segment.size,
-            base_offset=segment.base_offset,
-            read_bytes=log.storage.scan_bytes,
+            position=position,
+            end=self.segment.size,
+            base_offset=self.segment.base_offset,
+            read_bytes=self.log.storage.scan_bytes,
             whole_batches=False,
-            stop_offset=bound,
+            stop_offset=self.bound,
         )
         for block in blocks:
             last = block.headers[-1]
             transactional = (block.headers["attributes"] & (TRANSACTIONAL_MASK | CONTROL_MASK)) != 0
             for index in transactional.nonzero()[0].tolist():
                 header = BatchHeader(*block.headers[index].item())
-                if header.base_offset >= start:
+                if header.base_offset < self.start:
+                    continue
+                try:
                     _follow(file, header, block.file_position + int(block.positions[index]), into)
+                except DamagedSegment:  # one marker
+                    if not self.goes_past_damage:
+                        raise
             into.end = max(into.end, int(last["base_offset"]) + int(last["last_offset_delta"]) + 1)
-    except DamagedSegment as damage:
-        if not (is_last and damage.is_tail):
-            raise DamagedSegment(
-                damage.position, f"{log.shown(segment.base_offset)}: {damage.reason}"
-            ) from None
-    finally:
-        file.close()
 
 
 def _follow(file: LogFile, header: BatchHeader, position: int, into: Transactions) -> None:

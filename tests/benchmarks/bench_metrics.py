@@ -39,7 +39,8 @@ from tests.benchmarks.paired_produce import (
     undisturbed,
 )
 from tests.benchmarks.request_road import measure
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
+from tests.support.ports import free_port
 
 PAIRS, TURN_SECONDS = 100, 0.3
 PARTITIONS = 1_000

@@ -5,7 +5,9 @@ Nothing here is about how fast anything is: bounds are only those that a pause o
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,9 +18,12 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.conftest import StartBroker
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
+from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEADLINE_S = 120
@@ -160,6 +165,73 @@ def test_an_interrupted_run_reports_what_it_has(broker: BrokerProcess) -> None:
     assert (status, result["problems"]) == (130, ["interrupted"])
     assert flow(result, "end-to-end")["records"] > 0
     assert all(check["expected"] == check["seen"] for check in result["checks"]), result["checks"]
+
+
+def test_ctrl_c_before_there_is_any_load_is_told_by_the_status(broker: BrokerProcess) -> None:
+    with Running("consume", "-t", broker.bootstrap, "--records", "100000000") as run:
+        assert run.process.stderr is not None
+        assert any(line.startswith("preload ") for line in run.process.stderr)
+        run.process.send_signal(signal.SIGINT)
+        output, errors = run.process.communicate(timeout=DEADLINE_S)
+    assert (run.process.returncode, output) == (130, "") and "Traceback" not in errors
+
+
+def test_a_bench_that_is_terminated_leaves_no_broker_and_no_files(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(["latency", "-t", "minikafka", "--duration", "600"]),
+        cwd=ROOT, env=os.environ | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert any(line.startswith("run ") for line in process.stderr)
+    assert len(brokers_on(tmp_path)) == 1
+    process.terminate()
+    process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert brokers_on(tmp_path) == [] and list(tmp_path.iterdir()) == []
+
+
+def brokers_on(directory: Path) -> list[str]:
+    """Processes that have it in their command lines."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            if str(directory) in each.read_text():
+                found.append(each.parent.name)
+    return found
+
+
+@pytest.mark.parametrize("pace", [[], ["--rate", "100"]], ids=["unpaced", "paced"])
+def test_records_that_are_too_large_are_counted_and_told(pace: list[str]) -> None:
+    done = bench("produce", "-t", "mock", "--record-size", "2MB", "--records", "3", *pace)
+    assert done.returncode == 1
+    assert "produce: 0 records, 3 failed," in done.stdout
+    assert "3 records were not delivered: " in done.stdout and "Message size too large" in done.stdout
+    assert "offsets advanced = records acked: 0 = 0" in done.stdout
+
+
+def test_a_topic_that_is_only_read_must_be_there(broker: BrokerProcess, topic: str) -> None:
+    done = bench("consume", "-t", broker.bootstrap, "--topic", topic)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"minikafka bench: there is no topic {topic}; ")
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    assert topic not in admin.list_topics(timeout=30).topics
+
+
+def test_a_run_that_cannot_begin_leaves_no_topic(broker: BrokerProcess, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(f"{topic}-0", 1, 1)])[f"{topic}-0"].result(30)
+    done = bench("produce", "-t", broker.bootstrap, "--topic", topic, "--topics", "2", "--partitions", "3")
+    assert done.returncode == 1 and f"topic {topic}-0 has 1 partitions, fewer than" in done.stderr
+    left = [name for name in admin.list_topics(timeout=30).topics if name.startswith(topic)]
+    assert left == [f"{topic}-0"]
+
+
+def test_groups_hold_the_partitions_that_there_are(broker: BrokerProcess, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap})
+    admin.create_topics([NewTopic(topic, 6, 1)])[topic].result(30)
+    arguments = ["--topic", topic, "--partitions", "4", "--consumers", "2", "--duration", "1"]
+    result = report("groups", "-t", broker.bootstrap, *arguments)
+    assert all(check["expected"] == check["seen"] for check in result["checks"])
 
 
 @pytest.mark.parametrize(

@@ -24,10 +24,10 @@ from tests.integration.conftest import StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster
 from tests.integration.support.dashboards import PanelQuery, panel_queries
-from tests.integration.support.process import free_port
 from tests.integration.support.prometheus import PrometheusServer
 from tests.integration.support.records import Record
 from tests.integration.support.spread_load import SpreadLoad
+from tests.support.ports import free_port
 
 pytestmark = [
     pytest.mark.minikafka_only,

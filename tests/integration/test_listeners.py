@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from minikafka.testing import ThreadedBroker
-from tests.integration.support.process import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.minikafka_only
 

@@ -17,7 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.integration.conftest import StartBroker, StartCluster
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.minikafka_only
 

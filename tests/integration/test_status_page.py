@@ -24,8 +24,8 @@ from minikafka.types import BrokerId, LeaderEpoch
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.chromium import ELSEWHERE, ShownPage, distinct_lines, show
-from tests.integration.support.process import free_port
 from tests.integration.support.records import Record
+from tests.support.ports import free_port
 
 pytestmark = [
     pytest.mark.minikafka_only,

@@ -22,8 +22,6 @@ BATCHES = (
 )
 BATCH_COLUMNS = [column.split()[0] for column in BATCHES.split(", ")]
 
-RECORDS = "topic string, partition int, offset long, key binary, value_size int, error string"
-
 
 class Record(NamedTuple):
     """A record, or a damaged piece (``error``)."""
@@ -36,10 +34,8 @@ class Record(NamedTuple):
     error: str | None = None
 
     @property
-    def row(self) -> tuple[Any, ...]:
-        """The columns of RECORDS."""
-        size = None if self.value is None else len(self.value)
-        return self.topic, self.partition, self.offset, self.key, size, self.error
+    def value_size(self) -> int | None:
+        return None if self.value is None else len(self.value)
 
     @property
     def size(self) -> int:
@@ -103,6 +99,15 @@ def gaps(batches: list[Row]) -> list[Row]:
             found.append({"after_offset": highest, "before_offset": row["base_offset"], "missing": missing})
         highest = row["last_offset"] if highest is None else max(highest, row["last_offset"])
     return found
+
+
+def gap_totals(batches: list[Row]) -> Row:
+    missing = [each["missing"] for each in gaps(batches)]
+    return {
+        "gaps": sum(each > 0 for each in missing),
+        "missing": sum(each for each in missing if each > 0),
+        "overlaps": sum(each < 0 for each in missing),
+    }
 
 
 def disorder(batches: list[Row]) -> Row:

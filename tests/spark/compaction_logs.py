@@ -21,6 +21,7 @@ from minikafka.log.checkpoint import (
     write_clean_shutdown_marker,
 )
 from minikafka.log.unified_log import UnifiedLog
+from minikafka.protocol.batch import iterate_headers
 from minikafka.protocol.control_records import ControlRecordType
 from minikafka.spark.jobs.compact import Compacted, Request, compact
 from minikafka.types import LeaderEpoch, TopicPartition
@@ -99,6 +100,11 @@ class LogDirectory:
             return [(header, *records) for header, records in batches(log)]
         finally:
             self.close(log)
+
+    def closed_batches(self, number: int) -> int:
+        """How many the closed segments have."""
+        files = self.segment_files(number).items()
+        return sum(len(list(iterate_headers(data))) for name, data in files if name.endswith(".log"))
 
     def segment_files(self, number: int) -> Mapping[str, bytes]:
         """The files of the closed segments, by name."""

@@ -27,6 +27,16 @@ CONF = {
     "spark.sql.shuffle.partitions": "2",
     "spark.default.parallelism": "2",
 }
+"""Of every Spark that tests start."""
+
+SHARED_CONF = CONF | {
+    # Queries over a few rows: writing, compiling and loading a class for each takes longer than to interpret
+    # it, and so does planning the rest anew after every stage. What runs as a process does both.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Of the one that they share."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -49,7 +59,7 @@ def java() -> None:
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
     """One for all: starting it takes seconds."""
-    with open_session("minikafka tests", master=MASTER, conf=[*CONF.items()]) as session:
+    with open_session("minikafka tests", master=MASTER, conf=[*SHARED_CONF.items()]) as session:
         yield session
 
 

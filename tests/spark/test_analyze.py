@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -22,6 +20,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet
 
+from minikafka.cli.main import main
 from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT
 from minikafka.protocol.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
 from minikafka.protocol.compression import CompressionType, compress, decompress
@@ -40,7 +39,6 @@ from tests.integration.support.records import CODECS, every_shape
 from tests.integration.support.records import Record as Sent
 from tests.spark import analysis_model as model
 from tests.spark.analysis_model import Row
-from tests.spark.conftest import CONF, MASTER
 from tests.spark.logs import NOW_MS, LogDir
 
 if TYPE_CHECKING:
@@ -316,19 +314,17 @@ def test_json_and_tables_hold_the_same(analysis: Analysis, tmp_path: Path) -> No
 
 
 def test_the_command_shows_progress_a_table_and_what_it_wrote(
-    directory: Path, java: None, tmp_path: Path
+    shared_session: SparkSession, directory: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out, series = tmp_path / "out", tmp_path / "analyze.prom"
-    command = [sys.executable, "-m", "minikafka.cli.main", "analyze", str(directory), "--topic", "built"]
-    options = ["--output", str(out), "--master", MASTER, "--metrics-file", str(series)]
-    settings = [part for each in CONF.items() for part in ("--conf", "=".join(each))]
-    ended = subprocess.run([*command, *options, *settings], capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
-    assert re.search(r"^records and keys: \d+\.\d s$", ended.stderr, re.MULTILINE)
-    assert re.search(r"│ built +│ +1 │ +30 │", ended.stdout)
+    options = ["--topic", "built", "--output", str(out), "--metrics-file", str(series)]
+    assert main(["analyze", str(directory), *options]) == 0
+    said = capsys.readouterr()
+    assert re.search(r"^records and keys: \d+\.\d s$", said.err, re.MULTILINE)
+    assert re.search(r"│ built +│ +1 │ +30 │", said.out)
     place = f"{directory}/built-0/00000000000000000037.log at 0"
-    assert f"built-0: damaged: {place}: its CRC-32C is wrong" in ended.stdout
-    assert "built-0: 1 repeated batch" in ended.stdout
+    assert f"built-0: damaged: {place}: its CRC-32C is wrong" in said.out
+    assert "built-0: 1 repeated batch" in said.out
     names = {"report.html", "report.json", "partitions.parquet", "top_keys.parquet"}
     assert names <= {path.name for path in out.iterdir()}
     assert 'minikafka_spark_records{spark_job="analyze",topic="built"} 30.0' in series.read_text()

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from minikafka.types import TopicPartition
 from tests.spark import analysis_model as model
-from tests.spark.analysis_model import BATCH_COLUMNS, BATCHES, RECORDS, Log, Record, Row
+from tests.spark.analysis_model import BATCH_COLUMNS, BATCHES, Log, Record, Row
 
 pytest.importorskip("pyspark")
 
+import pyarrow as pa
+
+from minikafka.spark import record_figures
+from minikafka.spark.record_sums import SUMS_SCHEMA, summed
 from minikafka.spark.transforms import batch_statistics as batch
 from minikafka.spark.transforms import offset_order, producer_statistics, record_statistics
+from tests.spark.record_batches import record_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -137,28 +144,24 @@ def test_headers_tell_what_the_model_finds(spark: SparkSession, generated: tuple
             ):
                 assert records == model.nth((member["records"] for member in members), share)
                 assert size == model.nth((member["size"] for member in members), share)
-    gaps = offset_order.gaps(batches)
-    same(gaps, each(model.gaps))
+    same(offset_order.gaps(batches), each(model.gaps))
     same(
-        offset_order.disorder(batches),
-        each(lambda members: [model.disorder(members)] if model.data(members) else []),
+        offset_order.order_totals(batches),
+        each(lambda members: [model.gap_totals(members) | model.disorder(members)]),
     )
     same(producer_statistics.duplicates(batches), each(model.duplicates))
     same(producer_statistics.transactions(batches), each(model.transactions))
-    for made, name, control in (
-        (batch.codecs(batches), "codec", False),
-        (batch.leader_epochs(batches), "leader_epoch", True),
-        (batch.segments(batches), "segment", True),
-    ):
-        for log, actual in found(made).items():
-            expected = model.grouped(by_log[log], name, control=control)
-            assert {row.pop(name): row for row in actual}.keys() == expected.keys()
-            for row in made.where(made.topic == log[0]).collect()[:1]:
-                values = row.asDict()
-                wanted = expected[values[name]]
-                assert {key: values[key] for key in wanted if key in values} == {
-                    key: wanted[key] for key in wanted if key in values
-                }
+    pieces = batch.pieces(batches, widths(spark, *((topic, 1_000) for topic, _ in by_log))).collect()
+    for name, control in (("codec", False), ("leader_epoch", True), ("segment", True)):
+        for log, members in by_log.items():
+            expected = model.grouped(members, name, control=control)
+            actual = {row[name]: row.asDict() for row in pieces if (log_of(row), row.of) == (log, name)}
+            assert actual.keys() == expected.keys()
+            for value, wanted in expected.items():
+                names = wanted.keys() if control else ("batches", "records", "bytes")
+                assert {key: actual[value][key] for key in names} == {key: wanted[key] for key in names}
+    for log, members in by_log.items():
+        assert placed(pieces, log) == model.throughput(members, 1_000)
     batches.unpersist()
 
 
@@ -167,10 +170,27 @@ def test_a_topic_in_pieces_of_time(spark: SparkSession) -> None:
         batch_row(base_offset=number, last_offset=number, max_timestamp=time, records=number + 1, size=70)
         for number, time in enumerate([5, 999, 1000, 4321, -1, 1999])
     ]
-    widths = spark.createDataFrame([("t", 1000), ("other", 1)], "topic string, bucket_ms long")
-    actual = found(batch.throughput(frame(spark, rows), widths))["t", 0]
-    expected = model.throughput(rows, 1000)
-    assert {row["start_ms"]: (row["records"], row["bytes"]) for row in actual} == expected
+    pieces = batch.pieces(frame(spark, rows), widths(spark, ("t", 1000), ("other", 1))).collect()
+    assert placed(pieces, ("t", 0)) == model.throughput(rows, 1000)
+
+
+def test_a_topic_without_timestamps_has_no_pieces_of_time(spark: SparkSession) -> None:
+    pieces = batch.pieces(frame(spark, [batch_row(max_timestamp=-1)]), widths(spark)).collect()
+    assert sorted(row.of for row in pieces) == ["codec", "leader_epoch", "segment"]
+
+
+def widths(spark: SparkSession, *of_topics: tuple[str, int]) -> DataFrame:
+    return spark.createDataFrame(list(of_topics), "topic string, bucket_ms long")
+
+
+def log_of(row: Any) -> Log:
+    return row.topic, row.partition
+
+
+def placed(pieces: list[Any], log: Log) -> dict[int, tuple[int, int]]:
+    """Records and bytes by time."""
+    rows = [row for row in pieces if (log_of(row), row.of) == (log, "start_ms")]
+    return {row.start_ms: (row.records, row.bytes) for row in rows}
 
 
 def test_what_is_damaged_is_named_and_counts_nowhere_else(spark: SparkSession) -> None:
@@ -195,8 +215,8 @@ def test_overlapping_offsets_are_no_gap(spark: SparkSession) -> None:
         batch_row(base_offset=5, last_offset=7, position=100),
         batch_row(base_offset=12, last_offset=12, position=200),
     ]
-    ((row,),) = found(offset_order.gap_totals(offset_order.gaps(frame(spark, rows)))).values()
-    assert row == {"gaps": 1, "missing": 2, "overlaps": 1}
+    ((row,),) = found(offset_order.order_totals(frame(spark, rows))).values()
+    assert (row["gaps"], row["missing"], row["overlaps"]) == (1, 2, 1)
 
 
 KEYS = st.sampled_from([None, b"", b"a", b"bb", b"\xff\x00", b"a key of some length", b"z"])
@@ -217,21 +237,22 @@ def test_records_tell_what_the_model_finds(
         expected[log] = [Record(*log, offset, *member) for offset, member in enumerate(members)]
     rows = [record for members in expected.values() for record in members]
     rows.append(Record("topic-0", 0, None, None, None, "position 7: no batch"))
-    summary = record_statistics.summarised(
-        spark.createDataFrame([row.row for row in rows[::-1]], RECORDS)
-    ).persist()
-    keys, sizes = record_statistics.by_key(summary), record_statistics.by_size(summary)
-    assert found(record_statistics.undecodable(summary)) == {
-        ("topic-0", 0): [{"error": "position 7: no batch"}]
-    }
+    summary = record_statistics.summarised(sums(spark, rows[::-1])).persist()
+    keys = record_statistics.by_key(summary)
+    others = found(record_statistics.without_keys(summary, errors_max=20))
+    assert [(log, row["error"]) for log, members in others.items() for row in members if row["error"]] == [
+        (("topic-0", 0), "position 7: no batch")
+    ]
 
-    frequencies = record_statistics.key_frequencies(keys).persist()
+    frequencies = record_statistics.key_frequencies(keys).collect()
     keyed = {log: [each for each in members if each.key is not None] for log, members in expected.items()}
-    same(
-        record_statistics.key_totals(frequencies),
-        {log: [model.keys(members)] if members else [] for log, members in keyed.items()},
-    )
-    top = found(record_statistics.top_keys(keys, frequencies, count=count))
+    top_least = {}
+    for log, members in keyed.items():
+        of_log = [row for row in frequencies if log_of(row) == log]
+        if members:
+            assert record_figures.key_totals(of_log)._asdict() == model.keys(members)
+        top_least[log] = record_figures.top_keys_least(of_log, count=count)
+    top = found(record_statistics.top_keys(keys, least(spark, top_least), count=count))
     for log, members in expected.items():
         ranked = sorted(top.get(log, []), key=lambda row: row["place"])
         assert [(bytes(row["key"]), row["records"], row["bytes"]) for row in ranked] == model.top_keys(
@@ -239,20 +260,40 @@ def test_records_tell_what_the_model_finds(
         )
 
     quantiles = (0.5, 0.9, 1.0)
-    for log, (row,) in found(record_statistics.size_totals(sizes, quantiles)).items():
-        members = expected[log]
-        assert row["records"] == len(members)
-        assert row["bytes"] == sum(each.size for each in members)
-        assert row["tombstones"] == sum(each.value is None for each in members)
+    for log, members in expected.items():
+        of_log = [SimpleNamespace(**row) for row in others[log]]
+        nulls = sum(row.records for row in of_log if row.bucket is None and row.error is None)
+        assert nulls == len(members) - len(keyed[log])
+        figures = record_figures.size_totals([row for row in of_log if row.bucket is not None], quantiles)
+        assert figures.records == len(members)
+        assert figures.bytes == sum(each.size for each in members)
+        assert figures.tombstones == sum(each.value is None for each in members)
         exact = [model.nth((each.size for each in members), share) for share in quantiles]
-        for near, true in zip(row["quantiles"], exact, strict=True):
+        for near, true in zip(figures.quantiles, exact, strict=True):
             assert true is not None
             assert near == true if true < 45 else abs(near - true) <= 0.011 * true + 1
     for row in record_statistics.topic_keys(keys).collect():
         topic = {each.key for (name, _), members in keyed.items() if name == row.topic for each in members}
         assert abs(row["keys"] - len(topic)) <= 0.05 * len(topic)
-    frequencies.unpersist()
     summary.unpersist()
+
+
+def sums(spark: SparkSession, rows: Iterable[Record]) -> DataFrame:
+    """The records as the source hands them on: each log's added up, in two pieces."""
+    by_log: dict[Log, list[Record]] = {}
+    for row in rows:
+        by_log.setdefault((row.topic, row.partition), []).append(row)
+    tables = []
+    for log, members in by_log.items():
+        middle = len(members) // 2
+        for piece in (members[:middle], members[middle:]):
+            tables += summed([record_batch(piece)], TopicPartition(*log))
+    return spark.createDataFrame(pa.Table.from_batches(tables), SUMS_SCHEMA)
+
+
+def least(spark: SparkSession, by_log: dict[Log, int | None]) -> DataFrame:
+    rows = [(*log, number) for log, number in by_log.items() if number is not None]
+    return spark.createDataFrame(rows, "topic string, partition int, least long")
 
 
 def test_histograms_of_a_topic_are_over_all_its_partitions(spark: SparkSession) -> None:
@@ -260,27 +301,23 @@ def test_histograms_of_a_topic_are_over_all_its_partitions(spark: SparkSession) 
         Record("t", number % 2, number, key, bytes(size))
         for number, (key, size) in enumerate([(b"k", 0), (b"k", 2), (b"k", 0), (b"k", 62), (b"x", 900)])
     ]
-    summary = record_statistics.summarised(spark.createDataFrame([row.row for row in rows], RECORDS))
-    sizes = record_statistics.size_histogram(record_statistics.by_size(summary)).orderBy("size_min")
-    assert [(row.size_min, row.records, row.bytes) for row in sizes.collect()] == [
+    summary = record_statistics.summarised(sums(spark, rows))
+    others = record_statistics.without_keys(summary, errors_max=1).collect()
+    assert record_figures.size_histogram([row for row in others if row.bucket is not None]) == [
         (1, 2, 2), (2, 1, 3), (32, 1, 63), (512, 1, 901),
     ]  # fmt: skip
-    frequencies = record_statistics.key_frequencies(record_statistics.by_key(summary))
-    histogram = record_statistics.key_histogram(frequencies).orderBy("records_min")
-    assert [(row.records_min, row["keys"], row.records) for row in histogram.collect()] == [
-        (1, 1, 1), (2, 2, 4),
-    ]  # fmt: skip
+    frequencies = record_statistics.key_frequencies(record_statistics.by_key(summary)).collect()
+    assert record_figures.key_histogram(frequencies) == [(1, 1, 1), (2, 2, 4)]
 
 
 def test_a_key_among_thousands_of_equals_is_no_top_key(spark: SparkSession) -> None:
     counts = {b"often": 5, b"a": 2, b"b": 2, b"c": 2, b"once": 1}
     names = [key for key, count in counts.items() for _ in range(count)]
-    rows = [Record("t", 0, offset, key, b"").row for offset, key in enumerate(names)]
-    keys = record_statistics.by_key(
-        record_statistics.summarised(spark.createDataFrame(rows, RECORDS))
-    ).persist()
-    frequencies = record_statistics.key_frequencies(keys)
+    rows = [Record("t", 0, offset, key, b"") for offset, key in enumerate(names)]
+    keys = record_statistics.by_key(record_statistics.summarised(sums(spark, rows))).persist()
+    frequencies = record_statistics.key_frequencies(keys).collect()
     for ties_max, expected in ((3, [b"often", b"a"]), (2, [b"often"])):
-        top = record_statistics.top_keys(keys, frequencies, count=2, ties_max=ties_max).orderBy("place")
+        number = record_figures.top_keys_least(frequencies, count=2, ties_max=ties_max)
+        top = record_statistics.top_keys(keys, least(spark, {("t", 0): number}), count=2).orderBy("place")
         assert [bytes(row.key) for row in top.collect()] == expected
     keys.unpersist()

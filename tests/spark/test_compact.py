@@ -62,7 +62,9 @@ def test_the_job_leaves_the_files_that_the_brokers_cleaner_leaves(
 ) -> None:
     ours = filled(tmp_path / "job", partitions=2)
     theirs = ours.copy(tmp_path / "broker")
+    batches = [ours.closed_batches(number) for number in (0, 1)]
     done = ours.compact(spark)
+    assert [each.batches for each in done] == batches
     assert [(each.topic, each.partition, each.skipped) for each in done] == [(TOPIC, 0, ""), (TOPIC, 1, "")]
     for number, each in enumerate(done):
         theirs.compact_in_broker(number)

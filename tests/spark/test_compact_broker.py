@@ -16,6 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 from pyspark.sql import SparkSession
 
+from minikafka.cli import compact as compact_command
 from minikafka.cli.commands import CommandError
 from minikafka.cli.compaction_requests import BrokerOfDirectory
 from minikafka.errors import KafkaError
@@ -238,6 +239,15 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
         timeout=200,
         env=os.environ | {"PYTHONWARNINGS": "ignore"},
     )
+
+
+def test_a_directory_that_does_not_say_whose_it_is_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meta = tmp_path / "meta.properties"
+    meta.mkdir()
+    assert compact_command.main([str(tmp_path), "--topic", "t", "-b", "localhost:1"]) == 1
+    assert capsys.readouterr().err == f"minikafka compact: {meta}: Is a directory\n"
 
 
 def test_the_command(java: None, broker: BrokerProcess) -> None:

@@ -5,7 +5,12 @@ from __future__ import annotations
 import argparse
 import http.server
 import shutil
+import signal
+import socketserver
+import subprocess
+import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,10 +26,11 @@ from minikafka.spark.counters import OTHER_TOPICS, TOPICS_MAX, JobCounters, Unus
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.dashboards import PanelQuery, panel_queries
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
 from tests.integration.support.prometheus import PrometheusServer
 from tests.integration.support.records import numbered
 from tests.spark.export_support import wait_for_checkpoint
+from tests.support.ports import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -97,6 +103,41 @@ def test_a_pushgateway_is_told_of_start_and_end(capsys: pytest.CaptureFixture[st
     with published(JobCounters("compact"), arguments(pushgateway=f"127.0.0.1:{port}")):
         pass
     assert f"the pushgateway 127.0.0.1:{port}" in capsys.readouterr().err, "the job went on all the same"
+
+
+def test_a_pushgateway_that_cannot_be_does_not_fail_the_job(capsys: pytest.CaptureFixture[str]) -> None:
+    class NoHttp(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"this is no HTTP\r\n\r\n")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), NoHttp) as server:
+        threading.Thread(target=server.serve_forever).start()
+        for gateway in ("localhost:port", f"127.0.0.1:{server.server_address[1]}"):
+            with published(JobCounters("compact"), arguments(pushgateway=gateway)):
+                pass
+            assert f"the pushgateway {gateway}: " in capsys.readouterr().err
+        server.shutdown()
+
+
+def test_a_job_that_is_terminated_says_that_it_runs_no_more(java: None, tmp_path: Path) -> None:
+    file = tmp_path / "jobs.prom"
+    command = [
+        sys.executable,
+        "-m",
+        "minikafka.cli.main",
+        "export",
+        str(tmp_path),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    with subprocess.Popen([*command, "--metrics-file", str(file)]) as process:
+        while process.poll() is None and not file.exists():
+            time.sleep(0.01)
+        assert values(file.read_text())[RUNNING.name, ""] == 1
+        process.terminate()
+    assert process.returncode == 128 + signal.SIGTERM
+    ended = values(file.read_text())
+    assert (ended[RUNNING.name, ""], ended[FAILED.name, ""]) == (0, 1)
 
 
 def test_a_file_that_cannot_be_is_refused_before_the_job_starts(tmp_path: Path) -> None:

@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from minikafka.metrics.names_of_spark import BYTES, LOST_RECORDS, OUTPUT_BYTES, PARTITIONS, RECORDS
+from minikafka.metrics.names_of_spark import (
+    BYTES,
+    DAMAGED_BATCHES,
+    LOST_RECORDS,
+    OUTPUT_BYTES,
+    PARTITIONS,
+    RECORDS,
+)
 from minikafka.spark.job import JobError
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record, every_shape, numbered
+from tests.spark.conftest import CONF
 from tests.spark.export_support import (
     consumed,
     data_files,
@@ -30,6 +38,7 @@ from tests.spark.export_support import (
     rows,
     wait_for_checkpoint,
 )
+from tests.spark.logs import LogDir, batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +138,24 @@ def test_records_that_retention_took_are_counted_and_a_new_topic_of_the_name_is_
         run(spark, broker, output, topic)
 
 
+def test_damaged_batches_are_left_out_and_counted(spark: SparkSession, tmp_path: Path) -> None:
+    from minikafka.spark.jobs.export import export
+    from minikafka.types import TopicPartition
+
+    logs = LogDir(tmp_path / "logs")
+    damaged = bytearray(batch(3, 3))
+    damaged[-1] ^= 1
+    logs.segment("t", [batch(0, 3), bytes(damaged), batch(6, 2)])
+    logs.high_watermarks({TopicPartition("t", 0): 8})
+    job = make_job(spark)
+    commit = export(job, options(logs.path, tmp_path / "out", on_corrupt="skip"))
+    assert commit is not None and (commit.records, commit.offsets) == (5, {"t": {0: 8}})
+    assert offsets(tmp_path / "out", "t") == [0, 1, 2, 6, 7]
+    assert "error" not in rows(tmp_path / "out", "t")[0]
+    assert job.counters.value(RECORDS, topic="t") == 5
+    assert job.counters.value(DAMAGED_BATCHES, topic="t") == 1
+
+
 class Killed(BaseException):
     """Nothing catches it, as nothing catches SIGKILL."""
 
@@ -203,8 +230,9 @@ def test_sigkill_while_spark_writes(
         "--output",
         str(output),
     ]
+    settings = [f"--conf={name}={value}" for name, value in CONF.items()]
     process = subprocess.Popen(
-        [*command, "--topics", topic, "--master", "local[1]", "--conf", "spark.driver.memory=512m"],
+        [*command, "--topics", topic, "--master", "local[1]", *settings],
         start_new_session=True,
         stdin=subprocess.DEVNULL,
     )
@@ -251,3 +279,40 @@ def test_two_exports_at_once_do_not_mix(
     with pytest.raises(JobError, match="meanwhile"):
         run(spark, broker, uri, topic, open_store=open_late)
     assert offsets(tmp_path / "out", topic) == [*range(10)]
+
+
+def test_an_export_cannot_commit_files_that_another_one_has_taken_for_left_behind(
+    spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
+) -> None:
+    from minikafka.spark.export_output import LOCK, ExportOutput
+    from minikafka.spark.output_store import open_store
+
+    write(broker, topic, [numbered(i) for i in range(10)], end=10)
+    uri = (tmp_path / "out").as_uri()
+
+    def open_late(*arguments: Any) -> Any:
+        """Between this run's writing and its commit another one starts, and has not committed yet."""
+        store = open_store(*arguments)
+
+        def make_durable(*_: Any) -> None:
+            ExportOutput(open_store(uri, LOCK, spark), by="date").recover(now_ms=1)
+
+        store.make_durable = make_durable  # type: ignore[method-assign]
+        return store
+
+    with pytest.raises(JobError, match="meanwhile"):
+        run(spark, broker, uri, topic, open_store=open_late)
+    assert run(spark, broker, uri, topic).records == 10
+    assert offsets(tmp_path / "out", topic) == [*range(10)]
+
+
+def test_an_output_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    from minikafka.spark.jobs.export import export
+
+    logs = LogDir(tmp_path / "data")
+    logs.segment("orders", [batch(0, 10)])
+    output = tmp_path / "größer als 100%20 #1?"
+    commit = export(make_job(spark), options(logs.path, output, latest="logEnd"))
+    assert commit is not None and commit.records == 10
+    assert offsets(output, "orders") == [*range(10)]
+    assert {each.name for each in tmp_path.iterdir()} == {"data", output.name}

@@ -4,6 +4,7 @@ are damaged or change meanwhile.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import shutil
@@ -442,6 +443,48 @@ def test_read_committed_sees_what_a_consumer_sees(
 # Filters, storage, options
 
 
+def test_read_committed_goes_past_damage_where_it_may(logs: LogDir) -> None:
+    """A header that is no header and a marker that cannot be read: what lies behind them is found."""
+    unreadable = bytearray(marker(4, 7, COMMIT))
+    unreadable[-1] ^= 1
+    behind = [batch(6, 2, producer_id=8, transactional=True), marker(8, 8, ABORT), batch(9, 1)]
+    batches = [batch(0, 2), batch(2, 2), bytes(unreadable), batch(5, 1), *behind]
+    path = logs.segment("t", batches, index_interval_bytes=0)
+    data = bytearray(path.read_bytes())
+    data[len(batches[0]) + 16] = 9  # the magic of the second
+    path.write_bytes(data)
+    committed = {"isolation": "read_committed"}
+    with pytest.raises(CorruptLog, match=r"magic would be 9 \(position \d+\)"):
+        offsets(logs, **committed)
+    assert offsets(logs, onCorrupt="skip", **committed) == [0, 1, 5, 9]
+    options = options_of(logs, onCorrupt="column", **committed)
+    rows = rows_of(planned(options), options, ("offset", "key", "error"))
+    assert [row["offset"] for row in rows] == [0, 1, None, 5, 9]
+    assert "magic would be 9" in rows[2]["error"]
+
+
+def test_a_marker_in_damage_leaves_its_transaction_open(logs: LogDir) -> None:
+    unreadable = bytearray(marker(3, 7, COMMIT))
+    unreadable[-1] ^= 1
+    logs.segment(
+        "t", [batch(0, 1), batch(1, 2, producer_id=7, transactional=True), bytes(unreadable), batch(4, 1)]
+    )
+    with pytest.raises(CorruptLog, match="a marker that cannot be read"):
+        offsets(logs, isolation="read_committed")
+    assert offsets(logs, isolation="read_committed", onCorrupt="skip") == [0]
+
+
+def test_headers_alone_say_nothing_of_damaged_records(logs: LogDir) -> None:
+    """Deliberately: a CRC takes the whole batch, and these columns take a page of it."""
+    damaged = bytearray(batch(2, 2))
+    damaged[-1] ^= 1
+    logs.segment("t", [batch(0, 2), bytes(damaged), batch(4, 1)])
+    assert offsets(logs, ("offset", "batch_offset", "codec")) == [0, 1, 2, 3, 4]
+    with pytest.raises(CorruptLog, match="CRC"):
+        offsets(logs, ("offset", "key"))
+    assert offsets(logs, ("offset", "key"), onCorrupt="skip") == [0, 1, 4]
+
+
 def test_searches_skip_partitions_segments_and_batches(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
     for partition in (0, 1):
         for base in (0, 100, 200):
@@ -515,6 +558,38 @@ def test_which_directories_are_logs(logs: LogDir, tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=message):
             selected_logs(parse_options({"path": str(tmp_path / name)}))
+
+
+def test_what_may_not_be_read_is_named(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A directory, a partition's own, a segment: one line with its path. (Root may read whatever it likes, so
+    the operating system's answer is given here.)"""
+    segment = str(logs.segment("t", [batch(0, 2)]))
+    options = options_of(logs)
+    splits = planned(options)
+    really_scan, really_open = os.scandir, os.open
+    refused = ""
+
+    def refuse(path: Any) -> None:
+        if str(path) == refused:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    def scandir(path: Any) -> Any:
+        refuse(path)
+        return really_scan(path)
+
+    def opened(path: Any, flags: int, *more: Any, **named: Any) -> int:
+        refuse(path)
+        return really_open(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    monkeypatch.setattr(os, "open", opened)
+    for refused in (str(logs.path), f"{logs.path}/t-0"):
+        with pytest.raises(UnusableLocation, match=f"^{refused} cannot be listed: Permission denied$"):
+            planned(options)
+    refused = segment
+    for attempt in (lambda: planned(options), lambda: rows_of(splits, options)):
+        with pytest.raises(UnusableLocation, match=f"^{segment} cannot be read: Permission denied$"):
+            attempt()
 
 
 def test_replicas_of_one_partition_are_not_mixed_by_accident(tmp_path: Path) -> None:

@@ -103,7 +103,8 @@ def test_a_jvm_that_does_not_start_ends_with_one_line(java: None, tmp_path: Path
 
 
 def test_a_master_that_cannot_be_ends_with_one_line(java: None, tmp_path: Path) -> None:
-    done = run_minikafka("export", str(tmp_path), "-o", str(tmp_path / "out"), "--master", "nonsense")
+    conf = ["--conf", f"spark.driver.extraJavaOptions={QUICK_JVM}"]
+    done = run_minikafka("export", str(tmp_path), "-o", str(tmp_path / "out"), "--master", "nonsense", *conf)
     assert done.returncode == 1
     assert (
         done.stderr.startswith("minikafka export: Spark does not start: ")

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.ports import free_port
+
 DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
@@ -173,10 +175,3 @@ def _takes_sessions(port: int) -> bool:
             return _connect(connection, 0, bytes(16)) > 0
     except OSError:
         return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

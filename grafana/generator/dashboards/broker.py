@@ -6,12 +6,21 @@ A broker is one thread on one core: when its event loop is late, everything is l
 from __future__ import annotations
 
 from grafana.generator.board import Dashboard, Section
-from grafana.generator.panels import above, by_broker, faults, graph, number
-from grafana.generator.query import ALL_TOPICS, BROKER, Query, highest, rate, series, total
+from grafana.generator.panels import above, by_broker, graph, number
+from grafana.generator.query import (
+    ALL_TOPICS,
+    BROKER,
+    REPLICAS,
+    TRAFFIC,
+    Query,
+    highest,
+    rate,
+    series,
+    total,
+)
+from grafana.generator.replicas import offline_replicas
 from grafana.generator.variables import broker_choice
 
-TRAFFIC = "kafka_server_brokertopicmetrics_"
-REPLICAS = "kafka_server_replicamanager_"
 LAG = "minikafka_event_loop_lag_seconds"
 FLUSHES = "kafka_log_logflushstats_logflushrateandtimems"
 CLEANER, CLEANER_MANAGER = "kafka_log_logcleaner_", "kafka_log_logcleanermanager_"
@@ -34,12 +43,7 @@ STATE = Section(
             "Replicas that are online here, led or followed.",
             Query(total(series(f"{REPLICAS}partitioncount", BROKER)), "replicas"),
         ),
-        faults(
-            "Offline replicas",
-            "Replicas in log directories that failed. Normal is 0.",
-            total(series(f"{REPLICAS}offlinereplicacount", BROKER)),
-            "replicas",
-        ),
+        offline_replicas(BROKER),
         number(
             "Event loop late, p99",
             "How much later than due a timer fired, at the worst broker. A few milliseconds are normal.",

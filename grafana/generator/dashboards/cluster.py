@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from grafana.generator.board import Dashboard, Section
 from grafana.generator.panels import above, by_broker, exactly, faults, graph, number
-from grafana.generator.query import ALL_TOPICS, Query, highest, rate, series, total
+from grafana.generator.query import ALL_TOPICS, REPLICAS, TRAFFIC, Query, highest, rate, series, total
+from grafana.generator.replicas import under_min_isr, under_replicated
 
 CONTROLLER = "kafka_controller_kafkacontroller_"
 CONTROLLER_STATS = "kafka_controller_controllerstats_"
-REPLICAS = "kafka_server_replicamanager_"
-TRAFFIC = "kafka_server_brokertopicmetrics_"
 
 HEALTH = Section(
     "Is it well?",
@@ -33,21 +32,8 @@ HEALTH = Section(
             highest(series(f"{CONTROLLER}offlinepartitionscount")),
             "partitions",
         ),
-        faults(
-            "Under min.insync.replicas",
-            "Partitions that refuse producers with acks=all, because too few replicas are in sync. Normal "
-            "is 0.",
-            total(series(f"{REPLICAS}underminisrpartitioncount")),
-            "partitions",
-        ),
-        faults(
-            "Under-replicated",
-            "Partitions of which a replica is not in sync. Normal is 0, and more for a while when a broker "
-            "restarts or replicas move.",
-            total(series(f"{REPLICAS}underreplicatedpartitions")),
-            "partitions",
-            is_warning=True,
-        ),
+        under_min_isr(series(f"{REPLICAS}underminisrpartitioncount")),
+        under_replicated(series(f"{REPLICAS}underreplicatedpartitions")),
         faults(
             "Offline log directories",
             "Directories that failed, on any broker. Their replicas are lost to the cluster. Normal is 0.",

@@ -4,32 +4,30 @@ from __future__ import annotations
 
 from grafana.generator.board import Dashboard, Section
 from grafana.generator.panels import above, by_broker, faults, graph, number, rows, throttled_bytes
-from grafana.generator.query import BROKER, TOPIC, Query, highest, rate, series, top, total
+from grafana.generator.query import (
+    BROKER,
+    REPLICAS,
+    TOPIC,
+    TRAFFIC,
+    Query,
+    highest,
+    rate,
+    series,
+    top,
+    total,
+)
+from grafana.generator.replicas import offline_replicas, under_min_isr, under_replicated
 from grafana.generator.variables import broker_choice, topic_choice
 
-REPLICAS = "kafka_server_replicamanager_"
 FETCHERS = "kafka_server_replicafetchermanager_"
-TRAFFIC = "kafka_server_brokertopicmetrics_"
 FETCHER = "kafka_server_fetcherstats_"
 LAG = "kafka_server_fetcherlagmetrics_consumerlag"
 
 STATE = Section(
     "State",
     [
-        faults(
-            "Under-replicated",
-            "Partitions of which a replica is not in sync. Normal is 0; a new replica of a reassignment "
-            "is not in sync until it has caught up.",
-            total(series(f"{REPLICAS}underreplicatedpartitions", BROKER)),
-            "partitions",
-            is_warning=True,
-        ),
-        faults(
-            "Under min.insync.replicas",
-            "Partitions that refuse producers with acks=all. Normal is 0.",
-            total(series(f"{REPLICAS}underminisrpartitioncount", BROKER)),
-            "partitions",
-        ),
+        under_replicated(series(f"{REPLICAS}underreplicatedpartitions", BROKER)),
+        under_min_isr(series(f"{REPLICAS}underminisrpartitioncount", BROKER)),
         number(
             "Being reassigned",
             "Partitions of the cluster whose replicas move now.",
@@ -48,12 +46,7 @@ STATE = Section(
             total(series(f"{FETCHERS}failedpartitionscount", BROKER)),
             "partitions",
         ),
-        faults(
-            "Offline replicas",
-            "Replicas in log directories that failed. Normal is 0.",
-            total(series(f"{REPLICAS}offlinereplicacount", BROKER)),
-            "replicas",
-        ),
+        offline_replicas(BROKER),
     ],
 )
 

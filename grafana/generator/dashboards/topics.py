@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from grafana.generator.board import Dashboard, Section
-from grafana.generator.panels import Panel, above, faults, graph, number, rows
-from grafana.generator.query import TOPIC, Query, highest, rate, series, top, total
+from grafana.generator.panels import Panel, above, graph, number, rows
+from grafana.generator.query import TOPIC, TRAFFIC, Query, highest, rate, series, top, total
+from grafana.generator.replicas import under_min_isr, under_replicated
 from grafana.generator.variables import topic_choice
 
-TRAFFIC = "kafka_server_brokertopicmetrics_"
 PARTITION = "kafka_cluster_partition_"
 
 SIZES = Section(
@@ -18,19 +18,8 @@ SIZES = Section(
             "Partitions with a leader that is up.",
             Query(f"count({series('kafka_topic_partition_current_offset', TOPIC)})", "partitions"),
         ),
-        faults(
-            "Under-replicated",
-            "Partitions of which a replica is not in sync. Normal is 0.",
-            total(series(f"{PARTITION}underreplicated", TOPIC)),
-            "partitions",
-            is_warning=True,
-        ),
-        faults(
-            "Under min.insync.replicas",
-            "Partitions that refuse producers with acks=all. Normal is 0.",
-            total(series(f"{PARTITION}underminisr", TOPIC)),
-            "partitions",
-        ),
+        under_replicated(series(f"{PARTITION}underreplicated", TOPIC)),
+        under_min_isr(series(f"{PARTITION}underminisr", TOPIC)),
         number(
             "At min.insync.replicas",
             "Partitions that will refuse producers with acks=all when one more replica falls out. Normal "

@@ -14,9 +14,9 @@ from collections.abc import Callable
 from uuid import UUID
 
 from minikafka.coordinator.group.classic_group import ClassicGroup, refused
-from minikafka.coordinator.group.classic_member import ClassicMember
+from minikafka.coordinator.group.classic_member import ClassicMember, new_member_id
 from minikafka.coordinator.group.classic_protocols import choose_protocol
-from minikafka.coordinator.group.classic_rebalance import Rebalances, group_metadata_error
+from minikafka.coordinator.group.classic_rebalance import Rebalances
 from minikafka.coordinator.group.classic_records import empty_record, group_record
 from minikafka.coordinator.group.classic_state import ClassicGroupState
 from minikafka.coordinator.group.effects import (
@@ -28,6 +28,7 @@ from minikafka.coordinator.group.effects import (
     OperationKind,
     Park,
     Ticket,
+    coordinator_error,
 )
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
@@ -67,7 +68,7 @@ class NewGroup(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._is_written:
             return []
-        return self._forget(self._group, group_metadata_error(error).code, now_ms)
+        return self._forget(self._group, coordinator_error(error).code, now_ms)
 
 
 class NewStaticMemberId(Append):
@@ -134,7 +135,7 @@ class NewStaticMemberId(Append):
         return [*group.answer_join(new, result), new.session]
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        result = refused(group_metadata_error(error).code)
+        result = refused(coordinator_error(error).code)
         if not self._is_written:
             return [Answer(self._ticket, result)]
         if not self._waits():
@@ -226,7 +227,7 @@ class Joins:
     def _join_stranger(self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         instance_id = request.group_instance_id
         prefix = request.client_id if instance_id is None else instance_id
-        member_id = f"{prefix}-{self._new_uuid()}"
+        member_id = new_member_id(prefix, self._new_uuid())
         if instance_id is not None:
             current = group.static_members.get(instance_id)
             if current is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from minikafka.coordinator.group.effects import (
     Complete,
     GroupOperation,
@@ -13,6 +15,17 @@ from minikafka.errors import InvariantError
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Name and metadata of what a member supports, the preferred one first."""
+
+MEMBER_ID_PREFIX_MAX = 249
+"""Characters: as many as Kafka's clients allow an instance id to have
+(``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
+
+
+def new_member_id(prefix: str, unique: UUID) -> str:
+    """Of a member with this client or instance id (``ClassicGroup.generateMemberId``). Those are strings of
+    any length; as long as one may be, with something behind it, would fit neither the group's record nor what
+    its leader can read."""
+    return f"{prefix[:MEMBER_ID_PREFIX_MAX]}-{unique}"
 
 
 class ClassicMember:

@@ -25,6 +25,11 @@ from minikafka.errors import ErrorCode, KafkaError
 
 _log = logging.getLogger(__name__)
 
+NOBODY_BACK_PAUSE_MS = 1_000
+"""The least time between two looks whether a static member has joined again. Members choose their rebalance
+timeout; with 0 the group would look again at once and for ever, and nobody else would have a turn (Kafka's
+does, on a thread of its own)."""
+
 _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE
 _COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
@@ -67,7 +72,7 @@ class StoreAssignment(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if not self._is_current():
             return []
-        code = group_metadata_error(error).code
+        code = coordinator_error(error).code
         effects = reset_assignment(self._group, code)
         return effects + self._rebalances.prepare(
             self._group, f"{code.name} when its assignment was stored", now_ms
@@ -152,7 +157,8 @@ class Rebalances:
                 effects += group.remove(member)
         if group.members and not group.elect_joined_leader():
             # Only static members, and none is back: wait until they are, or their sessions end.
-            effects.append(Park(group.join_operation, group.rebalance_timeout_ms))
+            pause_ms = max(group.rebalance_timeout_ms, NOBODY_BACK_PAUSE_MS)
+            effects.append(Park(group.join_operation, pause_ms))
             return effects
         group.next_generation(now_ms)
         if group.state is _EMPTY:
@@ -181,13 +187,3 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
             effects += group.answer_sync(member, SyncGroupResult(error=error))
             effects.append(member.session)
     return effects
-
-
-def group_metadata_error(error: KafkaError) -> KafkaError:
-    """What members are told when a group's record was not written: one that is too large is not about an
-    offset. Kafka: ``appendGroupMetadataErrorToResponseError``."""
-    match error.code:
-        case ErrorCode.MESSAGE_TOO_LARGE | ErrorCode.RECORD_LIST_TOO_LARGE | ErrorCode.INVALID_FETCH_SIZE:
-            return KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, error.message)
-        case _:
-            return coordinator_error(error)

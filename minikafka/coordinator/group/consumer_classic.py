@@ -10,6 +10,7 @@ Different from Kafka: refusals are results with an error, as in ``classic``.
 
 from __future__ import annotations
 
+from minikafka.coordinator.group.classic_member import new_member_id
 from minikafka.coordinator.group.consumer_change import GroupDraft
 from minikafka.coordinator.group.consumer_group import PROTOCOL_TYPE, ConsumerGroup
 from minikafka.coordinator.group.consumer_member import ConsumerGroupMember, MemberState
@@ -85,7 +86,7 @@ class ClassicMembers:
         group = self._group(request.group_id)
         if group.is_empty:
             return [JoinAfterEnd(group, request, ticket, self._work)]
-        member_id = request.member_id or f"{request.client_id}-{self._work.new_uuid()}"
+        member_id = request.member_id or new_member_id(request.client_id, self._work.new_uuid())
         try:
             return self._join(group, request, member_id, ticket, now_ms)
         except KafkaError as error:

@@ -99,7 +99,7 @@ class ConsumerGroup:
         """For a change that is worked out and may not come: it shares what is never changed in place."""
         copy = ConsumerGroup(self._group_id)
         for name, value in vars(self).items():
-            setattr(copy, name, value.copy() if isinstance(value, dict) else value)
+            setattr(copy, name, value.copy() if isinstance(value, dict | set) else value)
         return copy
 
     # What it is
@@ -147,9 +147,6 @@ class ConsumerGroup:
             if resolved := self.regexes.get(regex):
                 wanted.update(resolved.topics)
         return sorted(wanted)
-
-    def subscribed_regexes(self) -> list[str]:
-        return list(self._regex_members)
 
     def regex_member_count(self, regex: str) -> int:
         return self._regex_members[regex]
@@ -258,6 +255,7 @@ class ConsumerGroup:
                 if gone := self.members.pop(key.member_id, None):
                     self._count(gone, -1)
                     self._disown(gone)
+                    self.awaited_joins.discard(key.member_id)
             case (
                 ConsumerGroupTargetAssignmentMetadataKey(),
                 ConsumerGroupTargetAssignmentMetadataValue() as value,

@@ -15,7 +15,7 @@ from minikafka.coordinator.effects import Answer as Answer
 from minikafka.coordinator.effects import Complete as Complete
 from minikafka.coordinator.effects import Park as Park
 from minikafka.coordinator.effects import Ticket as Ticket
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.coordinator.effects import coordinator_error as coordinator_error
 from minikafka.protocol.internal.group_records import GroupRecord
 
 
@@ -50,8 +50,3 @@ class GroupOperation(NamedTuple):
 
 Effect = Answer | Append | Park[GroupOperation] | Complete[GroupOperation]
 Effects = list[Effect]
-
-
-def coordinator_error(error: KafkaError) -> KafkaError:
-    """What a client is told when an append to ``__consumer_offsets`` failed with ``error``."""
-    return effects.coordinator_error(error, too_large=ErrorCode.INVALID_COMMIT_OFFSET_SIZE)

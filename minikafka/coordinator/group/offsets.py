@@ -4,13 +4,15 @@ A commit is one append. Its offsets are seen when the high watermark has passed 
 the partition has come first; ``OffsetsLog`` says what counts meanwhile. A request whose partitions are all
 refused writes nothing. The offsets of a transaction are seen when the high watermark has passed its marker.
 
-Where it differs: offsets that are deleted are not seen any more as soon as their tombstone is written.
+Where it differs: offsets that are deleted are not seen any more as soon as their tombstone is written; a
+retention time that ends after the end of time is for ever, where Kafka's sum overflows into the past.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
 from minikafka.coordinator.group.effects import Answer, Effects, Ticket
 from minikafka.coordinator.group.group import Group
@@ -70,7 +72,7 @@ class GroupOffsets:
         effects = self._admit(request)
         expire_timestamp_ms = None
         if request.retention_time_ms != DEFAULT_RETENTION_TIME_MS:
-            expire_timestamp_ms = now_ms + request.retention_time_ms
+            expire_timestamp_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
         records, result = self._records(request.group_id, request.offsets, expire_timestamp_ms, now_ms)
         if records:
             effects.append(OffsetsCommit(self._log, records, result, ticket))

@@ -29,6 +29,5 @@ class GroupSettings(Protocol):
     group_consumer_migration_policy: MigrationPolicy
     offset_metadata_max_bytes: int
     offsets_retention_minutes: int
-    offsets_commit_timeout_ms: int
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings: ...

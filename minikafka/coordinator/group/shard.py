@@ -10,6 +10,7 @@ last such member's leaving downgrades it (``consumer``). A classic request to a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterator
 from uuid import UUID
 
@@ -54,13 +55,16 @@ from minikafka.protocol.internal.group_records import (
 )
 from minikafka.types import TopicPartition
 
+_log = logging.getLogger(__name__)
+
 TOMBSTONES_MAX = 1_000
 """In one batch, of those that need not go together (Kafka: appends that are not atomic). With long names of
 groups and topics they take half of a topic's default ``max.message.bytes``."""
 
 
 class Tombstones(Append):
-    """Removes what is not needed any more; answers who asked for it."""
+    """Removes what is not needed any more; answers who asked for it. What nobody has asked for stays when the
+    log refuses it: what has expired is found again by the next clean-up."""
 
     __slots__ = ("_answer", "_shard")
 
@@ -78,7 +82,10 @@ class Tombstones(Append):
         return [] if self._answer is None else [self._answer]
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        return [] if self._answer is None else [Answer(self._answer.ticket, coordinator_error(error))]
+        if self._answer is not None:
+            return [Answer(self._answer.ticket, coordinator_error(error))]
+        _log.warning("%d offsets and groups that are over stay in the log: %s", len(self.records), error)
+        return []
 
 
 class GroupShard:

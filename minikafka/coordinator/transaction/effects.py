@@ -21,7 +21,8 @@ from minikafka.coordinator import effects
 from minikafka.coordinator.effects import Answer as Answer
 from minikafka.coordinator.effects import Park as Park
 from minikafka.coordinator.effects import Ticket as Ticket
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.coordinator.effects import coordinator_error as coordinator_error
+from minikafka.errors import KafkaError
 from minikafka.protocol.internal.transaction_records import TransactionRecord
 from minikafka.types import TopicPartition
 
@@ -77,8 +78,3 @@ class AllocateProducerId(ABC):
 
 Effect = Answer | Append | Park[TransactionOperation] | WriteMarkers | AllocateProducerId
 Effects = list[Effect]
-
-
-def coordinator_error(error: KafkaError) -> KafkaError:
-    """What a client is told when an append to ``__transaction_state`` failed with ``error``."""
-    return effects.coordinator_error(error, too_large=ErrorCode.UNKNOWN_SERVER_ERROR)

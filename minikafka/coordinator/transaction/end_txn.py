@@ -112,11 +112,7 @@ def _is_retry(current: TxnTransitMetadata, request: EndTxn) -> bool:
         return False
     if request.producer_id == current.producer_id:
         return 0 <= request.producer_epoch == current.producer_epoch - 1 < EPOCH_MAX - 1
-    return (
-        request.producer_id == current.previous_producer_id
-        and request.producer_epoch == EPOCH_MAX - 1
-        and current.producer_epoch == 0
-    )
+    return request.producer_id == current.previous_producer_id and request.producer_epoch == EPOCH_MAX - 1
 
 
 def _check_retry(metadata: TransactionMetadata, request: EndTxn) -> None:

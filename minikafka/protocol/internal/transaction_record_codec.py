@@ -16,15 +16,15 @@ from itertools import groupby
 from struct import Struct
 from typing import Any, Final
 
-from minikafka.errors import PeerProtocolError
-from minikafka.protocol.internal.group_record_schemas import Field, entity_schema
+from minikafka.protocol.internal.group_record_schemas import Field, entity_schema, no_names
+from minikafka.protocol.internal.record_reading import UNREADABLE, read_body, why_unreadable
 from minikafka.protocol.internal.transaction_records import (
     NEWEST_VALUE_VERSION,
     TransactionLogKey,
     TransactionLogValue,
     TransactionRecord,
 )
-from minikafka.protocol.reading import ELEMENTS_MAX, MALFORMED, Reader, compile_reader
+from minikafka.protocol.reading import Reader, compile_reader
 from minikafka.protocol.writing import Writer, compile_writer
 from minikafka.types import TopicPartition
 
@@ -109,10 +109,10 @@ def read_key(key: bytes | memoryview | None) -> Any:
     if version != KEY_VERSION:
         raise UnreadableTransactionRecord(f"key version {version} is not known", key_version=version)
     try:
-        return _read(_key_reader(), key)
-    except (PeerProtocolError, *MALFORMED) as cause:
+        return read_body(_key_reader(), key)
+    except UNREADABLE as cause:
         raise UnreadableTransactionRecord(
-            f"its key cannot be read: {_why(cause)}", key_version=version
+            f"its key cannot be read: {why_unreadable(cause)}", key_version=version
         ) from cause
 
 
@@ -132,10 +132,11 @@ def read_value(value: bytes | memoryview, *, transactional_id: str) -> tuple[int
             f"value version {version} is not known", transactional_id=transactional_id
         )
     try:
-        return version, _read(_value_reader(version), value)
-    except (PeerProtocolError, *MALFORMED) as cause:
+        return version, read_body(_value_reader(version), value)
+    except UNREADABLE as cause:
         raise UnreadableTransactionRecord(
-            f"its value, version {version}, cannot be read: {_why(cause)}", transactional_id=transactional_id
+            f"its value, version {version}, cannot be read: {why_unreadable(cause)}",
+            transactional_id=transactional_id,
         ) from cause
 
 
@@ -192,7 +193,7 @@ def _key_reader() -> Reader:
 
 @cache
 def _key_writer() -> Writer:
-    return compile_writer(entity_schema("TransactionLogKey", _KEY, KEY_VERSION, flexible=False), _no_names)
+    return compile_writer(entity_schema("TransactionLogKey", _KEY, KEY_VERSION, flexible=False), no_names)
 
 
 @cache
@@ -203,19 +204,4 @@ def _value_reader(version: int) -> Reader:
 @cache
 def _value_writer(version: int) -> Writer:
     schema = entity_schema("TransactionLogValue", _VALUE, version, flexible=version > 0)
-    return compile_writer(schema, _no_names)
-
-
-def _no_names(path: tuple[str, ...]) -> frozenset[str]:
-    """A body is made for one version: it has no names of others."""
-    return frozenset()
-
-
-def _read(reader: Reader, data: bytes | memoryview) -> Any:
-    return reader(memoryview(data), 2, [ELEMENTS_MAX])[0]
-
-
-def _why(cause: Exception) -> str:
-    if isinstance(cause, PeerProtocolError):
-        return str(cause)
-    return "a string is not UTF-8" if isinstance(cause, UnicodeDecodeError) else "it ends too early"
+    return compile_writer(schema, no_names)

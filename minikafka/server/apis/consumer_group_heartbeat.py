@@ -16,12 +16,17 @@ from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
 from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.group_requests import ask_group, client_host, client_id
+from minikafka.server.group_requests import GroupQuestion, ask_group, client_host, client_id
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    return ask_group(services, context, *question(context, request))
+
+
+def question(context: RequestContext, request: Any) -> GroupQuestion:
+    """What ``request`` asks, the same for all requests with these bytes of this connection."""
     names = request.subscribed_topic_names
     owned = request.topic_partitions
     heartbeat = ConsumerGroupHeartbeat(
@@ -41,9 +46,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
         client_host=client_host(context),
         version=context.api_version,
     )
-    return ask_group(
-        services,
-        context,
+    return GroupQuestion(
         heartbeat.group_id,
         lambda shard, ticket, now_ms: shard.consumer_group_heartbeat(heartbeat, ticket, now_ms),
         _body,

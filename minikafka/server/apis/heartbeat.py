@@ -16,12 +16,17 @@ from minikafka.errors import ErrorCode
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
 from minikafka.server.coordinator_requests import error_code
-from minikafka.server.group_requests import ask_group, check_group_id
+from minikafka.server.group_requests import GroupQuestion, ask_group, check_group_id
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    return ask_group(services, context, *question(context, request))
+
+
+def question(context: RequestContext, request: Any) -> GroupQuestion:
+    """What ``request`` asks, the same for all requests with these bytes of this connection."""
     heartbeat = Heartbeat(
         group_id=request.group_id,
         generation=request.generation_id,
@@ -33,7 +38,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
         check_group_id(heartbeat.group_id)
         return shard.heartbeat(heartbeat, ticket, now_ms)
 
-    return ask_group(services, context, heartbeat.group_id, call, _body)
+    return GroupQuestion(heartbeat.group_id, call, _body)
 
 
 def _body(result: Any) -> Body:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import NamedTuple
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from minikafka.config.broker import BrokerConfig, broker_config
@@ -35,11 +36,13 @@ from minikafka.spark.analysis_inputs import (
     find_directories,
     is_replicated,
 )
-from minikafka.spark.analysis_passes import read_headers, read_records, try_codecs
+from minikafka.spark.analysis_passes import read_headers, read_records, small_frame, try_codecs
 from minikafka.spark.replica_check import check_replicas, limits_of
 from minikafka.spark.retention_forecast import TopicSettings, topic_settings
 from minikafka.spark.sampled_bytes import read_batches
-from minikafka.spark.transforms.batch_statistics import healthy
+from minikafka.spark.sums_source import KafkaLogSumsDataSource
+from minikafka.spark.tasks import OPEN_BYTES
+from minikafka.spark.transforms.batch_statistics import LOG, count_if, healthy, is_damaged
 from minikafka.spark.transforms.codec_trials import sampled
 from minikafka.types import TopicPartition
 
@@ -54,7 +57,6 @@ HEADER_COLUMNS = (
     *("max_timestamp", "producer_id", "producer_epoch", "base_sequence", "is_transactional", "is_control"),
     *("control_type", "delete_horizon", "error"),
 )
-RECORD_COLUMNS = ("topic", "partition", "offset", "key", "value_size", "error")
 
 
 @dataclass(frozen=True)
@@ -119,31 +121,39 @@ Phase = Callable[[str], AbstractContextManager[None]]
 def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phase) -> Analysis:
     """Do it. Nothing is written."""
     register(spark)
+    spark.dataSource.register(KafkaLogSumsDataSource)
     request, directories = prepared.request, prepared.directories
     _size_shuffles(spark, directories)
     everything = {directory.path: sorted(directory.logs) for directory in directories if directory.logs}
-    headers = _read(spark, "kafka-log-batches", everything, HEADER_COLUMNS).persist()
+    headers = _read(spark, "kafka-log-batches", everything, columns=",".join(HEADER_COLUMNS)).persist()
     try:
         with phase("batch headers and CRCs"):
-            chosen = _choose(headers, directories)
+            ends = _ends(headers)
+            chosen = _choose(ends, directories)
+            damaged = {
+                LogId(*each): ends[path, LogId(*each)].damaged
+                for path, members in chosen.items()
+                for each in members
+                if (path, LogId(*each)) in ends
+            }
         replicas = None
         if is_replicated(directories):
             with phase("replicas"):
                 replicas = check_replicas(headers, directories, limits_of(directories))
-        batches = _of_chosen(headers, chosen)
+        batches = headers if replicas is None else _of_chosen(headers, chosen)
         with phase("statistics of batches"):
-            header_figures = read_headers(batches)
+            header_figures = read_headers(batches, damaged)
         with phase("records and keys"):
             split_bytes = _split_bytes(spark, directories)
             records = read_records(
-                _read(spark, "kafka-log", chosen, RECORD_COLUMNS, splitBytes=split_bytes),
+                _read(spark, "kafka-log-sums", chosen, splitBytes=split_bytes),
                 top_keys=request.top_keys,
             )
         with phase("a sample in every codec"):
             trials = try_codecs(read_batches(sampled(healthy(batches))))
     finally:
         headers.unpersist()
-    figures = Figures(header_figures, records, trials, request.batch_size, now_ms)
+    figures = Figures(header_figures, records, trials, damaged, request.batch_size, now_ms)
     partitions = [
         assemble_partition(_source(directory, topic_partition, prepared.settings), figures)
         for directory in directories
@@ -179,7 +189,9 @@ def _size_shuffles(spark: SparkSession, directories: Sequence[LogDirectory]) -> 
 def _split_bytes(spark: SparkSession, directories: Sequence[LogDirectory]) -> int:
     """Of one task of the record pass: two for each core, within bounds. The more a task reads, the more
     records of a key it adds up before the shuffle."""
-    share = _size(directories) // (2 * spark.sparkContext.defaultParallelism)
+    files = sum(len(log.segments) for directory in directories for log in directory.logs.values())
+    tasks = 2 * spark.sparkContext.defaultParallelism
+    share = -(-(_size(directories) + files * OPEN_BYTES) // tasks)
     return min(max(share, SPLIT_BYTES_MIN), SPLIT_BYTES_MAX)
 
 
@@ -192,10 +204,9 @@ def _read(
     spark: SparkSession,
     source: str,
     partitions: Mapping[str, Sequence[TopicPartition]],
-    columns: Sequence[str],
-    **options: int,
+    **options: int | str,
 ) -> DataFrame:
-    """``columns`` of the partitions, by log directory. Damage comes as rows."""
+    """The partitions, by log directory. Damage comes as rows."""
     frames = []
     for path, members in partitions.items():
         assigned: dict[str, list[int]] = {}
@@ -205,7 +216,6 @@ def _read(
             spark.read.format(source)
             .option("path", json.dumps([path]))
             .option("assign", json.dumps(assigned))
-            .option("columns", ",".join(columns))
             .option("onCorrupt", "column")
             .options(**options)
             .option("latest", "logEnd")
@@ -214,25 +224,39 @@ def _read(
     return reduce(DataFrame.unionByName, frames)
 
 
-def _choose(headers: DataFrame, directories: Sequence[LogDirectory]) -> dict[str, list[TopicPartition]]:
+_Ends = dict[tuple[str, LogId], Row]
+
+
+def _ends(headers: DataFrame) -> _Ends:
+    """Of each log, by directory: last_offset, which may be null, and how many pieces are damaged."""
+    found = headers.groupBy("log_dir", *LOG).agg(
+        F.max("last_offset").alias("last_offset"), count_if(is_damaged()).alias("damaged")
+    )
+    return {(row.log_dir, LogId(row.topic, row.partition)): row for row in found.collect()}
+
+
+def _choose(ends: _Ends, directories: Sequence[LogDirectory]) -> dict[str, list[TopicPartition]]:
     """For each partition the directory whose log reaches furthest, of equals the one named first."""
-    furthest = headers.groupBy("log_dir", "topic", "partition").agg(F.max("last_offset").alias("last_offset"))
-    ends = {
-        (row.log_dir, LogId(row.topic, row.partition)): -1 if row.last_offset is None else row.last_offset
-        for row in furthest.collect()
-    }
+
+    def end(path: str, log: TopicPartition) -> int:
+        row = ends.get((path, LogId(*log)))
+        if row is None:
+            return -2
+        return -1 if row.last_offset is None else int(row.last_offset)
+
     chosen: dict[str, list[TopicPartition]] = {}
     for topic_partition in sorted({each for directory in directories for each in directory.logs}):
         holders = [directory.path for directory in directories if topic_partition in directory.logs]
-        best = max(holders, key=lambda path: ends.get((path, LogId(*topic_partition)), -2))
+        best = max(holders, key=lambda path: end(path, topic_partition))
         chosen.setdefault(best, []).append(topic_partition)
     return chosen
 
 
 def _of_chosen(headers: DataFrame, chosen: Mapping[str, Sequence[TopicPartition]]) -> DataFrame:
     rows = [(path, *each) for path, members in chosen.items() for each in members]
-    frame = headers.sparkSession.createDataFrame(rows, "log_dir string, topic string, partition int")
-    return headers.join(F.broadcast(frame), ["log_dir", "topic", "partition"])
+    columns = [("log_dir", pa.string()), ("topic", pa.string()), ("partition", pa.int32())]
+    frame = small_frame(headers.sparkSession, rows, columns)
+    return headers.join(F.broadcast(frame), ["log_dir", *LOG])
 
 
 def _source(

@@ -108,6 +108,8 @@ class Compacted:
     segments_after: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
+    batches: int = 0
+    """Of the segments before."""
     records_kept: int = 0
     records_dropped: int = 0
 
@@ -222,6 +224,7 @@ def _producer(row: Row) -> ProducerInSegment:
         last_data_offset=-1 if data is None else data.last_offset,
         transactional_data=-1 if row.transactional_data is None else row.transactional_data,
         marker=-1 if row.marker is None else row.marker,
+        batches=row.batches,
     )
 
 
@@ -328,6 +331,7 @@ def _compacted(plan: Plan, outcomes: Sequence[CopyOutcome]) -> Compacted:
         segments_after=sum(len(outcome.segments) for outcome in outcomes),
         bytes_before=sum(source.size for source in sources),
         bytes_after=sum(outcome.size for outcome in outcomes),
+        batches=plan.batches,
         records_kept=sum(outcome.records_kept for outcome in outcomes),
         records_dropped=sum(outcome.records_dropped for outcome in outcomes),
     )

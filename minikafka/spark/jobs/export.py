@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from minikafka.metrics.names_of_spark import (
     BYTES,
+    DAMAGED_BATCHES,
     LOST_RECORDS,
     OUTPUT_BYTES,
     PARTITIONS,
@@ -27,9 +28,10 @@ from minikafka.spark.export_output import LOCK, Commit, ExportOutput, Offsets
 from minikafka.spark.export_plan import ExportRange, check_topic_ids, plan, source_options, topic_ids
 from minikafka.spark.formats import TopicFormat
 from minikafka.spark.job import Job
-from minikafka.spark.options import parse_options
+from minikafka.spark.options import OnCorrupt, parse_options
 from minikafka.spark.output_store import OutputStore, open_store
 from minikafka.spark.planning import selected_logs
+from minikafka.spark.schemas import ERROR
 from minikafka.spark.transforms.decoding import KEY, VALUE, Decoder, OnError, decode
 from minikafka.spark.transforms.layout import PARTITION_COLUMNS, lay_out
 
@@ -37,9 +39,14 @@ RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "
 ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]
 
 _SIZE = "__size"
-_COUNTED = {"records": RECORDS, "bytes": BYTES, "undecoded": UNDECODED_RECORDS}
+_COUNTED = {
+    "records": RECORDS,
+    "bytes": BYTES,
+    "undecoded": UNDECODED_RECORDS,
+    "damaged": DAMAGED_BATCHES,
+}
 COUNTED_TOPICS_MAX = 20
-"""Topics that are counted one by one: each costs three comparisons a record."""
+"""Topics that are counted one by one: each costs four comparisons a record."""
 
 OpenStore = Callable[[str, str, SparkSession], OutputStore]
 
@@ -84,7 +91,7 @@ def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_sto
     store = open_store(options.output, LOCK, spark)
     with store.locked():
         output = ExportOutput(store, by=options.by)
-        output.recover()
+        output.recover(now_ms=_now_ms())
         done: Offsets = output.last.offsets if output.last else {}
         ids = output.last.topic_ids if output.last else {}
         with job.progress.phase("plan"):
@@ -115,8 +122,12 @@ def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_sto
             records=records,
             offsets=advanced(done, ranges),
             topic_ids={**ids, **ids_now},
-            now_ms=time.time_ns() // 1_000_000,
+            now_ms=_now_ms(),
         )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 def advanced(offsets: Offsets, ranges: Sequence[ExportRange]) -> Offsets:
@@ -155,13 +166,19 @@ def _write(
 ) -> int:
     """Write what the ranges hold, and count it on the way. Returns the records."""
     reader = job.spark.read.format(FORMAT).options(**options.source(), **source_options(ranges))
-    frame = reader.option("columns", json.dumps(RECORD_COLUMNS)).load()
+    if options.on_corrupt == OnCorrupt.SKIP.value:  # as rows, so that they are counted before they go
+        reader = reader.option("onCorrupt", OnCorrupt.COLUMN.value)
+        frame = reader.option("columns", json.dumps([*RECORD_COLUMNS, ERROR])).load()
+    else:
+        frame = reader.option("columns", json.dumps(RECORD_COLUMNS)).load()
+        frame = frame.withColumn(ERROR, F.lit(None).cast("string"))
     size = sum((F.coalesce(F.length(name), F.lit(0)) for name in (KEY, VALUE)), F.lit(0))
     frame = decode(frame.withColumn(_SIZE, size), *decoders, options.on_error)
     topics = sorted({each.topic for each in ranges})
     seen = Observation()
-    frame = frame.observe(seen, F.count(F.lit(1)).alias("records"), *_counts(topics))
-    frame = frame.drop(_SIZE, *([] if options.on_error is OnError.COLUMN else ERROR_COLUMNS))
+    frame = frame.observe(seen, F.count_if(_is_record()).alias("records"), *_counts(topics))
+    frame = frame.where(_is_record())
+    frame = frame.drop(_SIZE, ERROR, *([] if options.on_error is OnError.COLUMN else ERROR_COLUMNS))
     writer = lay_out(frame, options.by).write.mode("append").partitionBy(*PARTITION_COLUMNS[options.by])
     writer.option("compression", options.compression).parquet(uri)
     counted = seen.get
@@ -182,9 +199,15 @@ def _counts(topics: Sequence[str]) -> Iterator[Column]:
         is_undecoded = is_undecoded | F.col(name).isNotNull()
     for index, topic in enumerate(_counted_apart(topics)):
         belongs = F.col("topic") == topic if topic else F.lit(True)
-        yield F.count_if(belongs).alias(f"records {index}")
+        yield F.count_if(belongs & _is_record()).alias(f"records {index}")
         yield F.sum(F.when(belongs, F.col(_SIZE))).alias(f"bytes {index}")
         yield F.count_if(belongs & is_undecoded).alias(f"undecoded {index}")
+        yield F.count_if(belongs & ~_is_record()).alias(f"damaged {index}")
+
+
+def _is_record() -> Column:
+    """Not a damaged piece of a log."""
+    return F.col(ERROR).isNull()
 
 
 def _count_ranges(ranges: Sequence[ExportRange], counters: JobCounters) -> None:

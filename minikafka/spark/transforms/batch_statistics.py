@@ -23,6 +23,9 @@ BATCH_QUANTILES = (0.5, 0.99)
 _ACCURACY = 10_000
 """Of ``percentile_approx``: the rank is wrong by at most 1 in this."""
 
+CODEC, LEADER_EPOCH, SEGMENT, START_MS = PIECES = ("codec", "leader_epoch", "segment", "start_ms")
+"""What ``pieces`` are of."""
+
 
 def is_damaged() -> Column:
     """A piece that is no batch, or a batch whose CRC is wrong."""
@@ -40,11 +43,6 @@ def damaged(batches: DataFrame) -> DataFrame:
     return batches.where(is_damaged()).select(
         *LOG, "log_dir", "segment", "position", "base_offset", what.alias("error")
     )
-
-
-def damaged_totals(damaged: DataFrame) -> DataFrame:
-    """One row a partition that has any: pieces."""
-    return damaged.groupBy(*LOG).agg(F.count("*").alias("pieces"))
 
 
 def is_data() -> Column:
@@ -114,51 +112,41 @@ def partition_totals(batches: DataFrame) -> DataFrame:
     )
 
 
-def codecs(batches: DataFrame) -> DataFrame:
-    """One row a partition and codec of data batches: batches, records, bytes as they are stored."""
-    return (
-        batches.where(is_data())
-        .groupBy(*LOG, "codec")
-        .agg(
-            F.count("*").alias("batches"),
-            F.sum("records").alias("records"),
-            F.sum("size").alias("bytes"),
-        )
-    )
+def pieces(batches: DataFrame, widths: DataFrame) -> DataFrame:
+    """What each codec, leader epoch, segment and piece of time of a partition has, in one pass: rows with
+    ``of``, one of PIECES, and a value in the column of that name.
 
-
-def leader_epochs(batches: DataFrame) -> DataFrame:
-    """One row a partition and leader epoch that wrote anything: first_offset, last_offset, batches,
-    records."""
-    return batches.groupBy(*LOG, "leader_epoch").agg(
-        F.min("base_offset").alias("first_offset"),
-        F.max("last_offset").alias("last_offset"),
-        F.count("*").alias("batches"),
-        sum_if(is_data(), F.col("records")).alias("records"),
-    )
-
-
-def segments(batches: DataFrame) -> DataFrame:
-    """One row a segment: first_offset, last_offset, records, bytes, max_timestamp (ms; null: of none)."""
-    return batches.groupBy(*LOG, "segment").agg(
-        F.min("base_offset").alias("first_offset"),
-        F.max("last_offset").alias("last_offset"),
-        sum_if(is_data(), F.col("records")).alias("records"),
-        F.sum("size").alias("bytes"),
-        F.max(latest_timestamp()).alias("max_timestamp"),
-    )
-
-
-def throughput(batches: DataFrame, widths: DataFrame) -> DataFrame:
-    """Records and bytes by time: a row for each partition and each piece of time with data, from ``start_ms``
-    on. ``widths`` says how long a piece is: topic, bucket_ms.
-
-    A batch counts where its latest record is, whole.
+    first_offset, last_offset, batches, records (of data), bytes as they are stored, max_timestamp (ms; null:
+    of none). Batches and bytes of codecs and pieces of time are those of data. A batch counts where its
+    latest record is, whole; ``start_ms`` is where a piece of time begins, and ``widths`` says how long one
+    is: topic, bucket_ms.
     """
     start = F.floor(F.col("max_timestamp") / F.col("bucket_ms")) * F.col("bucket_ms")
+    is_placed = is_data() & latest_timestamp().isNotNull()
+    added = (
+        batches.join(F.broadcast(widths), ["topic"], "left")
+        .withColumn("start_ms", F.when(is_placed, start.cast("long")))
+        .groupingSets([[*LOG, name] for name in PIECES], *LOG, *PIECES)
+        .agg(
+            F.grouping_id().alias("grouping"),
+            F.min("base_offset").alias("first_offset"),
+            F.max("last_offset").alias("last_offset"),
+            F.count("*").alias("all_batches"),
+            count_if(is_data()).alias("data_batches"),
+            sum_if(is_data(), F.col("records")).alias("records"),
+            F.sum("size").alias("all_bytes"),
+            sum_if(is_data(), F.col("size")).alias("data_bytes"),
+            F.max(latest_timestamp()).alias("max_timestamp"),
+        )
+    )
+    of = F.lit(None)
+    for place, name in enumerate(reversed(PIECES)):  # a bit is 1 where the column is not grouped by
+        of = F.when(F.col("grouping") == (1 << len(PIECES)) - 1 - (1 << place), name).otherwise(of)
+    takes_all = F.col("of").isin(LEADER_EPOCH, SEGMENT)
     return (
-        batches.where(is_data() & latest_timestamp().isNotNull())
-        .join(F.broadcast(widths), ["topic"])
-        .groupBy(*LOG, start.cast("long").alias("start_ms"))
-        .agg(F.sum("records").alias("records"), F.sum("size").alias("bytes"))
+        added.withColumn("of", of)
+        .withColumn("batches", F.when(takes_all, F.col("all_batches")).otherwise(F.col("data_batches")))
+        .withColumn("bytes", F.when(takes_all, F.col("all_bytes")).otherwise(F.col("data_bytes")))
+        .where((F.col("batches") > 0) & ((F.col("of") != START_MS) | F.col("start_ms").isNotNull()))
+        .drop("grouping", "all_batches", "data_batches", "all_bytes", "data_bytes")
     )

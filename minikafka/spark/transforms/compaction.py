@@ -57,6 +57,7 @@ def producers_by_segment(batches: DataFrame) -> DataFrame:
     data_of_epoch         struct (producer_epoch, last_offset) of its last data batch; null without data
     transactional_data    base offset of its last transactional data batch; null without
     marker                base offset of its last marker; null without
+    batches               how many
     """
     is_data = ~f.col("is_control")
     is_marker = f.col("is_control") & (f.col("records") > 0) & (f.col("producer_id") >= 0)
@@ -67,6 +68,7 @@ def producers_by_segment(batches: DataFrame) -> DataFrame:
         _latest(is_data, f.struct("producer_epoch", "last_offset")).alias("data_of_epoch"),
         _latest(is_transactional, f.col("base_offset")).alias("transactional_data"),
         _latest(is_marker, f.col("base_offset")).alias("marker"),
+        f.count("*").alias("batches"),
     )
 
 

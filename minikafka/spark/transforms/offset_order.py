@@ -24,6 +24,35 @@ def _in_order() -> WindowSpec:
     return Window.partitionBy(*LOG).orderBy("base_offset", "position")
 
 
+def order_totals(batches: DataFrame) -> DataFrame:
+    """One row a partition: gaps, missing (offsets), overlaps; late_batches, late_records (those in late
+    batches), late_max_ms (null: none)."""
+    before = _in_order().rowsBetween(Window.unboundedPreceding, -1)
+    compared = batches.select(
+        *LOG,
+        "position",
+        "base_offset",
+        "last_offset",
+        "records",
+        F.when(is_data(), first_timestamp()).alias("first"),
+        F.when(is_data(), latest_timestamp()).alias("latest"),
+    ).select(
+        *LOG,
+        "records",
+        (F.col("base_offset") - F.max("last_offset").over(before) - 1).alias("missing"),
+        (F.max("latest").over(before) - F.col("first")).alias("late_ms"),
+    )
+    missing, late = F.col("missing"), F.col("late_ms") > 0
+    return compared.groupBy(*LOG).agg(
+        count_if(missing > 0).alias("gaps"),
+        sum_if(missing > 0, missing).alias("missing"),
+        count_if(missing < 0).alias("overlaps"),
+        count_if(late).alias("late_batches"),
+        sum_if(late, F.col("records")).alias("late_records"),
+        F.max(F.when(late, F.col("late_ms"))).alias("late_max_ms"),
+    )
+
+
 def gaps(batches: DataFrame) -> DataFrame:
     """One row for each place where offsets do not follow: after_offset (the last one before it),
     before_offset (the first one behind), missing (offsets in between; negative: an overlap)."""
@@ -34,38 +63,4 @@ def gaps(batches: DataFrame) -> DataFrame:
         .withColumn("after_offset", previous)
         .where(F.col("after_offset").isNotNull() & (missing != 0))
         .select(*LOG, "after_offset", F.col("base_offset").alias("before_offset"), missing.alias("missing"))
-    )
-
-
-def gap_totals(gaps: DataFrame) -> DataFrame:
-    """One row a partition that has any: gaps, missing (offsets), overlaps."""
-    missing = F.col("missing")
-    return gaps.groupBy(*LOG).agg(
-        count_if(missing > 0).alias("gaps"),
-        sum_if(missing > 0, missing).alias("missing"),
-        count_if(missing < 0).alias("overlaps"),
-    )
-
-
-def disorder(batches: DataFrame) -> DataFrame:
-    """One row a partition: late_batches, late_records (those in late batches), late_max_ms (null: none)."""
-    before = _in_order().rowsBetween(Window.unboundedPreceding, -1)
-    late_ms = F.max("latest").over(before) - F.col("first")
-    compared = (
-        batches.where(is_data())
-        .select(
-            *LOG,
-            "position",
-            "base_offset",
-            "records",
-            first_timestamp().alias("first"),
-            latest_timestamp().alias("latest"),
-        )
-        .withColumn("late_ms", late_ms)
-    )
-    late = F.col("late_ms") > 0
-    return compared.groupBy(*LOG).agg(
-        count_if(late).alias("late_batches"),
-        sum_if(late, F.col("records")).alias("late_records"),
-        F.max(F.when(late, F.col("late_ms"))).alias("late_max_ms"),
     )

@@ -23,7 +23,8 @@ from minikafka.protocol.batch import iterate_headers
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
-from tests.integration.support.process import BrokerProcess, free_port
+from tests.integration.support.process import BrokerProcess
+from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
 
 T = TypeVar("T")

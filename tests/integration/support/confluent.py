@@ -21,6 +21,9 @@ from tests.integration.support.records import Consumed, Record
 
 DEADLINE_S = 30.0
 
+PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.5
+"""Between two questions of ``wait_until``."""
+
 LEADER_HAS_CHANGED = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.FENCED_LEADER_EPOCH)
 """Between the Metadata and the ListOffsets of an AdminClient, which leaves it to its user to ask again."""
 
@@ -29,11 +32,16 @@ is_patient = False
 
 
 def wait_until(condition: Callable[[], object], what: str, *, deadline_s: float = DEADLINE_S) -> None:
-    """Ask again and again, a few times a second, until `condition` holds. Only for what nothing announces."""
+    """Ask again and again until `condition` holds. Only for what nothing announces. A question that takes
+    long is asked less often: it takes the time of those who are to bring about what is waited for."""
     end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end, f"not within {deadline_s} s: {what}"
-        time.sleep(0.02)
+    while True:
+        asked = time.monotonic()
+        if condition():
+            return
+        answered = time.monotonic()
+        assert answered < end, f"not within {deadline_s} s: {what}"
+        time.sleep(min(max(PAUSE_MIN_S, 2 * (answered - asked)), PAUSE_MAX_S))
 
 
 def admin(bootstrap: str) -> AdminClient:

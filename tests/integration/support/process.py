@@ -6,14 +6,15 @@ import contextlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.integration.support import java
 from tests.integration.support.wire import RawClient
+from tests.support.ports import free_port
 
 START_DEADLINE_S = 30.0
 STOP_DEADLINE_S = 15.0
@@ -29,20 +30,6 @@ BANNER = "\nlistening on"
 
 class StartFailed(AssertionError):
     """The process ended, or did not answer in time; carries its log."""
-
-
-_given_out: set[int] = set()
-
-
-def free_port() -> int:
-    """One that nobody listens on, and that was not given out before: whoever asked may not listen yet."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _given_out:
-            _given_out.add(port)
-            return port
 
 
 class BrokerProcess:
@@ -197,7 +184,7 @@ class KafkaProcess(BrokerProcess):
         port: int | None = None,
     ) -> None:
         super().__init__(data_dir, more_dirs=more_dirs, properties=properties, port=port)
-        self._java = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-cp", classpath]
+        self._java = java.command(classpath)
 
     def arguments(self) -> list[str]:
         controller = free_port()

@@ -16,7 +16,7 @@ from typing import Any
 from grafana.generator.files import ROOT
 from grafana.generator.rules import rules
 from tests.integration.support import confluent
-from tests.integration.support.process import free_port
+from tests.support.ports import free_port
 
 SCRAPE_INTERVAL_S = 1
 MINUTE_S = 3

@@ -34,7 +34,8 @@ from minikafka.coordination.store import (
 from minikafka.coordination.zookeeper_session import REQUESTS_IN_FLIGHT_MAX
 from minikafka.errors import StartError
 from tests.support.gate import Gate
-from tests.support.zookeeper import ZooKeeperServer, free_port
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
 from tests.unit.coordination.conftest import OpenZooKeeper
 
 _numbers = itertools.count()

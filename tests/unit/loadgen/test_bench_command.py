@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -10,7 +12,11 @@ import pytest
 
 from minikafka.cli import bench, bench_options
 from minikafka.errors import ConfigError
+from minikafka.loadgen import interpreter
+from minikafka.loadgen.alternation import Comparison, Contestant, Turn, alternate
+from minikafka.loadgen.fleet import Fleet, WorkerError
 from minikafka.loadgen.kafka_recipe import KafkaRecipe, node_settings
+from minikafka.loadgen.messages import ConnectJob
 from minikafka.loadgen.recipes import Address, MinikafkaRecipe, MockRecipe, parse_target
 from minikafka.loadgen.suites import SUITES
 from minikafka.loadgen.workload import Kind, Workload, checked
@@ -113,3 +119,80 @@ def test_an_argument_that_argparse_refuses_is_bad_usage() -> None:
         bench.main(["produce", "--rate", "fast"])
     assert caught.value.code == 2
     assert isinstance(bench.parser(), argparse.ArgumentParser)
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        ("replay", "--rate"), ("replay", "--duration"), ("replay", "--records"), ("replay", "--in-flight"),
+        ("consume", "--rate"), ("produce", "--consumer-property"), ("groups", "--producer-property"),
+    ],
+)  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused(
+    name: str, option: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bench.parser().parse_args([name, *(["FILE"] if name == "replay" else []), option, "1"])
+    assert f"unrecognized arguments: {option} 1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("produce", "(10, or what --records takes)"), ("soak", "(1h, or what --records takes)"),
+        ("consume", "(each record once; else"), ("groups", "2h (10)"),
+    ],
+)  # fmt: skip
+def test_the_help_says_how_long_a_run_is(name: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        bench.main([name, "--help"])
+    assert said in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_topic_that_is_named_is_consumed_as_it_is() -> None:
+    assert workload("consume").records == 1_000_000
+    assert workload("consume", "--topic", "orders").records == 0
+    assert workload("consume", "--topic", "orders", "--records", "5").records == 5
+
+
+def test_brokers_that_are_there_cannot_be_started_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["compare", "localhost:1", "mock", "--suite", "start,acks-all"]) == 2
+    said = capsys.readouterr().err
+    assert said == "minikafka bench: --suite start,acks-all: cannot be run with localhost:1 and mock\n"
+
+
+def test_a_report_that_cannot_be_written_is_said_before_the_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["produce", "--json", "/nowhere/r.json"]) == 2
+    assert capsys.readouterr().err == (
+        "minikafka bench: --json /nowhere/r.json: there is no such directory\n"
+    )
+
+
+def test_a_target_that_does_not_start_loses_only_its_turn() -> None:
+    broken = Contestant("broken", MinikafkaRecipe("/bin/false"))
+    *turns, comparison = alternate((broken, broken), {"start": SUITES["start"]}, rounds=1, duration_s=1)
+    assert [turn.problem for turn in turns if isinstance(turn, Turn)] == [
+        "a broker ended with 1 while starting: it said nothing"
+    ] * 2
+    assert isinstance(comparison, Comparison) and not comparison.is_ok
+
+
+def test_a_command_that_cannot_be_run_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "no-command"
+    file.touch()
+    assert bench.main(["start", f"minikafka:{file}"]) == 1
+    assert capsys.readouterr().err == f"minikafka bench: cannot run {file}: Permission denied\n"
+
+
+def test_a_made_up_topic_has_a_name_that_kafka_takes() -> None:
+    named = Workload(name="2 topics @ 1kb: größer/" + "x" * 300, kind=Kind.PRODUCE, topics=2)
+    for name in named.topic_names("0123abcd"):
+        assert re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", name)
+
+
+def test_a_worker_that_is_killed_while_it_speaks_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = 'import os; os.write(1, b\'{"type":"rea\'); os._exit(9)'
+    monkeypatch.setattr(interpreter, "command", lambda module: [sys.executable, "-c", program])
+    job = ConnectJob("localhost:1", checked(Workload(name="w", kind=Kind.CONNECTIONS)), [0], 1)
+    with Fleet() as fleet, pytest.raises(WorkerError, match=r"^a worker process ended with 9$"):
+        fleet.launch([job])

@@ -48,7 +48,9 @@ def test_samples_stay_within_bounds() -> None:
         ("lognormal:-1,2", "must be lognormal:MEDIAN,SIGMA"),
         ("pareto:1", "must be a number, or fixed:"),
         ("fixed:2e9", "must be from 0 to 1e+09"),
-        ("nan", "must be from"),
+        ("nan", "must be VALUE"),
+        ("normal:5,nan", "must be normal:MEAN,DEVIATION"),
+        ("lognormal:5,1e9", "SIGMA must be from 0 to 50"),
     ],
 )
 def test_what_cannot_be_is_said_with_the_name_of_the_option(text: str, complaint: str) -> None:

@@ -83,6 +83,8 @@ def test_without_subscriptions_it_only_produces() -> None:
         ("producerRates: 5\n", "there is no key producerRates; did you mean producerRate?"),
         ("topics: many\n", "topics many: must be a number from 1"),
         ("topics: 0\n", "topics 0: must be a number from 1"),
+        ("topics: .nan\n", "topics nan: must be a number from 1"),
+        ("producerRate: .inf\n", "producerRate inf: must be a number from 0"),
         ("topics: true\n", "topics True: must be"),
         ("producerRate: -1\n", "producerRate -1: must be a number from 0"),
         ("keyDistributor: RANDOM\n", "keyDistributor RANDOM: must be none,"),

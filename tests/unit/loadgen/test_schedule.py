@@ -63,6 +63,9 @@ def test_a_recording_can_be_replayed_faster() -> None:
     [
         ("1,2\n1,x\n", "r, line 2: must be seconds,records"),
         ("0,2\n", "r, line 1: seconds must be above 0"),
+        ("1,2\nnan,2\n", "r, line 2: seconds must be above 0"),
+        ("inf,2\n", "r, line 1: seconds must be above 0"),
+        ("1,inf\n", "r, line 1: seconds must be above 0"),
         ("1,2,3,4\n", "r, line 1: "),
         ("1,0\n", "r: has no records"),
         ("", "r: has no records"),

@@ -334,6 +334,18 @@ class PurgatoryAgainstModel(RuleBasedStateMachine):
         self.cancelled += expected
         self.waiting = [entry for entry in self.waiting if entry[1] not in expected]
 
+    @rule(data=st.data(), delay_ms=st.integers(0, 900))
+    def postpone(self, data: st.DataObject, delay_ms: int) -> None:
+        if not self.waiting:
+            return
+        entry = data.draw(st.sampled_from(self.waiting))
+        deadline_ms, operation, keys = entry
+        new_deadline_ms = self.fixture.clock.monotonic_ms() + delay_ms
+        is_later = new_deadline_ms >= deadline_ms
+        assert self.fixture.purgatory.postpone(operation, delay_ms) == is_later
+        if is_later:
+            self.waiting[self.waiting.index(entry)] = (new_deadline_ms, operation, keys)
+
     @rule(step_ms=st.integers(0, 500))
     def wait(self, step_ms: int) -> None:
         self.fixture.wait(step_ms)

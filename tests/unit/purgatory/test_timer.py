@@ -18,8 +18,18 @@ DELAYS = st.one_of(
 STEPS = st.one_of(st.integers(0, 30), st.integers(0, 2_000), st.integers(0, 400_000))
 
 
+def is_filed_to_the_tick(timer: Timer, task: TimerTask) -> bool:
+    """Whether the deadline is within the range of the bucket."""
+    wheel, bucket = timer._wheel, task._bucket
+    assert bucket is not None
+    while bucket not in wheel._buckets:
+        assert wheel.overflow_wheel is not None
+        wheel = wheel.overflow_wheel
+    return 0 <= task.expiration_ms - bucket.expiration_ms < wheel.tick_ms
+
+
 class TimerAgainstSortedList(RuleBasedStateMachine):
-    """Whatever is added, cancelled and waited for, the wheel and a plain list agree on what is due."""
+    """Whatever is added, postponed, cancelled and waited for, the wheel and a list agree on what is due."""
 
     tasks: Bundle[TimerTask] = Bundle("tasks")
 
@@ -30,6 +40,7 @@ class TimerAgainstSortedList(RuleBasedStateMachine):
         self.model: list[tuple[int, int]] = []
         self.by_number: dict[int, TimerTask] = {}
         self.numbers: dict[TimerTask, int] = {}
+        self.postponed: set[TimerTask] = set()
 
     @rule(target=tasks, delay_ms=DELAYS)
     def add(self, delay_ms: int) -> TimerTask:
@@ -46,6 +57,17 @@ class TimerAgainstSortedList(RuleBasedStateMachine):
     def cancel(self, task: TimerTask) -> None:
         task.cancel()
         self.model = [entry for entry in self.model if entry[1] != self.numbers[task]]
+
+    @rule(task=tasks, delay_ms=DELAYS)
+    def postpone(self, task: TimerTask, delay_ms: int) -> None:
+        number = self.numbers[task]
+        deadline_ms = self.clock.monotonic_ms() + delay_ms
+        later = [
+            (deadline_ms, n) if n == number and old <= deadline_ms else (old, n) for old, n in self.model
+        ]
+        assert self.timer.postpone(task, delay_ms) == ((deadline_ms, number) in later)
+        self.model = later
+        self.postponed.add(task)
 
     @rule(step_ms=STEPS)
     def advance(self, step_ms: int) -> None:
@@ -75,6 +97,8 @@ class TimerAgainstSortedList(RuleBasedStateMachine):
     def agrees(self) -> None:
         self.timer.validate()
         assert self.timer.size == len(self.model)
+        for task in self.numbers.keys() - self.postponed:
+            assert not task.scheduled or is_filed_to_the_tick(self.timer, task)
         next_expiration_ms = self.timer.next_expiration_ms()
         if self.model:
             assert next_expiration_ms is not None and next_expiration_ms <= min(self.model)[0]
@@ -114,6 +138,27 @@ def test_waking_at_each_next_expiration_meets_every_deadline_to_the_millisecond(
         wakes += 1
     assert met == delays
     assert wakes < 4 * len(delays)
+
+
+def test_a_deadline_that_is_postponed_again_and_again_wakes_the_owner_once_a_turn() -> None:
+    clock = ManualClock()
+    timer = Timer(clock)
+    session = TimerTask(45_000)
+    timer.add(session)
+    wakes = 0
+    for _ in range(100):
+        clock.advance(3_000)
+        next_ms = timer.next_expiration_ms()
+        if next_ms is not None and next_ms <= clock.monotonic_ms():
+            assert timer.advance(clock.monotonic_ms()) == []
+            wakes += 1
+        assert timer.postpone(session, 45_000)
+    assert wakes <= 300 // 40 + 1
+    clock.advance(44_999)
+    assert timer.advance(clock.monotonic_ms()) == []
+    clock.advance(1)
+    assert timer.advance(clock.monotonic_ms()) == [session]
+    assert not timer.postpone(session, 45_000)
 
 
 def test_emptied_buckets_do_not_wake_the_owner() -> None:

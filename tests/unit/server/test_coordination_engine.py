@@ -18,7 +18,8 @@ from minikafka.coordination.zookeeper import ZooKeeperStore
 from minikafka.errors import StartError
 from minikafka.server.coordination_engine import create_top_level_paths, open_store, store_name
 from minikafka.testing import Broker
-from tests.support.zookeeper import ZooKeeperServer, free_port
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
 
 _numbers = itertools.count()
 

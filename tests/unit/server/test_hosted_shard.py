@@ -209,6 +209,18 @@ def test_a_session_that_is_renewed_expires_once_and_late(coordinator: Coordinato
     assert coordinator.groups.told == [("expired", JOIN), ("expired", SESSION)]
 
 
+def test_a_session_that_is_renewed_for_a_shorter_time_expires_when_that_is_over(
+    coordinator: Coordinator,
+) -> None:
+    coordinator.ask(Park(SESSION, 10_000))
+    coordinator.ask(Park(SESSION, 1000))
+    assert coordinator.service.parked.heartbeat.delayed == 1
+    coordinator.replicas.pass_time(1000)
+    assert coordinator.groups.told == [("expired", SESSION)]
+    coordinator.replicas.pass_time(10_000)
+    assert coordinator.groups.told == [("expired", SESSION)]
+
+
 def test_what_is_complete_never_expires(coordinator: Coordinator) -> None:
     coordinator.ask(Park(SESSION, 1000), Complete(SESSION), Complete(JOIN))
     coordinator.replicas.pass_time(2000)

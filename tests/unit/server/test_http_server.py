@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 
@@ -127,6 +128,30 @@ async def test_too_many_connections_are_told_so(served: Served, monkeypatch: pyt
     assert (await ask(served.address, "/echo")).status == 503
     writer.close()
     await writer.wait_closed()
+
+
+async def test_far_too_many_connections_are_closed_and_surplus_ones_do_not_wait_long(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
+    monkeypatch.setattr(http_server, "SURPLUS_MAX", 1)
+    reader, writer = await asyncio.open_connection(*served.address)
+    writer.write(b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n")
+    await read_answer(reader)
+    _, surplus = await asyncio.open_connection(*served.address)
+    refused_reader, refused = await asyncio.open_connection(*served.address)
+    async with asyncio.timeout(5):
+        with contextlib.suppress(ConnectionResetError):
+            assert await refused_reader.read() == b""
+    monkeypatch.setattr(http_server, "SURPLUS_MAX", 2)
+    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.01)
+    async with asyncio.timeout(5):
+        silent_reader, silent = await asyncio.open_connection(*served.address)
+        assert await silent_reader.read() == b""
+    for each in (writer, surplus, silent, refused):
+        each.close()
+        with contextlib.suppress(ConnectionResetError):
+            await each.wait_closed()
 
 
 async def test_who_does_not_finish_a_request_in_time_is_let_go(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,24 @@ async def test_a_log_that_has_changed_refuses_it(tmp_path: Path) -> None:
         assert await stage.clean()
         assert await refused(stage, manifest_id, "are not those any more that were read")
         assert offsets(log) == [3] and not left_over(tmp_path / "t-0", ".cleaned", ".swap")
+
+
+async def test_a_log_that_is_truncated_while_the_manifest_is_read_refuses_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, **OFF) as broker:
+        log, stage = await make_log(broker), Stage(broker)
+        manifest_id = prepare(broker, log)
+        run = broker.services.log_io.run
+
+        async def run_and_truncate(work: Any) -> Any:
+            manifest = await run(work)
+            log.truncate_to(0)
+            return manifest
+
+        with monkeypatch.context() as patched:
+            patched.setattr(broker.services.log_io, "run", run_and_truncate)
+            assert await refused(stage, manifest_id, "only below 0") is ErrorCode.INVALID_REQUEST
 
 
 async def test_a_compaction_under_way_comes_first(tmp_path: Path) -> None:

@@ -41,7 +41,6 @@ class Settings(msgspec.Struct, kw_only=True):
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     offset_metadata_max_bytes: int = 4096
     offsets_retention_minutes: int = 10_080
-    offsets_commit_timeout_ms: int = 5_000
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings()

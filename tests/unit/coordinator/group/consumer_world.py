@@ -31,7 +31,6 @@ class FakeSettings:
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     offset_metadata_max_bytes = 4_096
     offsets_retention_minutes = 10_080
-    offsets_commit_timeout_ms = 5_000
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings()

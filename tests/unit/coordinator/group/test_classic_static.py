@@ -117,6 +117,21 @@ def test_static_members_that_are_all_away_hold_the_rebalance_until_one_comes() -
     assert members.join(static, instance="i").answer.generation == 2
 
 
+def test_a_rebalance_that_waits_for_static_members_without_patience_does_not_look_again_at_once() -> None:
+    members = Members()
+    joins = [members.join(instance="i", rebalance_timeout_ms=0), members.join()]
+    members.advance(2 * DELAY_MS)
+    static, dynamic = (join.answer.member_id for join in joins)
+    members.sync(dynamic, 1)
+    members.sync(static, 1)
+    members.leave((dynamic, None))
+    operation = members.group.join_operation
+    assert members.shell.parked[operation] == members.shell.now_ms  # its rebalance timeout
+    members.shell.expire(operation)  # and nobody is back
+    assert members.shell.parked[operation] > members.shell.now_ms
+    assert members.join(static, instance="i").answer.generation == 2
+
+
 def test_the_new_id_is_in_the_log_before_it_is_told() -> None:
     members = Members()
     leader, old = members.stable(None, "i")

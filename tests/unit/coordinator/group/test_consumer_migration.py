@@ -161,6 +161,15 @@ def test_a_classic_member_that_is_told_to_join_and_does_not_is_fenced(world: Wor
     assert list(world.group.members) == ["new"]
 
 
+def test_nothing_is_remembered_of_a_classic_member_that_was_told_to_join_and_is_gone(world: World) -> None:
+    old, new = stable_classic_group(world), FakeConsumer(world, "new", "orders")
+    new.beat()
+    assert old.beat() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.group.awaited_joins == {old.member_id}
+    old.leave()
+    assert list(world.group.members) == ["new"] and world.group.awaited_joins == set()
+
+
 def test_a_classic_member_that_joins_and_does_not_sync_is_fenced(world: World) -> None:
     old, new = mixed_group(world)
     old.join()
@@ -214,6 +223,12 @@ def test_a_static_member_that_goes_back_takes_the_group_with_it(world: World) ->
     assert old.beat() is ErrorCode.NONE
     assert old.sync().error is ErrorCode.NONE
     assert old.owned == {"orders": (0, 1, 2, 3)}
+
+
+def test_a_classic_member_with_an_endless_client_id_gets_an_id_that_fits_a_record(world: World) -> None:
+    FakeConsumer(world, "new", "orders").beat()
+    member_id = ClassicConsumer(world, "c" * 0x7FFF, asks_for_id=True).join().answer.member_id
+    assert member_id.startswith("cc") and len(member_id) < 0x7FFF
 
 
 def test_an_empty_group_of_the_new_protocol_is_free_for_the_classic_one(world: World) -> None:

@@ -41,7 +41,6 @@ class Settings:
     group_consumer_migration_policy = "bidirectional"
     offset_metadata_max_bytes = 4096
     offsets_retention_minutes = RETENTION_MINUTES
-    offsets_commit_timeout_ms = 5000
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
         return ConsumerGroupSettings()
@@ -102,12 +101,12 @@ class Story:
 
         return self.shell.ask(call, None)
 
-    def join_classic(self) -> str:
+    def join_classic(self, client_id: str = "c") -> str:
         """A member ``m`` of the classic protocol, subscribed to ``t``; returns its id."""
         join = JoinGroup(
             group_id="g",
             member_id="",
-            client_id="c",
+            client_id=client_id,
             client_host="/h",
             session_timeout_ms=30_000,
             rebalance_timeout_ms=30_000,
@@ -157,6 +156,43 @@ def test_offsets_without_members_survive_a_fail_over_and_expire_with_their_group
     assert story.visible() == {} and story.states() == {}
     story.fail_over()
     assert story.visible() == {} and story.states() == {}
+
+
+def test_what_has_expired_and_cannot_be_removed_is_named_and_goes_another_time(
+    story: Story, caplog: pytest.LogCaptureFixture
+) -> None:
+    story.commit(("t", 0, 5))
+    story.shell.advance(RETENTION_MINUTES * MINUTE_MS)
+    story.shell.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, "too few replicas")
+    story.clean_up()
+    assert story.visible() == {"t-0": 5} and "too few replicas" in caplog.text
+    story.shell.refuse = None
+    story.clean_up()
+    assert story.visible() == {} and story.states() == {}
+
+
+def test_a_retention_time_beyond_the_end_of_time_is_for_ever(story: Story) -> None:
+    assert story.commit(("t", 0, 5), retention_time_ms=2**63 - 1).answer.errors == (ErrorCode.NONE,)
+    story.fail_over()  # which reads what was written
+    story.shell.advance(100 * RETENTION_MINUTES * MINUTE_MS)
+    story.clean_up()
+    assert story.visible() == {"t-0": 5}
+
+
+def test_a_client_id_as_long_as_a_string_may_be_fits_the_record_of_the_group(story: Story) -> None:
+    member_id = story.join_classic(client_id="c" * 0x7FFF)
+    story.fail_over()
+    assert story.states() == {"g": "classic Stable"}
+    assert story.commit(("t", 0, 5), generation_or_member_epoch=1, member_id=member_id).answer.errors == (0,)
+
+
+def test_what_does_not_fit_into_the_log_is_nothing_that_a_client_could_mend(story: Story) -> None:
+    story.commit(("t", 0, 5))
+    story.shell.refuse = KafkaError(ErrorCode.MESSAGE_TOO_LARGE)
+    deletion = story.shell.ask(lambda _, *each: story.shard.delete_group("g", *each), None)
+    refused = [deletion, story.delete(TopicPartition("t", 0)), story.commit(("t", 0, 6)), story.heartbeat(0)]
+    assert [each.answer.code for each in refused] == [ErrorCode.UNKNOWN_SERVER_ERROR] * 4
+    assert story.visible() == {"t-0": 5}
 
 
 def test_a_classic_group_keeps_the_offsets_that_it_needs(story: Story) -> None:

@@ -29,6 +29,8 @@ def test_a_transaction_is_complete_when_all_markers_are_written() -> None:
     driver.carry_out(driver.shard.markers_written(markers, {P2: ErrorCode.NONE}, driver.now_ms))
     assert driver.state() == "CompleteCommit"
     assert len(driver.sent) == 1
+    driver.add(1000, 1, P1)
+    assert driver.shard.describe_transaction(ID).partitions == (P1,)
 
 
 @pytest.mark.parametrize(

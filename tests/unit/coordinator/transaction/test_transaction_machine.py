@@ -150,10 +150,12 @@ class TransactionMachine(RuleBasedStateMachine):
     def begin(self, transaction_version: int) -> None:
         self.driver = NotingDriver(transaction_version=transaction_version, transactional_id_expiration_ms=60)
         self.producers: list[Producer] = []
-        self.seen: dict[int, int] = {}
-        """How many answers of each request were looked at, by its position."""
+        self.seen: set[int] = set()
+        """Whose answers were looked at, by position."""
         self.told: dict[int, int] = {}
         """The highest epoch that anybody was told, by producer id."""
+        self.sent_seen = 0
+        self.aborts_seen: set[tuple[int, int]] = set()
         self.ended: dict[tuple[int, int], bool] = {}
         """Ends of the second version that were answered, by what the request said."""
         worn = TransactionLogValue(
@@ -300,10 +302,31 @@ class TransactionMachine(RuleBasedStateMachine):
         assert known == logged
 
     @invariant()
-    def answers_are_consistent(self) -> None:
+    def who_is_fenced_does_not_have_the_epoch_of_the_abort(self) -> None:
+        """Before the answers of this step are looked at."""
+        for markers in self.driver.sent[self.sent_seen :]:
+            transaction = (markers.producer_id, markers.producer_epoch)
+            if not markers.is_commit and transaction not in self.aborts_seen | self._requested_aborts():
+                assert markers.producer_epoch > self.told.get(markers.producer_id, -1)
+                self.aborts_seen.add(transaction)
+        self.sent_seen = len(self.driver.sent)
+        self._look_at_answers()
+
+    def _requested_aborts(self) -> set[tuple[int, int]]:
+        """Of the first version, whose markers have the producer's epoch."""
+        requests = [asked.request for asked in self.driver.asked]
+        return {
+            (request.producer_id, request.producer_epoch)
+            for request in requests
+            if isinstance(request, EndTxn)
+            and not request.is_commit
+            and request.client_transaction_version < 2
+        }
+
+    def _look_at_answers(self) -> None:
         for position, asked in enumerate(self.driver.asked):
             if asked.answers and position not in self.seen:
-                self.seen[position] = 1
+                self.seen.add(position)
                 self._look_at(asked.request, asked.answers[0])
 
     def _look_at(self, request: Any, answer: Any) -> None:

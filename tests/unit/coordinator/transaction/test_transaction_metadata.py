@@ -166,3 +166,10 @@ def test_a_log_does_not_say_what_nobody_can_be(status: int) -> None:
     with pytest.raises(KafkaError) as raised:
         metadata_of(msgspec.structs.replace(value, transaction_status=status))
     assert raised.value.code is ErrorCode.CORRUPT_MESSAGE
+
+
+def test_nothing_is_written_before_the_first_epoch() -> None:
+    metadata = TransactionMetadata.created("pay", producer_id=7, timeout_ms=60_000, now_ms=NOW_MS)
+    with pytest.raises(InvariantError, match="cannot follow"):
+        metadata.prepare_add_partitions(frozenset({P1}), client_transaction_version=2, now_ms=NOW_MS)
+    assert metadata.prepare_dead().producer_epoch == -1, "but its tombstone"

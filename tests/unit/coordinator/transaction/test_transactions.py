@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from minikafka.coordinator.transaction.effects import Answer, WriteMarkers
 from minikafka.coordinator.transaction.messages import EndTxnResult, InitProducerIdResult
 from minikafka.coordinator.transaction.metadata import EPOCH_MAX
 from minikafka.errors import ErrorCode, KafkaError
@@ -216,6 +217,23 @@ def test_second_version_a_retry_is_told_by_the_epoch(
         assert answer == (
             EndTxnResult(1000, epoch + is_ended) if expected in ("ended", "answered") else expected
         )
+
+
+def test_a_producer_that_missed_the_answer_of_its_end_goes_on_with_the_epoch_it_was_given() -> None:
+    driver = Driver()
+    driver.begun(P0)
+    driver.end(1000, 0)
+    assert driver.init(producer_id=1000, epoch=0).answer == InitProducerIdResult(1000, 1)
+
+
+def test_the_answer_does_not_wait_for_the_markers() -> None:
+    driver = Driver()
+    driver.begun(P0)
+    driver.hold = True
+    driver.end(1000, 0)
+    ((append, _),) = driver.uncommitted
+    answer, markers = append.committed(driver.now_ms)
+    assert isinstance(answer, Answer) and isinstance(markers, WriteMarkers)
 
 
 def test_an_abort_where_nothing_was_begun_has_no_markers() -> None:
