@@ -17,7 +17,8 @@ With ``--json`` every line is an object. ``type`` says what it is:
     value}],
                           key, value; bytes that are no UTF-8 are in key_base64, value_base64 instead;
                           or, of a control record, end_txn_marker and coordinator_epoch;
-                          with --offsets-decoder key and value are objects, or undecoded says why not
+                          with --offsets-decoder or --transaction-log-decoder key and value are
+                          objects, or undecoded says why not
     index_entry           offset, position
     time_index_entry      timestamp, offset
     aborted_transaction   version, producer_id, first_offset, last_offset, last_stable_offset
@@ -41,6 +42,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 
+from minikafka.cli import dump_log_offsets, dump_log_transactions
 from minikafka.cli.dump_log_files import FileKind, Item, KnownFile, Selection, identify, items_of
 from minikafka.cli.dump_log_output import Output, open_output
 from minikafka.cli.dump_log_segment import Finding
@@ -90,10 +92,20 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--offsets", type=_selected_offsets, metavar="FROM[:TO]", help="show only these offsets (inclusive)"
     )
-    parser.add_argument(
+    decoders = parser.add_mutually_exclusive_group()
+    decoders.add_argument(
         "--offsets-decoder",
-        action="store_true",
+        action="store_const",
+        dest="decoder",
+        const=dump_log_offsets.decoded_record,
         help="show records of __consumer_offsets decoded (implies --print-data-log)",
+    )
+    decoders.add_argument(
+        "--transaction-log-decoder",
+        action="store_const",
+        dest="decoder",
+        const=dump_log_transactions.decoded_record,
+        help="show records of __transaction_state decoded (implies --print-data-log)",
     )
     parser.add_argument(
         "--max-records",
@@ -124,10 +136,10 @@ def _count(text: str) -> int:
 
 
 def _run(arguments: argparse.Namespace, output: Output, files: Files) -> int:
-    shows_records = arguments.print_data_log or arguments.max_records or arguments.offsets_decoder
+    shows_records = arguments.print_data_log or arguments.max_records or arguments.decoder
     if arguments.verify and (arguments.offsets or shows_records):
         raise _Unusable("--verify reads everything and shows no records; leave the other options out")
-    selection = Selection(with_records=bool(shows_records), decodes_offsets=arguments.offsets_decoder)
+    selection = Selection(with_records=bool(shows_records), decoder=arguments.decoder)
     if arguments.offsets is not None:
         first, last = arguments.offsets
         selection = selection._replace(first_offset=first, last_offset=last)

@@ -18,7 +18,6 @@ from minikafka.cli.dump_log_indexes import (
     TimeIndexCheck,
     TxnIndexCheck,
 )
-from minikafka.cli.dump_log_offsets import decoded_record
 from minikafka.cli.dump_log_segment import NOT_WRITTEN_SO, Finding, ScannedBatch, SegmentScanner
 from minikafka.errors import KafkaError
 from minikafka.files import Files
@@ -48,6 +47,7 @@ from minikafka.log.segment_files import (
 from minikafka.protocol.batch import BatchHeader, CompressionType, TimestampType
 from minikafka.protocol.control_records import read_end_transaction_marker
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord
+from minikafka.protocol.internal.transaction_record_codec import UnreadableTransactionRecord
 from minikafka.protocol.records import Record
 
 Item = dict[str, Any]
@@ -96,6 +96,10 @@ class KnownFile(NamedTuple):
     """From the name of a segment's file; None for a segment that was renamed."""
 
 
+Decoder = Callable[[bytes | None, bytes | None], dict[str, Any]]
+"""Key and value as objects. Raises UnreadableRecord, UnreadableTransactionRecord."""
+
+
 class Selection(NamedTuple):
     """What is to be shown."""
 
@@ -103,7 +107,8 @@ class Selection(NamedTuple):
     last_offset: int = (1 << 63) - 1
     with_records: bool = False
     records_max: int | None = None
-    decodes_offsets: bool = False
+    decoder: Decoder | None = None
+    """Makes objects of the records of an internal topic."""
 
     def includes(self, offset: int) -> bool:
         return self.first_offset <= offset <= self.last_offset
@@ -188,10 +193,10 @@ def _segment_items(known: KnownFile, files: Files, selection: Selection) -> Iter
                         return
                     left -= 1
                 item = record_item(record, header)
-                if selection.decodes_offsets and not header.is_control:
+                if selection.decoder is not None and not header.is_control:
                     try:
-                        _decode_offsets(item, record)
-                    except UnreadableRecord as error:
+                        _decode(item, record, selection.decoder)
+                    except (UnreadableRecord, UnreadableTransactionRecord) as error:
                         what = f"offset {record.offset} cannot be decoded: {error}"
                         yield Finding(known.path, scanned.position, what, NOT_WRITTEN_SO)
                 yield item
@@ -255,11 +260,11 @@ def record_item(record: Record, header: BatchHeader) -> Item:
     return item
 
 
-def _decode_offsets(item: Item, record: Record) -> None:
-    """Replace the bytes of a record of ``__consumer_offsets``. Raises UnreadableRecord: they stay."""
+def _decode(item: Item, record: Record, decoder: Decoder) -> None:
+    """Replace the bytes of a record. Raises as the decoder does: they stay."""
     try:
-        decoded = decoded_record(record.key, record.value)
-    except UnreadableRecord as error:
+        decoded = decoder(record.key, record.value)
+    except (UnreadableRecord, UnreadableTransactionRecord) as error:
         if not error.is_of_unknown_type:
             raise
         item["undecoded"] = str(error)

@@ -2,23 +2,19 @@
 
 Kafka: the part of ``KafkaAdminClient`` about consumer groups (``CoordinatorStrategy``,
 ``DescribeConsumerGroupsHandler``, ``ListConsumerGroupOffsetsHandler``). Works with any broker.
-
-A coordinator that has just moved, or reads its groups yet, is asked again until ``timeout_ms`` are over;
-everything that is asked of it may be carried out twice.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from minikafka.cli.admin_client import RETRY_BACKOFF_S, LiveBroker, raise_error
-from minikafka.cli.cluster_requests import ClusterAdmin
+from minikafka.cli.admin_client import LiveBroker
 from minikafka.cli.commands import error_of
 from minikafka.cli.consumer_assignment import read_assignment
+from minikafka.cli.coordinator_requests import COORDINATOR_MOVES, CoordinatorAdmin
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import ApiKey
@@ -28,13 +24,7 @@ LATEST, EARLIEST = -1, -2
 """In place of a timestamp (ListOffsets)."""
 
 NO_OFFSET = -1
-_KEY_TYPE_GROUP = 0
 _NO_GENERATION = -1
-_COORDINATOR_MOVES = (
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_COORDINATOR,
-)
 
 
 class GroupListing(msgspec.Struct, frozen=True):
@@ -80,22 +70,24 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-class GroupAdmin(ClusterAdmin):
+class GroupAdmin(CoordinatorAdmin):
     """Methods raise KafkaError for what a broker refuses, and BrokerUnavailable when there is no answer."""
+
+    key_type = 0
 
     async def groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """The groups of all brokers, sorted by name, in one of ``states`` and of one of ``types``."""
         body = {"states_filter": list(states), "types_filter": list(types)}
         found = {}
         for broker in (await self.nodes()).brokers:
-            for each in (await self._ask_again(broker, ApiKey.LIST_GROUPS, body)).groups:
+            for each in (await self.ask_loaded(broker, ApiKey.LIST_GROUPS, body)).groups:
                 state, kind = getattr(each, "group_state", ""), getattr(each, "group_type", "")
                 found[each.group_id] = GroupListing(each.group_id, kind, each.protocol_type, state)
         return [found[group] for group in sorted(found)]
 
     async def describe(self, group: str) -> GroupDescription:
         """One group, of either protocol. A group that there is not: a KafkaError GROUP_ID_NOT_FOUND."""
-        coordinator, answer = await self._ask_coordinator(
+        coordinator, answer = await self.ask_coordinator(
             group,
             ApiKey.CONSUMER_GROUP_DESCRIBE,
             {"group_ids": [group], "include_authorized_operations": False},
@@ -111,7 +103,7 @@ class GroupAdmin(ClusterAdmin):
         return await self._describe_classic(group)
 
     async def _describe_classic(self, group: str) -> GroupDescription:
-        coordinator, answer = await self._ask_coordinator(
+        coordinator, answer = await self.ask_coordinator(
             group,
             ApiKey.DESCRIBE_GROUPS,
             {"groups": [group], "include_authorized_operations": False},
@@ -127,7 +119,7 @@ class GroupAdmin(ClusterAdmin):
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """Every offset that the group has committed, sorted by partition."""
-        _, answer = await self._ask_coordinator(
+        _, answer = await self.ask_coordinator(
             group,
             ApiKey.OFFSET_FETCH,
             {
@@ -220,7 +212,7 @@ class GroupAdmin(ClusterAdmin):
             "retention_time": -1,  # until v4: the broker's
             "topics": [{"name": name, "partitions": each} for name, each in topics.items()],
         }
-        _, answer = await self._ask_coordinator(group, ApiKey.OFFSET_COMMIT, body, _moved)
+        _, answer = await self.ask_coordinator(group, ApiKey.OFFSET_COMMIT, body, _moved)
         refused = {}
         for topic in answer.topics:
             for each in topic.partitions:
@@ -231,68 +223,15 @@ class GroupAdmin(ClusterAdmin):
 
     async def delete(self, group: str) -> None:
         """DeleteGroups: the group and its offsets."""
-        await self._ask_coordinator(
+        await self.ask_coordinator(
             group, ApiKey.DELETE_GROUPS, {"groups_names": [group]}, lambda answer: answer.results[0]
         )
-
-    # Coordinators
-
-    async def coordinator(self, group: str) -> LiveBroker:
-        """FindCoordinator. Raises KafkaError: COORDINATOR_NOT_AVAILABLE as long as there is none."""
-        body = {"key": group, "key_type": _KEY_TYPE_GROUP, "coordinator_keys": [group]}
-        answer = await self.ask_any(ApiKey.FIND_COORDINATOR, body)
-        found = answer.coordinators[0] if hasattr(answer, "coordinators") else answer
-        raise_error(found)
-        return LiveBroker(found.node_id, found.host, found.port, None)
-
-    async def _ask_coordinator(
-        self,
-        group: str,
-        api_key: ApiKey,
-        body: Mapping[str, Any],
-        part: Callable[[Any], Any],
-        *,
-        expected: Sequence[ErrorCode] = (),
-    ) -> tuple[LiveBroker, Any]:
-        """Ask the group's coordinator; ``part`` is what carries the error in its answer.
-
-        The answer is None for one of the ``expected`` errors. Raises KafkaError: any other.
-        """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_ms / 1000
-        while True:
-            coordinator = None
-            try:
-                coordinator = await self.coordinator(group)
-                answer = await self.ask_broker(coordinator.node_id, api_key, body)
-                raise_error(part(answer))
-                return coordinator, answer
-            except KafkaError as error:
-                if coordinator is not None and error.code in expected:
-                    return coordinator, None
-                if error.code not in _COORDINATOR_MOVES or loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(RETRY_BACKOFF_S)
-
-    async def _ask_again(self, broker: int, api_key: ApiKey, body: Mapping[str, Any]) -> Any:
-        """Ask one broker until it has read its groups. Raises KafkaError: any other error."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.timeout_ms / 1000
-        while True:
-            answer = await self.ask_broker(broker, api_key, body)
-            try:
-                raise_error(answer)
-                return answer
-            except KafkaError as error:
-                if error.code not in _COORDINATOR_MOVES or loop.time() >= deadline:
-                    raise
-            await asyncio.sleep(RETRY_BACKOFF_S)
 
 
 def _moved(answer: Any) -> Any:
     """What carries the error of a commit that another coordinator would take; a partition's own is left."""
     first = answer.topics[0].partitions[0]
-    return first if first.error_code in _COORDINATOR_MOVES else None
+    return first if first.error_code in COORDINATOR_MOVES else None
 
 
 def _member(member: Any, assignment: dict[str, list[int]]) -> GroupMember:

@@ -26,6 +26,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "quotas": ("minikafka.cli.quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("minikafka.cli.reassign", "move replicas: plan, execute, verify, cancel"),
     "topics": ("minikafka.cli.topics", "create, list, describe, alter and delete topics"),
+    "transactions": ("minikafka.cli.transactions", "list, describe, find and abort transactions that hang"),
 }
 """Name → module with ``main(argv) -> exit status``, and what it is for."""
 

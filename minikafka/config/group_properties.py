@@ -5,7 +5,7 @@ None of them changes while the broker runs, as in Kafka. ``group.consumer.sessio
 groups that do.
 
 Where it differs from Kafka: ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
-``server.offsets_topic``); assignors are chosen by name, because there is no class to load.
+``server.coordinator_topic``); assignors are chosen by name, because there is no class to load.
 """
 
 from typing import Annotated, Literal

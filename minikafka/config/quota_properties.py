@@ -6,12 +6,12 @@ The windows of replication quotas are with the other properties of replication.
 from typing import Annotated
 
 from minikafka.config.definition import ConfigType, Importance, prop
-from minikafka.config.group_properties import GroupProperties
+from minikafka.config.transaction_properties import TransactionProperties
 
 INT, LOW = ConfigType.INT, Importance.LOW
 
 
-class QuotaProperties(GroupProperties, frozen=True, kw_only=True):
+class QuotaProperties(TransactionProperties, frozen=True, kw_only=True):
     """A field is the property's name with underscores for dots."""
 
     quota_window_num: Annotated[

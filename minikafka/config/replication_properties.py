@@ -54,6 +54,9 @@ class ReplicationProperties(LogProperties, frozen=True, kw_only=True):
         int,
         prop(INT, MEDIUM, "Sweep finished produces out of the purgatory when this many may be in it.", ge=0),
     ] = 1000
+    request_timeout_ms: Annotated[
+        int, prop(INT, HIGH, "How long a broker waits for another broker's answer about transactions.", ge=1)
+    ] = 30_000
     controller_socket_timeout_ms: Annotated[
         int, prop(INT, MEDIUM, "How long the controller waits for a broker's answer.", ge=1)
     ] = 30_000

@@ -56,6 +56,21 @@ class UnexpectedAppendOffset(KafkaError):
         self.last_offset = last_offset
 
 
+class AppendInfo(msgspec.Struct, frozen=True):
+    """What an append did (``LogAppendInfo``). For a duplicate: where its first append went."""
+
+    first_offset: Offset
+    last_offset: Offset
+    max_timestamp: int
+    log_append_time: int
+    """-1 unless the topic has LogAppendTime."""
+    log_start_offset: Offset
+    size_bytes: int
+    rolled: bool
+    """A segment was closed: ``begin_flush`` has something to do."""
+    duplicate: bool
+
+
 class AppendPlan(msgspec.Struct, frozen=True, gc=False):
     """A validated append.
 

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final, NamedTuple
+
+from minikafka.log.verification_state import VerificationGuard
+
+TRANSACTION_VERSION_UNKNOWN: Final = -1
+"""A marker whose transaction version is not known: replicated, or read back from the log."""
 
 
 class AppendOrigin(Enum):
@@ -18,3 +24,17 @@ class AppendOrigin(Enum):
 
     CLIENT = "client"
     """A producer: everything is checked."""
+
+
+class AppendTerms(NamedTuple):
+    """What else a leader is told with a batch."""
+
+    origin: AppendOrigin
+    verification_guard: VerificationGuard | None = None
+    """Of the check that lets a transaction begin here (KIP-890)."""
+    transaction_version: int = TRANSACTION_VERSION_UNKNOWN
+    """Of a marker, where its coordinator has told."""
+
+
+BY_CLIENT: Final = AppendTerms(AppendOrigin.CLIENT)
+BY_COORDINATOR: Final = AppendTerms(AppendOrigin.COORDINATOR)

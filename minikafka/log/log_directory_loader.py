@@ -58,6 +58,7 @@ class LogDirectoryLoader:
         rng: RandomBits,
         topic_config: Callable[[str], TopicConfig],
         producer_id_expiration_ms: int,
+        verifies_transactions: bool,
         open_segments: OpenSegments | None = None,
     ) -> None:
         self._files = files
@@ -65,6 +66,7 @@ class LogDirectoryLoader:
         self._rng = rng
         self._topic_config = topic_config
         self.producer_id_expiration_ms = producer_id_expiration_ms  # of logs that are opened from now on
+        self.verifies_transactions = verifies_transactions
         self._deleted: list[str] = []
         self._futures: list[FoundLog] = []
         self.all_clean = True
@@ -83,7 +85,7 @@ class LogDirectoryLoader:
         recovery_point: int = 0,
     ) -> UnifiedLog:
         """Open or create the log in ``directory``. Raises OSError."""
-        return UnifiedLog.load(
+        log = UnifiedLog.load(
             directory,
             topic_partition,
             config=self._topic_config(topic_partition.topic),
@@ -96,6 +98,8 @@ class LogDirectoryLoader:
             topic_id=topic_id,
             open_segments=self._open_segments,
         )
+        log.producers.verifies_transactions = self.verifies_transactions
+        return log
 
     def load(self, log_directory: str, is_stray: IsStray) -> Iterator[UnifiedLog]:
         """The current logs in ``log_directory``, each loaded when asked for.

@@ -130,12 +130,20 @@ class LogManager(LogPlacement):
         """The logs of which ``flush.ms`` or ``flush.messages`` wants a flush; begin one of each."""
         return [log for log in self._logs.values() if log.is_open and log.flush_is_due]
 
-    def reconfigure(self, *, default_config: TopicConfig, producer_id_expiration_ms: int) -> None:
+    def reconfigure(
+        self,
+        *,
+        default_config: TopicConfig,
+        producer_id_expiration_ms: int,
+        verifies_transactions: bool = False,
+    ) -> None:
         """The broker's configuration changed; the configurations of topics go to their logs directly."""
         self.default_config = default_config
         self._loader.producer_id_expiration_ms = producer_id_expiration_ms
+        self._loader.verifies_transactions = verifies_transactions
         for log in self.all_logs():
             log.producers.producer_id_expiration_ms = producer_id_expiration_ms
+            log.producers.verifies_transactions = verifies_transactions
 
     # Stopping
 

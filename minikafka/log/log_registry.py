@@ -69,6 +69,7 @@ class LogRegistry:
         cluster_id: str,
         broker_id: int,
         producer_id_expiration_ms: int = DAY_MS,
+        verifies_transactions: bool = False,
         open_segments: OpenSegments | None = None,
     ) -> None:
         self.default_config = default_config
@@ -81,6 +82,7 @@ class LogRegistry:
             rng=rng,
             topic_config=topic_config,
             producer_id_expiration_ms=producer_id_expiration_ms,
+            verifies_transactions=verifies_transactions,
             open_segments=open_segments,
         )
         self._files = files

@@ -14,7 +14,8 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
+from minikafka.log.verification_state import VerificationGuard, VerificationStateEntry
 from minikafka.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
 
 if TYPE_CHECKING:
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 BATCHES_TO_RETAIN = 5
 """Kafka's NUM_BATCHES_TO_RETAIN: a producer has at most 5 requests in flight, so a retry is one of these."""
-
-TRANSACTION_VERSION_UNKNOWN = -1
-"""A marker whose transaction version is not known: replicated, or read back from the log."""
 
 _MAX_SEQUENCE = 0x7FFF_FFFF
 _TRANSACTIONAL = 0x10
@@ -78,6 +76,10 @@ class ProducerStateEntry(NamedTuple):
     def last_offset_delta(self) -> int:
         return self.batches[-1].offset_delta if self.batches else 0
 
+    def is_in_transaction(self, epoch: int) -> bool:
+        """Whether one of this epoch is open. With a newer epoch the open one may have ended since."""
+        return self.current_txn_first_offset is not None and self.producer_epoch == epoch
+
 
 class CompletedTransaction(NamedTuple):
     """A transaction that a marker has ended; ``last_offset`` is the marker's (Kafka's ``CompletedTxn``)."""
@@ -124,6 +126,57 @@ def find_duplicate(entry: ProducerStateEntry, header: BatchHeader) -> BatchMetad
         if batch.last_sequence == last_sequence and batch.offset_delta == delta:
             return batch
     return None
+
+
+def check_epoch_is_not_stale(entry: ProducerStateEntry, epoch: int, topic_partition: TopicPartition) -> None:
+    """Raises:
+    KafkaError: INVALID_PRODUCER_EPOCH.
+    """
+    if epoch < entry.producer_epoch:
+        raise KafkaError(
+            ErrorCode.INVALID_PRODUCER_EPOCH,
+            f"{topic_partition}: producer {entry.producer_id} has epoch {epoch}, which is stale: its last "
+            f"seen epoch is {entry.producer_epoch}",
+        )
+
+
+def check_verified(
+    entry: ProducerStateEntry,
+    header: BatchHeader,
+    verification: VerificationStateEntry | None,
+    guard: VerificationGuard | None,
+    origin: AppendOrigin,
+    topic_partition: TopicPartition,
+) -> None:
+    """Whether a transactional batch belongs to a transaction that its coordinator knows (KIP-890).
+
+    Raises:
+        KafkaError: INVALID_PRODUCER_EPOCH, INVALID_TXN_STATE, OUT_OF_ORDER_SEQUENCE_NUMBER.
+    """
+    if entry.is_in_transaction(header.producer_epoch):
+        return
+    check_epoch_is_not_stale(entry, header.producer_epoch, topic_partition)
+    if verification is None or guard is not verification.guard:
+        raise KafkaError(
+            ErrorCode.INVALID_TXN_STATE,
+            f"{topic_partition}: producer {header.producer_id} writes outside of a transaction that its "
+            f"coordinator has confirmed",
+        )
+    if origin is not _CLIENT:
+        return
+    sequence = header.base_sequence
+    if sequence > verification.lowest_sequence:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{topic_partition}: producer {header.producer_id} sends sequence {sequence}, and has tried "
+            f"{verification.lowest_sequence} before",
+        )
+    if verification.supports_epoch_bump and sequence != 0 and not entry.batches:
+        raise KafkaError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"{topic_partition}: producer {header.producer_id}, of which nothing is known here, begins its "
+            f"transaction at sequence {sequence}, not at 0",
+        )
 
 
 def check_data_batch(

@@ -9,12 +9,13 @@ import logging
 from collections.abc import Callable, Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
 from minikafka.log.log_segments import LogSegments
 from minikafka.log.producer_append import EndTransactionMarker, ProducerAppend
 from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.segment import LogSegment
 from minikafka.log.txn_index import AbortedTransaction
+from minikafka.log.verification_state import VerificationGuard
 from minikafka.protocol.batch import HEADER_SIZE, BatchHeader, read_header
 from minikafka.protocol.control_records import ControlRecordType, read_end_transaction_marker
 from minikafka.protocol.records import iterate_records
@@ -54,6 +55,8 @@ def prepare(
     origin: AppendOrigin,
     first_offset: int | None = None,
     previous: ProducerAppend | None = None,
+    verification_guard: VerificationGuard | None = None,
+    transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
 ) -> ProducerAppend | None:
     """Check one batch that has a producer id; None for a control batch that ends no transaction.
 
@@ -61,10 +64,18 @@ def prepare(
         KafkaError: what the producer state found.
     """
     if not header.is_control:
-        return producers.prepare_update(header, origin=origin, first_offset=first_offset, previous=previous)
+        return producers.prepare_update(
+            header,
+            origin=origin,
+            first_offset=first_offset,
+            previous=previous,
+            verification_guard=verification_guard,
+        )
     marker = read_marker(header, read_batch())
     if marker is None:
         return None
+    if transaction_version != TRANSACTION_VERSION_UNKNOWN:
+        marker = marker._replace(transaction_version=transaction_version)
     return producers.prepare_marker(
         header, marker, origin=origin, first_offset=first_offset, previous=previous
     )
@@ -174,13 +185,13 @@ def rebuild_producer_state(
 
 
 def _replay_segment(producers: ProducerStateManager, segment: LogSegment, *, start: int, up_to: int) -> None:
-    first = segment.find_batch(start)
+    first = segment.find_batch(start)  # a log start may lie inside of it, and it counts all the same
     if first is None:
         return
     for place in segment.batches_until_damage(first.position):
         if place.base_offset >= up_to:
             break
-        if place.producer_id >= 0 and place.base_offset >= start:
+        if place.producer_id >= 0:
             header = read_header(segment.read_bytes(HEADER_SIZE, place.position, cached_only=False))
 
             def read_batch(size: int = place.size, position: int = place.position) -> Buffer:

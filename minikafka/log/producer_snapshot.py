@@ -28,6 +28,7 @@ import crc32c
 
 from minikafka.errors import MinikafkaError
 from minikafka.files import Files
+from minikafka.log.producer_append import BatchMetadata, ProducerStateEntry
 
 SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOT_VERSION = 1
@@ -53,6 +54,38 @@ class SnapshotEntry(NamedTuple):
     timestamp: int
     coordinator_epoch: int
     current_txn_first_offset: int
+
+
+def saved_entry(entry: ProducerStateEntry) -> SnapshotEntry:
+    """What a snapshot keeps of a producer."""
+    return SnapshotEntry(
+        entry.producer_id,
+        entry.producer_epoch,
+        entry.last_sequence,
+        entry.last_data_offset,
+        entry.last_offset_delta,
+        entry.last_timestamp,
+        entry.coordinator_epoch,
+        -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
+    )
+
+
+def loaded_entry(saved: SnapshotEntry) -> ProducerStateEntry:
+    """A producer as a snapshot knows it."""
+    batches: tuple[BatchMetadata, ...] = ()
+    if saved.last_offset >= 0:
+        batches = (
+            BatchMetadata(saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp),
+        )
+    txn = saved.current_txn_first_offset
+    return ProducerStateEntry(
+        saved.producer_id,
+        saved.producer_epoch,
+        saved.coordinator_epoch,
+        saved.timestamp,
+        None if txn < 0 else txn,
+        batches,
+    )
 
 
 def encode_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:

@@ -18,9 +18,10 @@ fsync: ``take_snapshot`` writes into the page cache only and returns the path; t
 flush (on the disk thread), before it raises the recovery point. A snapshot torn by a power cut fails its CRC
 and an older one serves, with more of the log to replay.
 
-Different from Kafka: the verification of transactions (KIP-890's ``VerificationStateEntry``) is the
-transaction coordinator's matter and not here. The first unstable offset is a plain offset, without a
-position.
+With ``verifies_transactions`` a client or a coordinator begins a transaction here only with the guard of a
+check that has succeeded (KIP-890, ``verification_state``).
+
+Different from Kafka: the first unstable offset is a plain offset, without a position.
 """
 
 from __future__ import annotations
@@ -41,10 +42,19 @@ from minikafka.log.producer_append import (
     ProducerAppend,
     ProducerStateEntry,
     check_data_batch,
+    check_epoch_is_not_stale,
     check_marker,
+    check_verified,
     find_duplicate,
 )
-from minikafka.log.producer_snapshot import CorruptSnapshot, SnapshotEntry, SnapshotFiles
+from minikafka.log.producer_snapshot import (
+    CorruptSnapshot,
+    SnapshotEntry,
+    SnapshotFiles,
+    loaded_entry,
+    saved_entry,
+)
+from minikafka.log.verification_state import VerificationGuard, VerificationStates
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -70,6 +80,9 @@ class ProducerStateManager:
     ) -> None:
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
+        self.verifies_transactions = False
+        """``transaction.partition.verification.enable``; the tools that read a log have nobody to ask."""
+        self.verifications = VerificationStates()
         self.map_end_offset = 0
         self._clock = clock
         self._producers: dict[int, ProducerStateEntry] = {}
@@ -139,6 +152,7 @@ class ProducerStateManager:
         origin: AppendOrigin,
         first_offset: int | None = None,
         previous: ProducerAppend | None = None,
+        verification_guard: VerificationGuard | None = None,
     ) -> ProducerAppend:
         """Check a data batch of an idempotent or transactional producer; changes nothing.
 
@@ -146,6 +160,7 @@ class ProducerStateManager:
             header: with its final ``max_timestamp``.
             first_offset: the offset that the batch will get, where ``header`` does not have it yet.
             previous: the prepared append of the same producer's batch before, in the same append.
+            verification_guard: of the check that the coordinator has confirmed.
 
         Raises:
             KafkaError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, INVALID_TXN_STATE.
@@ -155,7 +170,32 @@ class ProducerStateManager:
             entry = ProducerStateEntry(header.producer_id)
         if first_offset is None:
             first_offset = header.base_offset
+        if self.verifies_transactions and header.is_transactional and origin is not AppendOrigin.REPLICATION:
+            verification = self.verifications.entry(header.producer_id)
+            check_verified(entry, header, verification, verification_guard, origin, self.topic_partition)
         return check_data_batch(entry, header, first_offset, origin, self.topic_partition)
+
+    def begin_verification(
+        self, producer_id: int, *, sequence: int, epoch: int, supports_epoch_bump: bool
+    ) -> VerificationGuard | None:
+        """A transactional batch has come: what its append will have to show, once the coordinator has
+        confirmed that the partition is in the transaction; None: that is known here.
+
+        Raises:
+            KafkaError: INVALID_PRODUCER_EPOCH.
+        """
+        entry = self._producers.get(producer_id)
+        if entry is not None:
+            check_epoch_is_not_stale(entry, epoch, self.topic_partition)
+            if entry.is_in_transaction(epoch):
+                return None
+        return self.verifications.begin(
+            producer_id,
+            sequence=sequence,
+            epoch=epoch,
+            supports_epoch_bump=supports_epoch_bump,
+            now_ms=self._clock.now_ms(),
+        )
 
     def prepare_marker(
         self,
@@ -185,6 +225,8 @@ class ProducerStateManager:
         """The prepared append has happened."""
         entry, started, _ = prepared
         self._producers[entry[0]] = entry
+        if self.verifications:
+            self.verifications.forget(entry[0])
         if started is not None:
             self._ongoing[started] = entry[0]
             if self._first_unstable is None:
@@ -214,6 +256,7 @@ class ProducerStateManager:
         ]
         for producer_id in expired:
             del self._producers[producer_id]
+        self.verifications.remove_expired(now_ms, self.producer_id_expiration_ms)
         return len(expired)
 
     # Snapshots
@@ -226,19 +269,7 @@ class ProducerStateManager:
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
-        entries = [
-            SnapshotEntry(
-                entry.producer_id,
-                entry.producer_epoch,
-                entry.last_sequence,
-                entry.last_data_offset,
-                entry.last_offset_delta,
-                entry.last_timestamp,
-                entry.coordinator_epoch,
-                -1 if entry.current_txn_first_offset is None else entry.current_txn_first_offset,
-            )
-            for entry in self._producers.values()
-        ]
+        entries = [saved_entry(entry) for entry in self._producers.values()]
         path = self._snapshots.write(offset, entries)
         self._last_snapshot_offset = offset
         return path
@@ -271,8 +302,8 @@ class ProducerStateManager:
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int) -> None:
         """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
 
-        Afterwards the log replays what is between ``map_end_offset`` and its end. The end is at or below the
-        high watermark, so no completed transaction is waiting for it.
+        Afterwards the log replays what is between ``map_end_offset`` and its end. Completed transactions that
+        the snapshot has forgotten go on waiting for the high watermark, which may be below that end.
         """
         for offset in list(self._snapshots.offsets):
             if not log_start_offset < offset <= log_end_offset:
@@ -280,7 +311,10 @@ class ProducerStateManager:
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
         else:
+            unreplicated = self._unreplicated.items()
             self.load_from_snapshots(log_start_offset, log_end_offset)
+            self._unreplicated.update(each for each in unreplicated if each[1] < self.map_end_offset)
+            self._find_first_unstable()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """The log was emptied and goes on at ``offset``."""
@@ -317,33 +351,19 @@ class ProducerStateManager:
         producers whose records are deleted."""
         self._producers, self._ongoing = other._producers, other._ongoing
         self._unreplicated, self._first_unstable = other._unreplicated, other._first_unstable
+        self.verifications = other.verifications
 
     # Inside
 
     def _clear(self) -> None:
         self._producers.clear()
         self._ongoing.clear()
-        self._unreplicated.clear()
+        self._unreplicated = {}
         self._first_unstable = None
 
     def _load(self, entries: list[SnapshotEntry], now_ms: int) -> None:
         for saved in entries:
-            batches: tuple[BatchMetadata, ...] = ()
-            if saved.last_offset >= 0:
-                batches = (
-                    BatchMetadata(
-                        saved.last_sequence, saved.last_offset, saved.offset_delta, saved.timestamp
-                    ),
-                )
-            txn = saved.current_txn_first_offset
-            entry = ProducerStateEntry(
-                saved.producer_id,
-                saved.producer_epoch,
-                saved.coordinator_epoch,
-                saved.timestamp,
-                None if txn < 0 else txn,
-                batches,
-            )
+            entry = loaded_entry(saved)
             if not self._is_expired(entry, now_ms):
                 self._producers[saved.producer_id] = entry
         open_transactions = (
@@ -369,16 +389,11 @@ class ProducerStateManager:
         for first_offset in gone:
             del self._unreplicated[first_offset]
         if gone:
-            undecided = next(iter(self._ongoing), _NEVER)
-            first = min(undecided, min(self._unreplicated, default=_NEVER))
-            self._first_unstable = None if first == _NEVER else first
+            self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        first = min(next(iter(self._ongoing), _NEVER), min(self._unreplicated, default=_NEVER))
+        self._first_unstable = None if first == _NEVER else first
 
 
-__all__ = [
-    "BatchMetadata",
-    "CompletedTransaction",
-    "EndTransactionMarker",
-    "ProducerAppend",
-    "ProducerStateEntry",
-    "ProducerStateManager",
-]
+__all__ = ["EndTransactionMarker", "ProducerAppend", "ProducerStateManager"]

@@ -17,14 +17,12 @@ from __future__ import annotations
 
 from uuid import UUID
 
-import msgspec
-
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
-from minikafka.log.append import AppendPlan, plan_follower_append, plan_leader_append
-from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
+from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
 from minikafka.log.fetch_data import FetchData, LogOffsetMetadata
 from minikafka.log.log_segments import OpenSegments
 from minikafka.log.producer_append import ProducerAppend
@@ -34,24 +32,10 @@ from minikafka.log.readable_log import ReadableLog
 from minikafka.log.recovery import LogLoader
 from minikafka.log.retention import DeletedFiles, deletable_segments
 from minikafka.log.segment import LogSegment
+from minikafka.log.verification_state import VerificationGuard
 from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]
-
-
-class AppendInfo(msgspec.Struct, frozen=True):
-    """What an append did (``LogAppendInfo``). For a duplicate: where its first append went."""
-
-    first_offset: Offset
-    last_offset: Offset
-    max_timestamp: int
-    log_append_time: int
-    """-1 unless the topic has LogAppendTime."""
-    log_start_offset: Offset
-    size_bytes: int
-    rolled: bool
-    """A segment was closed: ``begin_flush`` has something to do."""
-    duplicate: bool
 
 
 class UnifiedLog(ReadableLog):
@@ -122,9 +106,14 @@ class UnifiedLog(ReadableLog):
     # ---- append
 
     def append_as_leader(
-        self, records: Buffer, *, leader_epoch: LeaderEpoch, origin: AppendOrigin = AppendOrigin.CLIENT
+        self,
+        records: Buffer,
+        leader_epoch: LeaderEpoch,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: VerificationGuard | None = None,
+        transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
     ) -> AppendInfo:
-        """Append one batch of a producer or coordinator at the log end.
+        """Append one batch of a producer or coordinator at the log end, on what are ``AppendTerms``.
 
         Raises:
             KafkaError: what is wrong with it (``plan_leader_append``, the producer state),
@@ -159,7 +148,13 @@ class UnifiedLog(ReadableLog):
                         True,
                     )
             checked = prepare(
-                self._producers, header, lambda: plan.source, origin=origin, first_offset=plan.first_offset
+                self._producers,
+                header,
+                lambda: plan.source,
+                origin=origin,
+                first_offset=plan.first_offset,
+                verification_guard=verification_guard,
+                transaction_version=transaction_version,
             )
             prepared = None if checked is None else [checked]
         return self._append(plan, prepared, now_ms)
@@ -350,6 +345,7 @@ class UnifiedLog(ReadableLog):
                 up_to=end_offset,
                 after_clean_stop=False,
             )
+            self._producers.on_high_watermark_updated(self.high_watermark)
         except OSError as error:
             self._fence(f"a truncation failed: {error}", error)
         return True

@@ -33,6 +33,7 @@ from typing import Final
 
 from minikafka.metrics.names_of_clients import CLIENTS
 from minikafka.metrics.names_of_data import FOLLOWING, LOGS, PARTITIONS, REPLICAS, TRAFFIC
+from minikafka.metrics.names_of_transactions import TRANSACTIONS
 from minikafka.metrics.series import (
     Series,
     counter,
@@ -303,6 +304,7 @@ ALL_SERIES: Final = (
     *CONTROLLER,
     *FOLLOWING,
     *GROUP_SERIES,
+    *TRANSACTIONS,
     *CLIENTS,
     *PROCESS,
 )

@@ -116,6 +116,11 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.DELETE_RECORDS: VersionRange(0, 2),
     ApiKey.INIT_PRODUCER_ID: VersionRange(0, 5),
     ApiKey.OFFSET_FOR_LEADER_EPOCH: VersionRange(2, 4),
+    ApiKey.ADD_PARTITIONS_TO_TXN: VersionRange(0, 5),
+    ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
+    ApiKey.END_TXN: VersionRange(0, 5),
+    ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 2),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
@@ -133,6 +138,8 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.UPDATE_FEATURES: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
     ApiKey.DESCRIBE_PRODUCERS: VersionRange(0, 0),
+    ApiKey.DESCRIBE_TRANSACTIONS: VersionRange(0, 0),
+    ApiKey.LIST_TRANSACTIONS: VersionRange(0, 2),
     ApiKey.CONSUMER_GROUP_HEARTBEAT: VersionRange(0, 1),
     ApiKey.CONSUMER_GROUP_DESCRIBE: VersionRange(0, 1),
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: VersionRange(0, 0),
@@ -143,9 +150,13 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 """What requests are served in; the codec reads and writes every one of these."""
 
 ADVERTISED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | {
-    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max)
+    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max),
+    ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
 }
-"""What ApiVersions answers, in the order of the keys; but for client metrics while nobody wants any."""
+"""What ApiVersions answers, in the order of the keys; but for client metrics while nobody wants any.
+
+WriteTxnMarkers 2 (KIP-1228, Kafka 4.2) tells the transaction version that a marker is checked by. It is for
+the brokers of a cluster among themselves, who send it unasked."""
 
 BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
     key: VersionRange(0, 0)
@@ -179,6 +190,11 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.DELETE_RECORDS: 2,
     ApiKey.INIT_PRODUCER_ID: 2,
     ApiKey.OFFSET_FOR_LEADER_EPOCH: 4,
+    ApiKey.ADD_PARTITIONS_TO_TXN: 3,
+    ApiKey.ADD_OFFSETS_TO_TXN: 3,
+    ApiKey.END_TXN: 3,
+    ApiKey.WRITE_TXN_MARKERS: 1,
+    ApiKey.TXN_OFFSET_COMMIT: 3,
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.ALTER_CONFIGS: 2,
     ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
@@ -195,6 +211,8 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.UPDATE_FEATURES: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.DESCRIBE_TRANSACTIONS: 0,
+    ApiKey.LIST_TRANSACTIONS: 0,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
     ApiKey.CONSUMER_GROUP_DESCRIBE: 0,
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: 0,

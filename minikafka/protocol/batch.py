@@ -37,6 +37,7 @@ __all__ = [
     "crc_is_valid",
     "is_transactional",
     "iterate_headers",
+    "producer_of",
     "read_header",
     "rewrite",
     "stamp",
@@ -61,6 +62,8 @@ DELETE_HORIZON_MASK: Final = 0x40
 HEADER: Final = Struct(">qiibIhiqqqhii")
 _STAMP: Final = Struct(">qii")
 _ATTRIBUTES: Final = Struct(">h")
+_PRODUCER: Final = Struct(">qh")
+_PRODUCER_POSITION: Final = 43
 
 
 class TimestampType(IntEnum):
@@ -188,6 +191,12 @@ def is_transactional(buffer: Buffer, position: int = 0) -> bool:
     except error:
         raise CorruptBatch(f"{len(buffer) - position} bytes are too few for the header of a batch") from None
     return attributes & TRANSACTIONAL_MASK != 0 and buffer[position + _MAGIC_POSITION] == MAGIC
+
+
+def producer_of(buffer: Buffer) -> tuple[int, int]:
+    """Producer id and epoch of a batch whose header is there."""
+    producer_id, epoch = _PRODUCER.unpack_from(buffer, _PRODUCER_POSITION)
+    return producer_id, epoch
 
 
 def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.compression import CorruptBatch
+from minikafka.protocol.records import Record, build_batch
 
 _KEY = Struct(">hh")
 _VALUE = Struct(">hi")
@@ -36,6 +37,19 @@ class EndTransactionMarker(NamedTuple):
 
     def value(self) -> bytes:
         return _VALUE.pack(_VERSION, self.coordinator_epoch)
+
+
+def marker_batch(
+    marker: EndTransactionMarker, *, producer_id: int, producer_epoch: int, timestamp_ms: int
+) -> bytes:
+    """The control batch that ends a producer's transaction (``MemoryRecords.withEndTransactionMarker``)."""
+    return build_batch(
+        [Record(0, timestamp_ms, marker.key(), marker.value(), ())],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
 
 
 def read_end_transaction_marker(key: bytes | None, value: bytes | None) -> EndTransactionMarker | None:

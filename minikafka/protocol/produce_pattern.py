@@ -1,7 +1,8 @@
 """The next Produce request of a producer is its last one with other records: so only the difference is read.
 
 One batch for one partition in a flexible version (9 and later) is what producers send nearly always, and what
-lies around the records hardly changes: api key, version, client id, acks, timeout, topic, partition. A
+lies around the records hardly changes: api key, version, client and transactional id, acks, timeout, topic,
+partition. A
 ``ProducePattern`` is made of one such request and recognises the next by comparing bytes; what is new are the
 correlation id and the records. The answer without an error differs just as little.
 
@@ -15,7 +16,7 @@ from struct import Struct
 from typing import Final
 from uuid import UUID
 
-from minikafka.protocol.batch import is_transactional
+from minikafka.protocol.batch import HEADER_SIZE, is_transactional
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.fast_paths import plain_produce_answer
 from minikafka.protocol.produce_request import FLEXIBLE_SINCE, TOPIC_IDS_SINCE, ProduceRequest
@@ -33,12 +34,13 @@ class ProducePattern:
     """What a Produce request has in common with the next one like it. Made by ``of``."""
 
     __slots__ = (
-        "_answer", "_fixed", "_head", "_header", "_records_at", "acks", "index", "timeout_ms", "topic",
-        "topic_id",
+        "_answer", "_fixed", "_head", "_header", "_records_at", "acks", "index", "is_transactional",
+        "timeout_ms", "topic", "topic_id",
     )  # fmt: skip
 
     def __init__(self, header: RequestHeader, request: ProduceRequest, head: bytes, fixed: bytes) -> None:
         topic = request.topic_data[0]
+        self.is_transactional = request.transactional_id is not None
         self.acks = request.acks
         self.timeout_ms = request.timeout
         self.topic = topic.name
@@ -60,12 +62,7 @@ class ProducePattern:
         """The pattern of a request that was just read from ``frame``; None when it is not of the usual
         kind."""
         topics = request.topic_data
-        if (
-            header.api_version < FLEXIBLE_SINCE
-            or request.transactional_id is not None
-            or len(topics) != 1
-            or len(topics[0].partition_data) != 1
-        ):
+        if header.api_version < FLEXIBLE_SINCE or len(topics) != 1 or len(topics[0].partition_data) != 1:
             return None
         records = topics[0].partition_data[0].records
         if records is None or frame[-len(_NO_TAGS) :] != _NO_TAGS:
@@ -81,8 +78,8 @@ class ProducePattern:
         return cls(header, request, bytes(frame[:_CORRELATION_ID_AT]), bytes(frame[_FIXED_FROM:records_at]))
 
     def records_in(self, frame: memoryview) -> memoryview | None:
-        """The records of a request that follows the pattern and carries no transaction; None for any
-        other."""
+        """The records of a request that follows the pattern, and are part of a transaction if its were; None
+        for any other."""
         at = self._records_at
         if frame[:_CORRELATION_ID_AT] != self._head or frame[_FIXED_FROM:at].tobytes() != self._fixed:
             return None
@@ -97,7 +94,9 @@ class ProducePattern:
         if at + size - 1 != end or size == 0 or frame[end:] != _NO_TAGS:
             return None
         records = frame[at:end]
-        return None if len(records) < 61 or is_transactional(records) else records
+        if len(records) < HEADER_SIZE or is_transactional(records) is not self.is_transactional:
+            return None
+        return records
 
     def answer(
         self, frame: memoryview, *, base_offset: int, log_append_time_ms: int, log_start_offset: int

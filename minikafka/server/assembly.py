@@ -11,35 +11,31 @@ from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
-from minikafka.coordinator.group.shard import GroupShard
 from minikafka.files import Files
 from minikafka.log.checkpoint import encode_uuid
-from minikafka.log.log_directories import random_uuid
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_segments import OpenSegments
 from minikafka.metrics.registry import Metrics
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.adoption import adopted_config, find_topics, log_adoption
+from minikafka.server.broker_connection import Connect
 from minikafka.server.client_metrics import ClientMetricsManager
 from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
-from minikafka.server.controller_channel import Connect
 from minikafka.server.controller_loop import ControllerLoop
+from minikafka.server.coordinator_assembly import CoordinatorParts, make_coordinators
 from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.fetcher_manager import ReplicaFetcherManager
-from minikafka.server.group_service import GroupService
-from minikafka.server.group_settings import BrokerGroupSettings
-from minikafka.server.group_topics import CachedTopics
 from minikafka.server.isr_manager import IsrManager
 from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
 from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.offsets_topic import OffsetsTopic
+from minikafka.server.own_broker import ask_own_broker
 from minikafka.server.parked_operations import ParkedOperations
 from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
@@ -77,6 +73,7 @@ def open_log_manager(
         broker_id=node_id,
         open_segments=OpenSegments(open_segments_max()),
         producer_id_expiration_ms=config.producer_id_expiration_ms,
+        verifies_transactions=config.transaction_partition_verification_enable,
     )
 
 
@@ -131,20 +128,17 @@ def make_services(
     """Everything that handlers use; nothing runs yet."""
     config = configs.broker_config
     quotas = _replication_quotas(configs, node_id)
-    replica_manager = ReplicaManager(
-        node_id=node_id,
-        log_manager=log_manager,
-        metadata=metadata,
-        parked=_parked_operations(config, timer),
-        chores=chores,
-        clock=clock,
-        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
-        inter_broker_listener_name=config.inter_broker_listener(),
-        replica_selector=replica_selector(config.replica_selector_class),
-        leader_quota=quotas.leader,
-    )
-    configs.subscribe_topics(replica_manager.update_topic_config)
+    replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
+    producer_ids = ProducerIdManager(node_id=node_id, store=store)
+    coordinators = make_coordinators(
+        configs,
+        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor),
+        producer_ids,
+        rng=rng,
+        connect=connect,
+        ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
+    )
     services = Services(
         config=config,
         clock=clock,
@@ -157,14 +151,16 @@ def make_services(
         replica_manager=replica_manager,
         metadata=metadata,
         topics=topics,
-        groups=_group_service(configs, replica_manager, topics, timer, log_io, supervisor, rng),
+        groups=coordinators.groups,
+        transactions=coordinators.transactions,
+        transaction_verification=coordinators.verification,
         reassignments=ReassignmentService(store=store, metadata=metadata),
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),
         replication_quotas=quotas,
         metrics=(metrics := Metrics()),
         client_quotas=_client_quotas(configs, clock=clock, metrics=metrics),
-        producer_ids=ProducerIdManager(node_id=node_id, store=store),
+        producer_ids=producer_ids,
         fetch_sessions=_fetch_sessions(config, rng=rng, clock=clock),
         supervisor=supervisor,
         controller=ControllerLoop(
@@ -182,27 +178,31 @@ def make_services(
     return services
 
 
-def _group_service(
+def _replica_manager(
     configs: ConfigService,
-    replicas: ReplicaManager,
-    topics: TopicService,
+    metadata: MetadataCache,
+    log_manager: LogManager,
+    chores: DiskChores,
     timer: LoopTimer,
-    log_io: LogIo,
-    supervisor: Supervisor,
-    rng: random.Random,
-) -> GroupService:
-    config, metadata = configs.broker_config, replicas.metadata
-    settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
-    image = CachedTopics(metadata)
-    return GroupService(
-        config=config,
-        replicas=replicas,
-        topic=OffsetsTopic(config=config, metadata=metadata, topics=topics),
-        new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
-        timer=timer,
-        log_io=log_io,
-        supervisor=supervisor,
+    clock: Clock,
+    node_id: BrokerId,
+    quotas: ReplicationQuotas,
+) -> ReplicaManager:
+    config = configs.broker_config
+    replicas = ReplicaManager(
+        node_id=node_id,
+        log_manager=log_manager,
+        metadata=metadata,
+        parked=_parked_operations(config, timer),
+        chores=chores,
+        clock=clock,
+        replica_lag_time_max_ms=config.replica_lag_time_max_ms,
+        inter_broker_listener_name=config.inter_broker_listener(),
+        replica_selector=replica_selector(config.replica_selector_class),
+        leader_quota=quotas.leader,
     )
+    configs.subscribe_topics(replicas.update_topic_config)
+    return replicas
 
 
 def _parked_operations(config: BrokerConfig, timer: LoopTimer) -> ParkedOperations:

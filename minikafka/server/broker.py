@@ -42,11 +42,11 @@ from minikafka.server.assembly import (
     open_log_manager,
     registration,
 )
+from minikafka.server.broker_connection import Connect
 from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.cluster_registration import agree_on_cluster_id
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
-from minikafka.server.controller_channel import Connect
 from minikafka.server.coordination_engine import create_top_level_paths, store_name
 from minikafka.server.coordination_engine import open_store as open_configured_store
 from minikafka.server.disk_chores import DiskChores
@@ -239,6 +239,7 @@ class Broker:
         configs.subscribe_broker(self._broker_config_changed)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
+        services.transactions.start()
         maintenance = Maintenance(services, chores)
         maintenance.start()
         cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
@@ -314,7 +315,9 @@ class Broker:
         services.config = config
         services.replication_quotas.update_rates(config)
         services.log_manager.reconfigure(
-            default_config=topic_config(config), producer_id_expiration_ms=config.producer_id_expiration_ms
+            default_config=topic_config(config),
+            producer_id_expiration_ms=config.producer_id_expiration_ms,
+            verifies_transactions=config.transaction_partition_verification_enable,
         )
         if self._socket_server is not None:
             limits = self._socket_server.limits
@@ -342,6 +345,7 @@ class Broker:
             await http.close()
         if self._services is not None:
             await self._services.replica_manager.close()
+            await self._services.transaction_verification.close()
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()

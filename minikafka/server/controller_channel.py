@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol
 
 from minikafka.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
@@ -30,6 +30,7 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from minikafka.server.broker_connection import BrokerConnection, Connect
 
 logger = logging.getLogger(__name__)
 
@@ -49,12 +50,8 @@ class Send(Protocol):
     async def __call__(self, request: ControlRequest) -> Any: ...
 
 
-Connect = Callable[..., Awaitable[BrokerClient]]
-"""``BrokerClient.connect``, or what stands for it."""
-
-
 class RemoteBroker:
-    """Sends over a connection, which is made when it is needed."""
+    """Sends over a connection."""
 
     def __init__(
         self,
@@ -67,30 +64,18 @@ class RemoteBroker:
     ) -> None:
         """``address`` is None for a broker without the listener that brokers use."""
         self._address = address
-        self._name = name
-        self._client_id = client_id
-        self._timeout_ms = timeout_ms
-        self._connect = connect
-        self._client: BrokerClient | None = None
-
-    def __repr__(self) -> str:
-        return f"RemoteBroker({self._address}, {self._client})"
-
-    async def __call__(self, request: ControlRequest) -> Any:
-        if self._address is None:
-            raise BrokerUnavailable(f"{self._name} does not have the inter-broker listener")
-        if self._client is None or not self._client.is_connected:
-            self._client = await self._connect(
-                *self._address, client_id=self._client_id, deadline_ms=self._timeout_ms
-            )
-        return await self._client.request(
-            api_key_of(request), request, deadline_ms=self._timeout_ms, version=0
+        self._connection = BrokerConnection(
+            name=name, client_id=client_id, timeout_ms=timeout_ms, connect=connect
         )
 
+    def __repr__(self) -> str:
+        return f"RemoteBroker({self._address}, {self._connection})"
+
+    async def __call__(self, request: ControlRequest) -> Any:
+        return await self._connection.request(self._address, api_key_of(request), request, version=0)
+
     async def close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._connection.close()
 
 
 def api_key_of(request: ControlRequest) -> ApiKey:

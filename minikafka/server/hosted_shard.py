@@ -1,9 +1,9 @@
-"""One partition of ``__consumer_offsets`` that this broker coordinates: its groups, and their effects.
+"""One partition of a coordinator's topic that this broker coordinates: its shard, and the shard's effects.
 
-Kafka: ``CoordinatorRuntime.CoordinatorContext``. The groups are a ``GroupShard``, which only says what it
-wants done; here it is done. Whatever reaches a shard (a request, a delay that is over, the outcome of a
-write) takes its turn: its effects are carried out, in their order, before the next one is heard, also when
-one comes up in the middle of another's effects. So ``committed`` is called in the order of the log.
+Kafka: ``CoordinatorRuntime.CoordinatorContext``. The shard, a ``GroupShard`` or a ``TransactionShard``, only
+says what it wants done; here it is done. Whatever reaches a shard (a request, a delay that is over, the
+outcome of a write) takes its turn: its effects are carried out, in their order, before the next one is heard,
+also when one comes up in the middle of another's effects. So ``committed`` is called in the order of the log.
 
 States::
 
@@ -20,23 +20,38 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Any, assert_never
+from typing import Any, Generic, Protocol, TypeVar
 
 from minikafka.clock import Clock
-from minikafka.coordinator.group.effects import Answer, Append, Complete, Effect, Effects, Park, Ticket
-from minikafka.coordinator.group.shard import GroupShard
+from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.group_log import GroupLog
-from minikafka.server.group_operations import GroupPurgatories, ShardOperations
+from minikafka.server.committed_append import Settled
+from minikafka.server.coordinator_log import CoordinatorLog
+from minikafka.server.coordinator_operations import PurgatoryOf, ShardOperations
+from minikafka.types import Offset
 
 logger = logging.getLogger(__name__)
 
-Call = Callable[[GroupShard, int], Effects]
+Effects = Sequence[Any]
+"""Those of ``coordinator.effects``, and what the coordinator's own has besides."""
+
+
+class CoordinatorShard(Protocol):
+    """What all shards have in common."""
+
+    def loaded(self, now_ms: int) -> Effects: ...
+    def expired(self, operation: Any, now_ms: int, /) -> Effects: ...
+    def waiting(self) -> Sequence[Ticket]: ...
+
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+Call = Callable[[S, int], Effects]
 """A call of a shard, which is given the time in milliseconds since the Unix epoch."""
 
-TicketCall = Callable[[GroupShard, Ticket, int], Effects]
+TicketCall = Callable[[S, Ticket, int], Effects]
 
 
 class ShardState(Enum):
@@ -63,28 +78,31 @@ class RequestTicket:
             then(result)
 
 
-class HostedShard:
+class HostedShard(Generic[S]):
     """See the module header."""
 
     def __init__(
         self,
-        shard: GroupShard,
-        log: GroupLog,
+        shard: S,
+        log: CoordinatorLog[Any],
         *,
         leader_epoch: int,
-        purgatories: GroupPurgatories,
+        purgatory_of: PurgatoryOf,
+        do_other: Callable[[HostedShard[S], Any], None],
         clock: Clock,
         broken: Callable[[], None],
     ) -> None:
-        """``broken`` is called after a bug: what is in memory may not be what is in the log."""
+        """``do_other`` carries out effects that only this coordinator's shards have. ``broken`` is called
+        after a bug: what is in memory may not be what is in the log."""
         self.shard = shard
         self.state = ShardState.LOADING
         self.leader_epoch = leader_epoch
         self._log = log
         self._clock = clock
         self._broken = broken
+        self._do_other = do_other
         self._operations = ShardOperations(
-            purgatories, lambda operation: self.tell(lambda groups, now_ms: groups.expired(operation, now_ms))
+            purgatory_of, lambda operation: self.tell(lambda shard, now_ms: shard.expired(operation, now_ms))
         )
         self._turns: deque[Callable[[], None]] = deque()
         self._is_busy = False
@@ -95,8 +113,8 @@ class HostedShard:
             f"{self.shard!r}, {len(self._operations)} operations wait)"
         )
 
-    def check_active(self) -> GroupShard:
-        """The groups, to be asked what needs no waiting.
+    def check_active(self) -> S:
+        """The shard, to be asked what needs no waiting.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR.
@@ -107,13 +125,13 @@ class HostedShard:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The coordinator is loading.")
         raise not_coordinator()
 
-    def ask(self, call: TicketCall, ticket: RequestTicket) -> None:
+    def ask(self, call: TicketCall[S], ticket: RequestTicket) -> None:
         """A request, which ``ticket`` stands for, in its turn."""
 
         def turn() -> None:
             try:
                 try:
-                    effects = call(self.check_active(), ticket, self._clock.now_ms())
+                    effects: Effects = call(self.check_active(), ticket, self._clock.now_ms())
                 except KafkaError as error:
                     effects = [Answer(ticket, error)]
                 self._carry_out(effects)
@@ -123,7 +141,7 @@ class HostedShard:
 
         self._take_turn(turn)
 
-    def tell(self, call: Call) -> None:
+    def tell(self, call: Call[S]) -> None:
         """Something that nobody waits for, in its turn. Nothing, when the shard is not active."""
 
         def turn() -> None:
@@ -132,10 +150,15 @@ class HostedShard:
 
         self._take_turn(turn)
 
+    def when_committed(self, end_offset: Offset, settled: Settled) -> None:
+        """Call ``settled`` when all of the log below ``end_offset`` is committed, or cannot be, or is not in
+        time."""
+        self._log.when_committed(end_offset, settled)
+
     def activate(self) -> None:
         """The log is replayed."""
         self.state = ShardState.ACTIVE
-        self.tell(lambda groups, now_ms: groups.loaded(now_ms))
+        self.tell(lambda shard, now_ms: shard.loaded(now_ms))
 
     def fail(self) -> None:
         """The log cannot be read."""
@@ -174,7 +197,7 @@ class HostedShard:
         for effect in effects:
             self._do(effect)
 
-    def _do(self, effect: Effect) -> None:
+    def _do(self, effect: Any) -> None:
         match effect:
             case Answer():
                 _answer(effect.ticket, effect.result)
@@ -186,21 +209,23 @@ class HostedShard:
             case Complete():
                 self._operations.complete(effect.operation)
             case _:
-                assert_never(effect)
+                self._do_other(self, effect)
 
-    def _append(self, append: Append) -> None:
+    def _append(self, append: Append[Any, Any]) -> None:
         now_ms = self._clock.now_ms()
         try:
             if self.state is not ShardState.ACTIVE:
                 raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self!r} writes no more")
-            required_offset = self._log.append(append.records, now_ms=now_ms)
+            required_offset = self._log.append(append.records, now_ms=now_ms, transaction=append.transaction)
         except KafkaError as error:
             self._carry_out(append.failed(error, now_ms))
             return
         self._carry_out(append.written(now_ms))
-        self._log.when_committed(required_offset, lambda error: self._settled(append, error))
+        self._log.when_committed(
+            required_offset, lambda error: self._settled(append, error), timeout_ms=append.timeout_ms
+        )
 
-    def _settled(self, append: Append, error: KafkaError | None) -> None:
+    def _settled(self, append: Append[Any, Any], error: KafkaError | None) -> None:
         def turn() -> None:
             now_ms = self._clock.now_ms()
             try:
@@ -214,9 +239,7 @@ class HostedShard:
         self._take_turn(turn)
 
 
-_FAILED = KafkaError(
-    ErrorCode.UNKNOWN_SERVER_ERROR, "The group coordinator failed; the broker's log says why."
-)
+_FAILED = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; the broker's log says why.")
 
 
 def not_coordinator() -> KafkaError:
@@ -228,4 +251,4 @@ def _answer(ticket: Ticket, result: Any) -> None:
     try:
         ticket.answer(result)
     except Exception:  # one answer that cannot be written must not keep the others; its connection closes
-        logger.exception("an answer of a group coordinator could not be given")
+        logger.exception("an answer of a coordinator could not be given")

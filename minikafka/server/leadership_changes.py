@@ -81,14 +81,17 @@ class LeadershipChanges(HostedPartitions):
         """The broker has asked for others to lead what it leads. It does not follow them: it would be in the
         ISR again just before it stops, and producers would wait for it."""
         self.parked = parked
-        self.leadership_changed: Callable[[TopicPartition], None] = lambda topic_partition: None
-        """Told of a partition that is led by another broker now, in another epoch, or is not here any
-        more."""
+        self._leadership_followers: list[Callable[[TopicPartition], None]] = []
         self._host_broker = host
         self._chores = chores
         self._listener_name = inter_broker_listener_name
         self._changing = asyncio.Lock()
         self._without_fetcher: set[TopicPartition] = set()
+
+    def follow_leadership(self, tell: Callable[[TopicPartition], None]) -> None:
+        """``tell`` is told of a partition that is led by another broker from now on, in another epoch, or is
+        not here any more."""
+        self._leadership_followers.append(tell)
 
     def accept_controller_epoch(self, controller_epoch: int) -> None:
         """A request of a controller came.
@@ -310,7 +313,8 @@ class LeadershipChanges(HostedPartitions):
         self.log_manager.delete(topic_partition)
 
     def _leadership_changed(self, topic_partition: TopicPartition) -> None:
-        self.leadership_changed(topic_partition)
+        for tell in self._leadership_followers:
+            tell(topic_partition)
         self.parked.leadership_changed(topic_partition)
 
     # Failing

@@ -20,6 +20,7 @@ from minikafka.network.socket_server import SocketServer
 from minikafka.server.hosted_shard import ShardState
 from minikafka.server.loop_lag import LoopLag
 from minikafka.server.metrics_of_data import PARTITIONS_MAX
+from minikafka.server.metrics_of_transactions import transactions
 from minikafka.server.services import Services
 from minikafka.server.summaries import SHARES, summary, timer_summary
 from minikafka.types import NO_LEADER
@@ -45,7 +46,16 @@ _SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 
 def sources_of_broker(services: Services, socket_server: SocketServer, loop_lag: LoopLag) -> list[Source]:
     """All of this module."""
-    about_services = (_broker, _requests, _purgatories, _controller, _groups, _group_offsets, _left_out)
+    about_services = (
+        _broker,
+        _requests,
+        _purgatories,
+        _controller,
+        _groups,
+        _group_offsets,
+        transactions,
+        _left_out,
+    )
     return [
         *(partial(source, services) for source in about_services),
         partial(_connections, socket_server),

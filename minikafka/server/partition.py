@@ -27,6 +27,7 @@ from uuid import UUID
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append import UnexpectedAppendOffset
+from minikafka.log.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome
@@ -180,8 +181,10 @@ class Partition(PartitionOffsets):
 
     # The leader: producers
 
-    def append_as_leader(self, records: Buffer, *, required_acks: int) -> AppendInfo:
-        """Append one producer's batch.
+    def append_as_leader(
+        self, records: Buffer, *, required_acks: int, terms: AppendTerms = BY_CLIENT
+    ) -> AppendInfo:
+        """Append one batch of a producer or coordinator.
 
         Raises:
             KafkaError: what the validation found, or NOT_ENOUGH_REPLICAS before anything was appended.
@@ -192,7 +195,7 @@ class Partition(PartitionOffsets):
                 f"the ISR {list(self.isr)} of {self.topic_partition} is smaller than "
                 f"min.insync.replicas = {self.effective_min_isr}",
             )
-        info = self.log.append_as_leader(records, leader_epoch=self.leader_epoch)
+        info = self.log.append_as_leader(records, self.leader_epoch, *terms)
         self._advance_high_watermark()
         return info
 

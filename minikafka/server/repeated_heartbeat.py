@@ -16,7 +16,7 @@ from minikafka.metrics.request_metrics import RequestTiming
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.server.apis import consumer_group_heartbeat, heartbeat
-from minikafka.server.group_requests import error_code
+from minikafka.server.coordinator_requests import error_code
 from minikafka.server.hosted_shard import RequestTicket
 from minikafka.server.request_accounting import encode_answer, timed
 from minikafka.server.request_context import RequestContext

@@ -3,7 +3,8 @@
 The short road of ``apis/produce`` for what nearly every request is (``protocol.produce_pattern``): the same
 answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
 then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
-as the long road does (``DelayedProduce``). A client that a quota counts for takes the long road.
+as the long road does (``DelayedProduce``). A client that a quota counts for takes the long road, and so does
+the first batch of a transaction in a partition.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from minikafka.errors import KafkaError
 from minikafka.metrics.request_metrics import TIMED_MASK, RequestCounter, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.batch import producer_of
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.produce_pattern import ProducePattern
@@ -70,8 +72,14 @@ class RepeatedProduce:
         partition = replicas.partitions.get(self._topic_partition)
         if partition is None or partition.leader_id != replicas.node_id:
             return None
-        if partition.log.config.flush_messages < LONG_MAX:  # its answer may have to wait
+        log = partition.log
+        if log.config.flush_messages < LONG_MAX:  # its answer may have to wait
             return None
+        if pattern.is_transactional:
+            producer_id, epoch = producer_of(records)
+            producer = log.producers.last_entry(producer_id)
+            if producer is None or not producer.is_in_transaction(epoch):
+                return None  # its coordinator has to be asked
         counter = self._counter
         timing = None if counter.count & TIMED_MASK else self._timing(len(view))
         try:
@@ -86,7 +94,7 @@ class RepeatedProduce:
             log_start_offset=info.log_start_offset,
         )
         counter.count += 1
-        if pattern.acks != -1 or partition.log.high_watermark > info.last_offset:
+        if pattern.acks != -1 or log.high_watermark > info.last_offset:
             return (answer,) if timing is None else timed(timing, (answer,))
         parked = self._park(pattern, answer, Offset(info.last_offset + 1))
         return parked if timing is None else timed(timing, parked)

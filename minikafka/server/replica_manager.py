@@ -21,6 +21,7 @@ from typing import Protocol
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.log.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_registry import Replacement
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
@@ -111,15 +112,26 @@ class ReplicaManager(LeadershipChanges):
 
     # Producers
 
-    def append(self, topic_partition: TopicPartition, records: Buffer, *, required_acks: int) -> AppendInfo:
-        """Append a producer's batch and wake those who wait for it.
+    def append(
+        self,
+        topic_partition: TopicPartition,
+        records: Buffer,
+        *,
+        required_acks: int,
+        terms: AppendTerms = BY_CLIENT,
+    ) -> AppendInfo:
+        """Append a batch of a producer or coordinator and wake those who wait for it.
 
         Raises:
             KafkaError: see ``partition`` and ``Partition.append_as_leader``.
         """
-        return self.append_to(self.partition(topic_partition), records, required_acks=required_acks)
+        return self.append_to(
+            self.partition(topic_partition), records, required_acks=required_acks, terms=terms
+        )
 
-    def append_to(self, partition: Partition, records: Buffer, *, required_acks: int) -> AppendInfo:
+    def append_to(
+        self, partition: Partition, records: Buffer, *, required_acks: int, terms: AppendTerms = BY_CLIENT
+    ) -> AppendInfo:
         """``append`` for who has looked the partition up, and knows that this broker leads it.
 
         Raises:
@@ -128,7 +140,7 @@ class ReplicaManager(LeadershipChanges):
         log = partition.log
         high_watermark = log.high_watermark
         try:
-            info = partition.append_as_leader(records, required_acks=required_acks)
+            info = partition.append_as_leader(records, required_acks=required_acks, terms=terms)
         except KafkaError as error:
             self.note_failure(partition, error)
             raise

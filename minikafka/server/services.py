@@ -21,10 +21,10 @@ from minikafka.metrics.series import Source
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerClient
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.server.broker_connection import Connect
 from minikafka.server.client_metrics import ClientMetricsManager
 from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.config_service import ConfigService
-from minikafka.server.controller_channel import Connect
 from minikafka.server.controller_loop import ControllerLoop
 from minikafka.server.group_service import GroupService
 from minikafka.server.log_io import LogIo
@@ -37,6 +37,8 @@ from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
+from minikafka.server.transaction_service import TransactionService
+from minikafka.server.transaction_verification import TransactionVerification
 from minikafka.types import BrokerId, TopicPartition
 
 
@@ -62,6 +64,8 @@ class Services:
     metadata: MetadataCache
     topics: TopicService
     groups: GroupService
+    transactions: TransactionService
+    transaction_verification: TransactionVerification
     reassignments: ReassignmentService
     configs: ConfigService
     client_metrics: ClientMetricsManager

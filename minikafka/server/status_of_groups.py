@@ -8,6 +8,7 @@ from itertools import islice
 import msgspec
 
 from minikafka.coordinator.group.messages import ListedGroup
+from minikafka.coordinator.group.shard import GroupShard
 from minikafka.server.hosted_shard import HostedShard, ShardState
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
@@ -98,7 +99,7 @@ def describe_groups(services: Services, *, topic_filter: str) -> GroupsStatus:
 
 
 def _offsets(
-    services: Services, shards: list[HostedShard], topic_filter: str
+    services: Services, shards: list[HostedShard[GroupShard]], topic_filter: str
 ) -> dict[str, list[GroupOffset]]:
     """By group, in the order of topics and partitions."""
     committed = (each for shard in shards for each in shard.shard.committed_offsets())

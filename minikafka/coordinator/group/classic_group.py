@@ -329,20 +329,28 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def check_offset_commit(
-        self, *, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int, version: int
+        self,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        version: int,
+        is_transactional: bool = False,
     ) -> None:
         if self.state is _DEAD:
             raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
         if generation_or_member_epoch < 0 and self.state is _EMPTY:
             return  # a consumer that assigns partitions to itself, or an administrator
         if generation_or_member_epoch < 0 and not member_id and group_instance_id is None:
+            if is_transactional:  # before KIP-447 it was not told who reads
+                return
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         error = self.member_error(member_id, group_instance_id)
         if error is not ErrorCode.NONE:
             raise KafkaError(error)
         if generation_or_member_epoch != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if self.state is _COMPLETING:  # its partitions may be another's already
+        if self.state is _COMPLETING and not is_transactional:  # its partitions may be another's already
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def check_offset_fetch(self, *, member_id: str | None, member_epoch: int) -> None:

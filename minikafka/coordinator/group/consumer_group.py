@@ -169,13 +169,21 @@ class ConsumerGroup:
         return ListedGroup(self._group_id, PROTOCOL_TYPE, self.state, "consumer")
 
     def check_offset_commit(
-        self, *, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int, version: int
+        self,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        version: int,
+        is_transactional: bool = False,
     ) -> None:
         # An admin client moves the offsets of a group that nobody is in.
         if generation_or_member_epoch < 0 and not self.members:
             return
+        if is_transactional and (generation_or_member_epoch, member_id, group_instance_id) == (-1, "", None):
+            return
         member = self.member(member_id)
-        if not member.is_classic and version < MEMBER_EPOCH_VERSION:
+        if not member.is_classic and not is_transactional and version < MEMBER_EPOCH_VERSION:
             raise KafkaError(
                 ErrorCode.UNSUPPORTED_VERSION,
                 f"OffsetCommit version {MEMBER_EPOCH_VERSION} or above must be used by members using the "

@@ -146,7 +146,7 @@ class GroupWork:
             effects += self.classic.prepare_rebalance(draft.becomes, "downgraded from KIP-848", now_ms)
         return effects
 
-    def session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Park:
+    def session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Park[GroupOperation]:
         classic = member.metadata.classic_member_metadata
         timeout_ms = (
             self.settings.consumer_group(group.group_id).session_timeout_ms

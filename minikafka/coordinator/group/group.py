@@ -27,7 +27,13 @@ class Group(Protocol):
     def listed(self) -> ListedGroup: ...
 
     def check_offset_commit(
-        self, *, member_id: str, group_instance_id: str | None, generation_or_member_epoch: int, version: int
+        self,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        version: int,
+        is_transactional: bool = False,
     ) -> None:
         """Kafka: ``validateOffsetCommit``. Raises UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID,
         ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS, STALE_MEMBER_EPOCH."""

@@ -123,6 +123,33 @@ class OffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
     """Of the API: a STALE_MEMBER_EPOCH and the like are only for versions that have them."""
 
 
+class TxnOffsetCommit(msgspec.Struct, frozen=True, kw_only=True):
+    """Offsets that a producer commits with its transaction (KIP-98, KIP-447). The partitions exist."""
+
+    group_id: str
+    generation: int = NO_GENERATION
+    """Or a member epoch; with -1 and no member id it is not said who reads (versions before 3)."""
+    member_id: str = ""
+    group_instance_id: str | None = None
+    producer_id: int
+    producer_epoch: int
+    verification_guard: object = None
+    """Of the check with the transaction coordinator (KIP-890)."""
+    offsets: tuple[OffsetToCommit, ...]
+    version: int
+
+
+class EndTransaction(msgspec.Struct, frozen=True, kw_only=True):
+    """A marker for a partition of ``__consumer_offsets`` (WriteTxnMarkers)."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int = -1
+    timeout_ms: int
+
+
 class OffsetCommitResult(msgspec.Struct, frozen=True):
     """In the order of the request."""
 

@@ -2,7 +2,7 @@
 
 A commit is one append. Its offsets are seen when the high watermark has passed it, unless a newer commit of
 the partition has come first; ``OffsetsLog`` says what counts meanwhile. A request whose partitions are all
-refused writes nothing.
+refused writes nothing. The offsets of a transaction are seen when the high watermark has passed its marker.
 
 Where it differs: offsets that are deleted are not seen any more as soon as their tombstone is written; a
 retention time that ends after the end of time is for ever, where Kafka's sum overflows into the past.
@@ -10,18 +10,27 @@ retention time that ends after the end of time is for ever, where Kafka's sum ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from minikafka.config.definition import LONG_MAX
-from minikafka.coordinator.group.effects import Answer, Append, Effects, Ticket, coordinator_error
+from minikafka.coordinator.effects import BatchOfTransaction
+from minikafka.coordinator.group.effects import Answer, Effects, Ticket
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
+    EndTransaction,
     FetchedOffset,
     OffsetCommit,
     OffsetCommitResult,
     OffsetFetchGroup,
     OffsetFetchResult,
     OffsetToCommit,
+    TxnOffsetCommit,
+)
+from minikafka.coordinator.group.offsets_appends import (
+    MarkerAppend,
+    OffsetsCommit,
+    OffsetsDelete,
+    TransactionalOffsetsCommit,
 )
 from minikafka.coordinator.group.offsets_log import OffsetsLog
 from minikafka.coordinator.group.offsets_store import CommittedOffset
@@ -35,69 +44,6 @@ DEFAULT_RETENTION_TIME_MS = -1
 
 DEFAULT_TIMESTAMP_MS = -1
 """Of an offset that leaves its time to the broker (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
-
-
-class _OffsetsAppend(Append):
-    """Records that one request writes; it is answered when they are committed."""
-
-    __slots__ = ("_log", "_result", "_ticket")
-
-    def __init__(
-        self, log: OffsetsLog, records: list[GroupRecord], result: OffsetCommitResult, ticket: Ticket
-    ) -> None:
-        super().__init__(records)
-        self._log = log
-        self._result = result
-        self._ticket = ticket
-
-    def committed(self, now_ms: int) -> Effects:
-        return [Answer(self._ticket, self._result)]
-
-    def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        return [Answer(self._ticket, coordinator_error(error))]
-
-
-class OffsetsCommit(_OffsetsAppend):
-    """The offsets of one request."""
-
-    __slots__ = ("_entries",)
-
-    def __init__(
-        self, log: OffsetsLog, records: list[GroupRecord], result: OffsetCommitResult, ticket: Ticket
-    ) -> None:
-        super().__init__(log, records, result, ticket)
-        self._entries: list[tuple[OffsetCommitKey, CommittedOffset]] = []
-
-    def written(self, now_ms: int) -> Effects:
-        for record in self.records:
-            key, value = record.key, record.value
-            assert isinstance(key, OffsetCommitKey) and isinstance(value, OffsetCommitValue)
-            self._entries.append((key, self._log.written(key, value)))
-        return []
-
-    def committed(self, now_ms: int) -> Effects:
-        self._settle(committed=True)
-        return super().committed(now_ms)
-
-    def failed(self, error: KafkaError, now_ms: int) -> Effects:
-        self._settle(committed=False)
-        return super().failed(error, now_ms)
-
-    def _settle(self, *, committed: bool) -> None:
-        for key, entry in self._entries:
-            self._log.settled(key, entry, committed=committed)
-
-
-class OffsetsDelete(_OffsetsAppend):
-    """The tombstones of one OffsetDelete."""
-
-    __slots__ = ()
-
-    def written(self, now_ms: int) -> Effects:
-        for record in self.records:
-            assert isinstance(record.key, OffsetCommitKey)
-            self._log.replay(record.key, None)
-        return []
 
 
 class GroupOffsets:
@@ -127,17 +73,7 @@ class GroupOffsets:
         expire_timestamp_ms = None
         if request.retention_time_ms != DEFAULT_RETENTION_TIME_MS:
             expire_timestamp_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
-        metadata_max = self._settings.offset_metadata_max_bytes
-        records = []
-        errors = []
-        for offset in request.offsets:
-            if _java_length(offset.metadata) > metadata_max:
-                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
-                continue
-            errors.append(ErrorCode.NONE)
-            key = OffsetCommitKey(request.group_id, offset.topic, offset.partition)
-            records.append(GroupRecord(key, _value(offset, expire_timestamp_ms, now_ms)))
-        result = OffsetCommitResult(tuple(errors))
+        records, result = self._records(request.group_id, request.offsets, expire_timestamp_ms, now_ms)
         if records:
             effects.append(OffsetsCommit(self._log, records, result, ticket))
         else:
@@ -160,6 +96,62 @@ class GroupOffsets:
         if request.version >= 9:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def commit_transactional(self, request: TxnOffsetCommit, ticket: Ticket, now_ms: int) -> Effects:
+        """As part of a transaction that was checked. Answered with an OffsetCommitResult when the append is
+        committed; the offsets are visible after ``end_transaction``.
+
+        Raises:
+            KafkaError: the group is unknown or refuses it (``Group.check_offset_commit``).
+        """
+        self._admit_transactional(request)
+        records, result = self._records(request.group_id, request.offsets, None, now_ms)
+        if not records:
+            return [Answer(ticket, result)]
+        transaction = BatchOfTransaction(
+            request.producer_id, request.producer_epoch, request.verification_guard
+        )
+        return [TransactionalOffsetsCommit(self._log, records, result, ticket, transaction)]
+
+    def _admit_transactional(self, request: TxnOffsetCommit) -> None:
+        """Kafka: ``validateTransactionalOffsetCommit``."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            return  # it becomes a simple group when its first offset is written
+        try:
+            group.check_offset_commit(
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation_or_member_epoch=request.generation,
+                version=request.version,
+                is_transactional=True,
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
+
+    def _records(
+        self, group_id: str, offsets: Iterable[OffsetToCommit], expire_timestamp_ms: int | None, now_ms: int
+    ) -> tuple[list[GroupRecord], OffsetCommitResult]:
+        metadata_max = self._settings.offset_metadata_max_bytes
+        records = []
+        errors = []
+        for offset in offsets:
+            if _java_length(offset.metadata) > metadata_max:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            key = OffsetCommitKey(group_id, offset.topic, offset.partition)
+            records.append(GroupRecord(key, _value(offset, expire_timestamp_ms, now_ms)))
+        return records, OffsetCommitResult(tuple(errors))
+
+    def end_transaction(self, request: EndTransaction, ticket: Ticket) -> Effects:
+        """A transaction coordinator has decided: write the marker. Answered with None when it is committed;
+        from then on a committed transaction's offsets are visible."""
+        return [MarkerAppend(self._log, request, ticket)]
 
     def fetch(self, request: OffsetFetchGroup) -> OffsetFetchResult:
         """What is visible; of an unknown group nothing is.

@@ -7,7 +7,9 @@ snapshots of older ones and reads at the high watermark; here the two are kept a
 - unsettled: commits that are in the log and not (yet) visible. One whose append failed after it was written
   stays here, because it may still pass the high watermark, and will be there when the log is read again: it
   counts wherever the question is what must be removed from the log, until a newer commit or a tombstone.
-- transactional: in the log, waiting for the marker of their producer.
+- transactional: in the log, waiting for the marker of their producer, and then for the high watermark to pass
+  that. Until then the partition counts as being in a transaction. A marker that was written counts, whatever
+  was told to who sent it: some later write shows that the high watermark has passed it.
 
 A tombstone takes effect when it is written. A commit that was written before it does not come back with the
 high watermark.
@@ -15,7 +17,9 @@ high watermark.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.offsets_store import CommittedOffset, PartitionMap
@@ -38,6 +42,24 @@ class _Unsettled:
         """Commits up to this one are gone: a tombstone follows them."""
 
 
+class _Transaction:
+    """What a producer has committed in one transaction. Compared by identity."""
+
+    __slots__ = ("offsets",)
+
+    def __init__(self) -> None:
+        self.offsets: PartitionMap[CommittedOffset] = PartitionMap()
+
+
+class _DecidedTransaction(NamedTuple):
+    """One whose marker is in the log."""
+
+    order: int
+    """Of the marker."""
+    transaction: _Transaction
+    committed: bool
+
+
 class OffsetsLog:
     """See the module header."""
 
@@ -47,9 +69,12 @@ class OffsetsLog:
         self._make_simple = make_simple
         self._order = 0
         self._unsettled: PartitionMap[_Unsettled] = PartitionMap()
-        self._transactional: dict[int, PartitionMap[CommittedOffset]] = {}
-        self._producers: PartitionMap[dict[int, None]] = PartitionMap()
-        """The producers whose transactions have offsets of a partition."""
+        self._open: dict[int, _Transaction] = {}
+        """By producer id."""
+        self._decided: deque[_DecidedTransaction] = deque()
+        """In the order of their markers."""
+        self._transactions: PartitionMap[dict[_Transaction, None]] = PartitionMap()
+        """Those that have offsets of a partition, open or decided."""
 
     # Commits of this shard
 
@@ -71,6 +96,7 @@ class OffsetsLog:
         assert unsettled is not None, f"{key} is in flight"
         unsettled.in_flight -= 1
         if committed:
+            self.passed(entry.order)
             if entry.order > unsettled.deleted_order:
                 self._show(key.group_id, key.topic, key.partition, entry)
             if unsettled.newest is entry:
@@ -93,24 +119,41 @@ class OffsetsLog:
         if producer_id == NO_PRODUCER_ID:
             self.visible.put(group_id, topic, partition, entry)
             return
-        self._transactional.setdefault(producer_id, PartitionMap()).put(group_id, topic, partition, entry)
-        producers = self._producers.get(group_id, topic, partition)
-        if producers is None:
-            producers = {}
-            self._producers.put(group_id, topic, partition, producers)
-        producers[producer_id] = None
+        transaction = self._open.get(producer_id)
+        if transaction is None:
+            transaction = self._open[producer_id] = _Transaction()
+        transaction.offsets.put(group_id, topic, partition, entry)
+        transactions = self._transactions.get(group_id, topic, partition)
+        if transactions is None:
+            transactions = {}
+            self._transactions.put(group_id, topic, partition, transactions)
+        transactions[transaction] = None
 
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
-        pending = self._transactional.pop(producer_id, None)
-        if pending is None:
-            return
-        for group_id, topic, partition, entry in pending.items():
-            producers = self._producers.get(group_id, topic, partition)
-            assert producers is not None, f"{topic}-{partition} of {group_id} has an open transaction"
-            del producers[producer_id]
-            if not producers:
-                self._producers.remove(group_id, topic, partition)
-            if committed:
+        """A marker that was read with the log."""
+        self.passed(self.marker_written(producer_id, committed=committed))
+
+    def marker_written(self, producer_id: int, *, committed: bool) -> int:
+        """A marker is in the leader's log. Returns its order, for ``passed``."""
+        self._order += 1
+        transaction = self._open.pop(producer_id, None)
+        if transaction is not None:
+            self._decided.append(_DecidedTransaction(self._order, transaction, committed))
+        return self._order
+
+    def passed(self, order: int) -> None:
+        """The high watermark has passed what has this order: the markers before it count."""
+        while self._decided and self._decided[0].order <= order:
+            self._end(self._decided.popleft())
+
+    def _end(self, decided: _DecidedTransaction) -> None:
+        for group_id, topic, partition, entry in decided.transaction.offsets.items():
+            transactions = self._transactions.get(group_id, topic, partition)
+            assert transactions is not None, f"{topic}-{partition} of {group_id} has an open transaction"
+            del transactions[decided.transaction]
+            if not transactions:
+                self._transactions.remove(group_id, topic, partition)
+            if decided.committed:
                 self._show(group_id, topic, partition, entry)
 
     # Questions
@@ -123,10 +166,10 @@ class OffsetsLog:
         return self.visible.get(group_id, topic, partition)
 
     def is_in_transaction(self, group_id: str, topic: str, partition: int) -> bool:
-        return self._producers.get(group_id, topic, partition) is not None
+        return self._transactions.get(group_id, topic, partition) is not None
 
     def has_transactions(self, group_id: str) -> bool:
-        return group_id in self._producers
+        return group_id in self._transactions
 
     def holds(self, group_id: str, topic: str, partition: int) -> bool:
         """Whether the log holds an offset of the partition, of whatever kind."""
@@ -138,7 +181,7 @@ class OffsetsLog:
         """Topics and partitions, of all topics or of some, of which the log holds an offset, of whatever
         kind."""
         found: dict[tuple[str, int], None] = {}
-        for maps in (self.visible, self._producers):
+        for maps in (self.visible, self._transactions):
             of_group = maps.of_group(group_id)
             for topic in of_group if topics is None else topics:
                 for partition in of_group.get(topic, ()):
@@ -172,6 +215,6 @@ class OffsetsLog:
             unsettled.deleted_order = self._order
             if not unsettled.in_flight:
                 self._unsettled.remove(group_id, topic, partition)
-        for producer_id in self._producers.get(group_id, topic, partition) or ():
-            self._transactional[producer_id].remove(group_id, topic, partition)
-        self._producers.remove(group_id, topic, partition)
+        for transaction in self._transactions.get(group_id, topic, partition) or ():
+            transaction.offsets.remove(group_id, topic, partition)
+        self._transactions.remove(group_id, topic, partition)

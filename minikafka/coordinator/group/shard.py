@@ -30,6 +30,7 @@ from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
     DescribedConsumerGroup,
     DescribedGroup,
+    EndTransaction,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
@@ -38,6 +39,7 @@ from minikafka.coordinator.group.messages import (
     OffsetFetchGroup,
     OffsetFetchResult,
     SyncGroup,
+    TxnOffsetCommit,
 )
 from minikafka.coordinator.group.offsets import GroupOffsets
 from minikafka.coordinator.group.offsets_store import CommittedOffset
@@ -140,6 +142,14 @@ class GroupShard:
     def commit_offsets(self, request: OffsetCommit, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with an OffsetCommitResult."""
         return self._offsets.commit(request, ticket, now_ms)
+
+    def commit_transactional_offsets(self, request: TxnOffsetCommit, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with an OffsetCommitResult."""
+        return self._offsets.commit_transactional(request, ticket, now_ms)
+
+    def end_transaction(self, request: EndTransaction, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with None."""
+        return self._offsets.end_transaction(request, ticket)
 
     def fetch_offsets(self, request: OffsetFetchGroup) -> OffsetFetchResult:
         return self._offsets.fetch(request)

@@ -15,7 +15,6 @@ from typing import Any, Final
 
 import msgspec
 
-from minikafka.errors import PeerProtocolError
 from minikafka.protocol.internal.group_record_bodies import KIND_OF_KEY, KIND_OF_TYPE
 from minikafka.protocol.internal.group_record_schemas import (
     SCHEMAS,
@@ -26,7 +25,7 @@ from minikafka.protocol.internal.group_record_schemas import (
 )
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.internal.offset_commit_codec import decode_offset_commit, encode_offset_commit
-from minikafka.protocol.reading import ELEMENTS_MAX, MALFORMED, Reader
+from minikafka.protocol.internal.record_reading import UNREADABLE, read_body, why_unreadable
 
 _I16: Final = Struct(">h")
 
@@ -125,10 +124,12 @@ def read_key(key: bytes | memoryview | None) -> tuple[int, Any]:
     if record_type not in SCHEMAS:
         raise UnreadableRecord("this type is not known", record_type=record_type, group=_first_string(key))
     try:
-        return record_type, _read(key_reader(record_type), key)
-    except (PeerProtocolError, *MALFORMED) as cause:
+        return record_type, read_body(key_reader(record_type), key)
+    except UNREADABLE as cause:
         raise UnreadableRecord(
-            f"its key cannot be read: {_why(cause)}", record_type=record_type, group=_first_string(key)
+            f"its key cannot be read: {why_unreadable(cause)}",
+            record_type=record_type,
+            group=_first_string(key),
         ) from cause
 
 
@@ -146,21 +147,14 @@ def read_value(record_type: int, value: bytes | memoryview, *, group: str) -> tu
             "this version is not known", record_type=record_type, version=version, group=group
         )
     try:
-        return version, _read(value_reader(record_type, version), value)
-    except (PeerProtocolError, *MALFORMED) as cause:
+        return version, read_body(value_reader(record_type, version), value)
+    except UNREADABLE as cause:
         raise UnreadableRecord(
-            f"its value cannot be read: {_why(cause)}", record_type=record_type, version=version, group=group
+            f"its value cannot be read: {why_unreadable(cause)}",
+            record_type=record_type,
+            version=version,
+            group=group,
         ) from cause
-
-
-def _read(reader: Reader, data: bytes | memoryview) -> Any:
-    return reader(memoryview(data), 2, [ELEMENTS_MAX])[0]
-
-
-def _why(cause: Exception) -> str:
-    if isinstance(cause, PeerProtocolError):
-        return str(cause)
-    return "a string is not UTF-8" if isinstance(cause, UnicodeDecodeError) else "it ends too early"
 
 
 def _first_string(key: bytes | memoryview) -> str | None:

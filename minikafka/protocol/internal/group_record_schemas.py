@@ -167,15 +167,15 @@ def value_reader(record_type: int, version: int) -> Reader:
 
 @cache
 def key_writer(record_type: int) -> Writer:
-    return compile_writer(_key_schema(record_type), _no_names)
+    return compile_writer(_key_schema(record_type), no_names)
 
 
 @cache
 def value_writer(record_type: int, version: int) -> Writer:
-    return compile_writer(_value_schema(record_type, version), _no_names)
+    return compile_writer(_value_schema(record_type, version), no_names)
 
 
-def _no_names(path: tuple[str, ...]) -> frozenset[str]:
+def no_names(path: tuple[str, ...]) -> frozenset[str]:
     """A body is made for one version: it has no names of others."""
     return frozenset()
 

@@ -9,6 +9,9 @@ The APIs of client metrics are hidden while nothing is subscribed (Kafka: while 
 librdkafka prints a line about itself when it finds them, and every client asks in vain from time to time. A
 subscription is found by clients that connect after it was made.
 
+The finalized level of ``transaction.version`` has producers choose the protocol of their transactions (see
+``server.features``).
+
 Versions: 0 to 4; the response header is version 0 always, so that a client too new for the broker can read
 it.
 """
@@ -21,6 +24,7 @@ from typing import Any
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ADVERTISED, ApiKey
 from minikafka.protocol.codec import Body
+from minikafka.server.features import FINALIZED_FEATURES_EPOCH, LEVELS
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
@@ -56,8 +60,13 @@ def _body(code: ErrorCode, api_keys: list[dict[str, Any]]) -> Body:
         "error_code": code,
         "api_keys": api_keys,
         "throttle_time": 0,
-        "supported_features": [],
-        "finalized_features_epoch": 0,
-        "finalized_features": [],
+        "supported_features": [
+            {"name": name, "min_version": level, "max_version": level} for name, level in LEVELS.items()
+        ],
+        "finalized_features_epoch": FINALIZED_FEATURES_EPOCH,
+        "finalized_features": [
+            {"name": name, "min_version_level": level, "max_version_level": level}
+            for name, level in LEVELS.items()
+        ],
         "zk_migration_ready": False,
     }

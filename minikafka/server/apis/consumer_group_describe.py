@@ -16,8 +16,9 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.protocol.internal.group_records import TopicPartitions
 from minikafka.server.authorized_operations import NOT_ASKED, group_operations
+from minikafka.server.coordinator_requests import outcome
 from minikafka.server.error_fields import error_fields
-from minikafka.server.group_requests import check_group_id, outcome
+from minikafka.server.group_requests import check_group_id
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services

@@ -14,7 +14,7 @@ from typing import Any
 
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body
-from minikafka.server.group_requests import Gathering, GroupAnswer, error_code
+from minikafka.server.coordinator_requests import CoordinatorAnswer, Gathering, error_code
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
@@ -31,7 +31,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
             ],
         }
 
-    answer = GroupAnswer(services, context, body)
+    answer = CoordinatorAnswer(services, context, body)
     gathering = Gathering(len(group_ids), answer.answer)
     for index, group_id in enumerate(group_ids):
         services.groups.ask(group_id, partial(_delete, group_id), gathering.ticket(index))

@@ -16,7 +16,7 @@ from minikafka.coordinator.group.messages import DescribedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
 from minikafka.server.authorized_operations import NOT_ASKED, group_operations
-from minikafka.server.group_requests import outcome
+from minikafka.server.coordinator_requests import outcome
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 

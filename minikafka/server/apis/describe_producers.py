@@ -1,7 +1,8 @@
 """DescribeProducers (key 61): the producers that partitions know, for finding hanging transactions (KIP-664).
 
-Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): only the
-leader of a partition answers (NOT_LEADER_OR_FOLLOWER otherwise); each partition has its own error.
+Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): every
+replica of a partition answers, the leader and those that follow it (NOT_LEADER_OR_FOLLOWER otherwise); each
+partition has its own error.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def _partition(services: Services, topic_partition: TopicPartition) -> dict[str,
     outcome, producers = NO_ERROR, []
     try:
         validate_topic_name(topic_partition.topic)
-        log = services.replica_manager.partition(topic_partition).log
+        log = services.replica_manager.hosted(topic_partition).log
         producers = [
             {
                 "producer_id": producer.producer_id,

@@ -1,36 +1,66 @@
-"""InitProducerId (key 22): an id for an idempotent producer (KIP-98, KIP-360).
+"""InitProducerId (key 22): an id and an epoch for an idempotent or transactional producer (KIP-98, KIP-360).
 
 Behaviour (``KafkaApis.handleInitProducerIdRequest``, ``TransactionCoordinator.handleInitProducerId``):
 without a transactional id every request gets a producer id that nobody had before, with epoch 0, also when
 the producer brings an id and an epoch that it wants to leave behind (version 3). Only one of the two is
-INVALID_REQUEST. With a transactional id: INVALID_REQUEST when it is empty, else
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED; transactions are not there yet, and at that code every stock producer
-gives up at once (``find_coordinator`` says why).
+INVALID_REQUEST. With a transactional id its coordinator answers: the id that it has, in a higher epoch, which
+fences whoever had it before; CONCURRENT_TRANSACTIONS while an earlier transaction is being ended.
 
-Versions: 2 flexible; 3 producer id and epoch in the request; 4 PRODUCER_FENCED, 5 TRANSACTION_ABORTABLE:
-neither is answered here; 6 two-phase commit (KIP-939), which needs a transactional id.
+Versions: 2 flexible; 3 producer id and epoch in the request; 4 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH
+before; 5 TRANSACTION_ABORTABLE, which is never answered here; 6 two-phase commit (KIP-939), which Kafka 4.1
+holds back.
 """
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
+from minikafka.coordinator.transaction.messages import InitProducerId, InitProducerIdResult
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body, field
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.transaction_requests import ask_transaction, known_error
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 FIRST_EPOCH = 0
+FIRST_VERSION_WITH_PRODUCER_FENCED = 4
 
 
-async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    has_id = field(request, "producer_id", NO_PRODUCER_ID) != NO_PRODUCER_ID
-    has_epoch = field(request, "producer_epoch", NO_PRODUCER_EPOCH) != NO_PRODUCER_EPOCH
-    if has_id != has_epoch or request.transactional_id == "":
+def handle(
+    services: Services, context: RequestContext, request: Any
+) -> Body | PendingResponse | Coroutine[Any, Any, Body]:
+    producer_id = field(request, "producer_id", NO_PRODUCER_ID)
+    producer_epoch = field(request, "producer_epoch", NO_PRODUCER_EPOCH)
+    if (producer_id != NO_PRODUCER_ID) != (producer_epoch != NO_PRODUCER_EPOCH):
         return _body(ErrorCode.INVALID_REQUEST)
-    if request.transactional_id is not None:
-        return _body(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+    if request.transactional_id is None:
+        return _idempotent(services)
+    wanted = InitProducerId(
+        transactional_id=request.transactional_id,
+        transaction_timeout_ms=request.transaction_timeout,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+    )
+
+    def body(result: InitProducerIdResult | KafkaError) -> Body:
+        if isinstance(result, KafkaError):
+            knows_fenced = context.api_version >= FIRST_VERSION_WITH_PRODUCER_FENCED
+            return _body(known_error(result, knows_fenced=knows_fenced))
+        return _body(ErrorCode.NONE, producer_id=result.producer_id, producer_epoch=result.producer_epoch)
+
+    return ask_transaction(
+        services,
+        context,
+        wanted.transactional_id,
+        lambda shard, ticket, now_ms: shard.init_producer_id(wanted, ticket, now_ms),
+        body,
+    )
+
+
+async def _idempotent(services: Services) -> Body:
     try:
         producer_id = await services.producer_ids.next()
     except KafkaError as error:

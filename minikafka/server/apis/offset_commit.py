@@ -25,10 +25,10 @@ from minikafka.types import TopicPartition
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    offsets = _known_offsets(services, request)
+    offsets = known_offsets(services, request)
 
     def body(result: OffsetCommitResult | KafkaError | None) -> Body:
-        return _body(request, offsets, result)
+        return offset_commit_body(request, offsets, result)
 
     if not offsets:
         return (encode_answer(services.request_metrics, context, body(None)),)
@@ -50,7 +50,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
     )
 
 
-def _known_offsets(services: Services, request: Any) -> dict[TopicPartition, OffsetToCommit]:
+def known_offsets(services: Services, request: Any) -> dict[TopicPartition, OffsetToCommit]:
     """Those of partitions that exist. One that comes twice has its last offset."""
     offsets = {}
     for topic in request.topics:
@@ -69,11 +69,13 @@ def _known_offsets(services: Services, request: Any) -> dict[TopicPartition, Off
     return offsets
 
 
-def _body(
+def offset_commit_body(
     request: Any,
     offsets: dict[TopicPartition, OffsetToCommit],
     result: OffsetCommitResult | KafkaError | None,
 ) -> Body:
+    """The response to ``request``, of which ``offsets`` were to be committed; of this API and of
+    TxnOffsetCommit. ``result`` None: nothing was."""
     codes: dict[TopicPartition, ErrorCode]
     if isinstance(result, OffsetCommitResult):
         codes = dict(zip(offsets, result.errors, strict=True))

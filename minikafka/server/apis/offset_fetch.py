@@ -17,7 +17,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import FetchedOffset, OffsetFetchGroup, OffsetFetchResult
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.group_requests import error_code, outcome
+from minikafka.server.coordinator_requests import error_code, outcome
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition

@@ -1,36 +1,42 @@
 """Produce (key 0): append batches of records to partitions that this broker leads.
 
-Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.appendRecords``): acks 0, 1 or -1, anything
-else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
-response, and an error closes the connection, because that is the only way to tell the producer. A
-transactional batch needs a transaction that a coordinator has begun; there is none, so INVALID_TXN_STATE.
-Internal topics are their coordinators' own: INVALID_TOPIC_EXCEPTION.
+Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.handleProduceAppend``): acks 0, 1 or -1,
+anything else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
+response, and an error closes the connection, because that is the only way to tell the producer. Internal
+topics are their coordinators' own: INVALID_TOPIC_EXCEPTION.
+
+Transactional batches are all of one producer, or INVALID_PRODUCER_ID_MAPPING. Where the transaction has no
+records yet, its coordinator is asked first (``transaction_verification``), and the batch waits; the other
+partitions of the request do not. A batch that says it is transactional and names no producer is in no
+transaction: INVALID_TXN_STATE; Kafka appends it, and nothing would ever end it.
 
 With acks=-1 the answer waits until the in-sync replicas have the records (``DelayedProduce``); where the
 leader is alone they have them at once. Where ``flush.messages`` makes a flush due, the answer waits for it.
-In both cases the connection goes on with its next requests meanwhile, and the answers keep their order.
+In all these cases the connection goes on with its next requests meanwhile, and the answers keep their order.
 
 A client beyond a quota has its records appended all the same; the answer carries the throttle time, and the
 connection reads no more for so long (KIP-219), with acks=0 too. The bytes count when they come, not when the
 answer leaves as in Kafka, because the requests behind this one are to wait.
 
 Versions: 3 to 8 legacy encoding, 8 record errors (KIP-467), 9 flexible, 10 the current leader on
-NOT_LEADER_OR_FOLLOWER (KIP-951), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised
-but not served (KAFKA-18659).
+NOT_LEADER_OR_FOLLOWER (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to the transaction here
+(KIP-890), 13 topic ids instead of names (KIP-516). Versions 0 to 2 are advertised but not served
+(KAFKA-18659).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
+from minikafka.log.append_origin import BY_CLIENT, AppendOrigin, AppendTerms
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.batch import is_transactional
+from minikafka.protocol.batch import BatchHeader, is_transactional, iterate_headers
+from minikafka.protocol.compression import CorruptBatch
 from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.record_parser import InvalidRecords
 from minikafka.server.current_leader import answer_produce
@@ -38,6 +44,12 @@ from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal
+from minikafka.server.transaction_verification import (
+    Transaction,
+    TransactionSupportedOperation,
+    Verified,
+    produce_error,
+)
 from minikafka.types import Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -49,55 +61,265 @@ ADMIN_CLIENT_ID = "__admin_client"
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    by_id = context.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
-    acks = request.acks
-    answers: list[ProducePartitionResponse] = []
-    uncommitted: list[tuple[int, UncommittedAppend]] = []
-    for topic in request.topic_data:
-        topic_id = topic.topic_id if by_id else None
-        name = _name_of(services, topic_id) if by_id else topic.name
-        for data in topic.partition_data:
-            answer, append = _append(
-                services,
-                name,
-                topic_id,
-                data.index,
-                data.records,
-                acks,
-                may_write_internal_topics=context.header.client_id == ADMIN_CLIENT_ID,
-            )
-            if append is not None:
-                uncommitted.append((len(answers), append))
-            answers.append(answer)
-    flushes = _flushes(services, answers)
-    throttle_time_ms = _throttle(services, context)
-    if acks == 0:
-        _close_on_error(answers)
-        return None
-    if not uncommitted and not flushes:
-        return (_response(services, context, answers, throttle_time_ms),)
-    pending = PendingResponse()
+    return _Produce(services, context, request).start()
 
-    def respond() -> bytes:
-        return _response(services, context, answers, throttle_time_ms)
 
-    def replicated() -> None:
-        for index, append in uncommitted:
-            if append.error is not None:
-                answers[index] = _refused(answers[index], append.error)
-        if flushes:
-            _answer_when_flushed(services, answers, flushes, pending, respond)
-        else:
-            pending.complete((respond(),))
+class _Slot:
+    """One partition of a request, and its answer."""
 
-    if uncommitted:
-        appends = [append for _, append in uncommitted]
-        DelayedProduce(services.replica_manager, appends, replicated, timeout_ms=request.timeout).park(
-            pending
+    __slots__ = ("answer", "index", "records", "topic", "topic_id")
+
+    def __init__(self, topic: str, topic_id: UUID | None, index: int, records: Buffer | None) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.index = index
+        self.records: Buffer = b"" if records is None else records  # an empty batch list has its own error
+        self.answer = ProducePartitionResponse(topic, topic_id, index, 0)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.index)
+
+    def refuse(self, error: KafkaError) -> None:
+        self.answer = ProducePartitionResponse(
+            self.topic,
+            self.topic_id,
+            self.index,
+            error.code,
+            error_message=error.message,
+            record_errors=error.record_errors if isinstance(error, InvalidRecords) else (),
         )
-    else:
-        replicated()
-    return pending
+
+
+class _Produce:
+    """One request, until it is answered::
+
+        VERIFYING   --every partition is appended or refused--> REPLICATING
+        REPLICATING --all in-sync replicas have it------------> FLUSHING
+        FLUSHING    --it is on the disk-----------------------> answered
+
+    Each is left at once where there is nothing to wait for.
+    """
+
+    __slots__ = (
+        "_context",
+        "_operation",
+        "_pending",
+        "_request",
+        "_services",
+        "_slots",
+        "_throttle_time_ms",
+        "_uncommitted",
+        "_unverified",
+    )
+
+    def __init__(self, services: Services, context: RequestContext, request: Any) -> None:
+        self._services = services
+        self._context = context
+        self._request = request
+        self._operation = TransactionSupportedOperation.of_produce(context.header.api_version)
+        self._slots: list[_Slot] = []
+        self._uncommitted: list[tuple[_Slot, UncommittedAppend]] = []
+        self._unverified = 0
+        self._throttle_time_ms = 0
+        self._pending: PendingResponse | None = None
+
+    def start(self) -> Result:
+        """The response, or the promise of one."""
+        services, by_id = self._services, self._context.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+        for topic in self._request.topic_data:
+            topic_id = topic.topic_id if by_id else None
+            name = _name_of(services, topic_id) if by_id else topic.name
+            self._slots += [_Slot(name, topic_id, data.index, data.records) for data in topic.partition_data]
+        producers = {
+            (header.producer_id, header.producer_epoch)
+            for slot in self._slots
+            if (header := _transactional_header(slot.records)) is not None
+        }
+        for slot in self._slots:
+            self._begin(slot, is_one_producer=len(producers) <= 1)
+        self._throttle_time_ms = _throttle(services, self._context)
+        if self._request.acks == 0:
+            if not self._unverified:
+                _close_on_error(self._slots)
+            return None
+        if self._unverified:
+            waiting_bytes = sum(len(slot.records) for slot in self._slots)
+            self._pending = PendingResponse(expected_bytes=waiting_bytes)
+            return self._pending
+        return self._replicate()
+
+    # Appending
+
+    def _begin(self, slot: _Slot, *, is_one_producer: bool) -> None:
+        """Append the batch of a partition, or let it wait for the coordinator of its transaction."""
+        acks = self._request.acks
+        try:
+            if is_internal(slot.topic) and self._context.header.client_id != ADMIN_CLIENT_ID:
+                raise KafkaError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {slot.topic}"
+                )
+            if not slot.topic:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {slot.topic_id}")
+            if acks not in VALID_ACKS:
+                raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+            if not is_one_producer:
+                raise KafkaError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    "Transactional records contained more than one producer ID",
+                )
+            verified: Verified | None = Verified()
+            header = _transactional_header(slot.records)
+            if header is not None:
+                verified = self._verify(slot, header)
+        except KafkaError as error:
+            self._refuse(slot, error)
+            return
+        if verified is None:
+            self._unverified += 1
+        else:
+            self._append(slot, verified)
+
+    def _verify(self, slot: _Slot, header: BatchHeader) -> Verified | None:
+        """None: the coordinator is asked."""
+        if header.producer_id < 0:
+            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "a transactional batch without a producer id")
+        transaction = None
+        if self._request.transactional_id is not None:
+            transaction = Transaction(
+                self._request.transactional_id, header.producer_id, header.producer_epoch, self._operation
+            )
+        return self._services.transaction_verification.begin(
+            transaction,
+            slot.topic_partition,
+            sequence=header.base_sequence,
+            then=lambda verified: self._verified(slot, verified),
+        )
+
+    def _verified(self, slot: _Slot, verified: Verified) -> None:
+        """The coordinator has answered; the last one to be asked for goes on with the request."""
+        self._append(slot, verified)
+        self._unverified -= 1
+        if self._unverified:
+            return
+        if self._request.acks == 0:
+            try:
+                _close_on_error(self._slots)
+            except PeerProtocolError:
+                self._context.connection.close()
+            return
+        pending = self._pending
+        assert pending is not None
+        if not pending.is_waiting:
+            return
+        result = self._replicate()
+        if not isinstance(result, PendingResponse):
+            pending.complete(result)
+
+    def _append(self, slot: _Slot, verified: Verified) -> None:
+        replicas, acks, at = self._services.replica_manager, self._request.acks, slot.topic_partition
+        try:
+            if verified.error:
+                raise produce_error(verified, self._operation)
+            terms = BY_CLIENT if verified.guard is None else AppendTerms(AppendOrigin.CLIENT, verified.guard)
+            info = replicas.append(at, slot.records, required_acks=acks, terms=terms)
+        except KafkaError as error:
+            self._refuse(slot, error)
+            return
+        slot.answer = slot.answer._replace(
+            base_offset=info.first_offset,
+            log_append_time_ms=info.log_append_time,
+            log_start_offset=info.log_start_offset,
+        )
+        if acks == -1 and replicas.partitions[at].log.high_watermark <= info.last_offset:
+            self._uncommitted.append((slot, UncommittedAppend(at, Offset(info.last_offset + 1))))
+
+    def _refuse(self, slot: _Slot, error: KafkaError) -> None:
+        stats = self._services.replica_manager.stats.of(slot.topic)
+        stats.produce_requests += 1
+        stats.failed_produce_requests += 1
+        if error.code in _TOO_LARGE:
+            stats.bytes_rejected += len(slot.records)
+        slot.refuse(error)
+
+    # Answering
+
+    def _replicate(self) -> tuple[Buffer, ...] | PendingResponse:
+        flushes = self._flushes()
+        if not self._uncommitted:
+            return self._flush(flushes)
+        pending = self._pending
+        if pending is None:
+            pending = self._pending = PendingResponse()
+
+        def replicated() -> None:
+            for slot, append in self._uncommitted:
+                if append.error is not None:
+                    slot.refuse(append.error)
+            result = self._flush(flushes)
+            if not isinstance(result, PendingResponse):
+                pending.complete(result)
+
+        appends = [append for _, append in self._uncommitted]
+        DelayedProduce(
+            self._services.replica_manager, appends, replicated, timeout_ms=self._request.timeout
+        ).park(pending)
+        return pending
+
+    def _flushes(self) -> list[tuple[_Slot, asyncio.Future[None]]]:
+        """Those that have to wait for the disk (``flush.messages``)."""
+        return [
+            (slot, done)
+            for slot in self._slots
+            if slot.answer.error_code == 0
+            and (done := self._services.replica_manager.flushed(slot.topic_partition)) is not None
+        ]
+
+    def _flush(
+        self, flushes: list[tuple[_Slot, asyncio.Future[None]]]
+    ) -> tuple[Buffer, ...] | PendingResponse:
+        if not flushes:
+            return (self._response(),)
+        pending = self._pending
+        if pending is None:
+            pending = self._pending = PendingResponse()
+
+        async def answer() -> None:
+            try:
+                for slot, done in flushes:
+                    await done
+                    try:
+                        self._services.replica_manager.hosted(slot.topic_partition)
+                    except KafkaError as error:  # the flush failed, and took the log directory offline
+                        slot.refuse(error)
+                response = self._response()
+            except BaseException:
+                pending.abandon()
+                raise
+            pending.complete((response,))
+
+        self._services.supervisor.start("PRODUCE", answer)
+        return pending
+
+    def _response(self) -> bytes:
+        return answer_produce(
+            self._services,
+            self._context.header,
+            [slot.answer for slot in self._slots],
+            listener_name=self._context.connection.listener_name,
+            throttle_time_ms=self._throttle_time_ms,
+        )
+
+
+def _transactional_header(records: Buffer) -> BatchHeader | None:
+    """Of the first transactional batch; None where there is none, or nothing that can be told apart: the log
+    says what is wrong with that."""
+    try:
+        if not records or not is_transactional(records):
+            return None
+        return next((header for _, header in iterate_headers(records)), None)
+    except CorruptBatch:
+        return None
 
 
 def _throttle(services: Services, context: RequestContext) -> int:
@@ -116,130 +338,22 @@ def _throttle(services: Services, context: RequestContext) -> int:
     return throttle_time_ms
 
 
-def _response(
-    services: Services,
-    context: RequestContext,
-    answers: list[ProducePartitionResponse],
-    throttle_time_ms: int,
-) -> bytes:
-    return answer_produce(
-        services,
-        context.header,
-        answers,
-        listener_name=context.connection.listener_name,
-        throttle_time_ms=throttle_time_ms,
-    )
-
-
-def _refused(answer: ProducePartitionResponse, error: KafkaError) -> ProducePartitionResponse:
-    return ProducePartitionResponse(
-        answer.topic, answer.topic_id, answer.index, error.code, error_message=error.message
-    )
-
-
-def _flushes(
-    services: Services, answers: list[ProducePartitionResponse]
-) -> list[tuple[int, asyncio.Future[None]]]:
-    """The answers, by index, that have to wait for the disk (``flush.messages``)."""
-    return [
-        (index, done)
-        for index, answer in enumerate(answers)
-        if answer.error_code == 0
-        and (done := services.replica_manager.flushed(TopicPartition(answer.topic, answer.index))) is not None
-    ]
-
-
-def _answer_when_flushed(
-    services: Services,
-    answers: list[ProducePartitionResponse],
-    flushes: list[tuple[int, asyncio.Future[None]]],
-    pending: PendingResponse,
-    respond: Callable[[], bytes],
-) -> None:
-    async def answer() -> None:
-        try:
-            for index, done in flushes:
-                await done
-                appended = answers[index]
-                try:
-                    services.replica_manager.hosted(TopicPartition(appended.topic, appended.index))
-                except KafkaError as error:  # the flush failed, and took the log directory offline
-                    answers[index] = _refused(appended, error)
-            response = respond()
-        except BaseException:
-            pending.abandon()
-            raise
-        pending.complete((response,))
-
-    services.supervisor.start("PRODUCE", answer)
-
-
-def _append(
-    services: Services,
-    topic: str,
-    topic_id: UUID | None,
-    index: int,
-    records: Buffer | None,
-    acks: int,
-    *,
-    may_write_internal_topics: bool,
-) -> tuple[ProducePartitionResponse, UncommittedAppend | None]:
-    """The answer for one partition, and what it has to wait for."""
-    try:
-        if is_internal(topic) and not may_write_internal_topics:
-            raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Cannot append to internal topic {topic}")
-        if not topic:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, f"no topic has the id {topic_id}")
-        if acks not in VALID_ACKS:
-            raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
-        if records is None:
-            records = b""  # an empty batch list has its own error
-        elif is_transactional(records):
-            raise KafkaError(ErrorCode.INVALID_TXN_STATE, "no transaction was begun: this broker has none")
-        topic_partition = TopicPartition(topic, index)
-        replicas = services.replica_manager
-        info = replicas.append(topic_partition, records, required_acks=acks)
-    except KafkaError as error:
-        _count_failure(services, topic, records, error)
-        return ProducePartitionResponse(
-            topic,
-            topic_id,
-            index,
-            error.code,
-            error_message=error.message,
-            record_errors=error.record_errors if isinstance(error, InvalidRecords) else (),
-        ), None
-    answer = ProducePartitionResponse(
-        topic, topic_id, index, 0, info.first_offset, info.log_append_time, info.log_start_offset
-    )
-    if acks != -1 or replicas.partitions[topic_partition].log.high_watermark > info.last_offset:
-        return answer, None
-    return answer, UncommittedAppend(topic_partition, Offset(info.last_offset + 1))
-
-
-def _count_failure(services: Services, topic: str, records: Buffer | None, error: KafkaError) -> None:
-    stats = services.replica_manager.stats.of(topic)
-    stats.produce_requests += 1
-    stats.failed_produce_requests += 1
-    if error.code in _TOO_LARGE:
-        stats.bytes_rejected += len(records or b"")
-
-
 def _name_of(services: Services, topic_id: UUID | None) -> str:
     """The name of a topic, empty when the id is not known."""
     topic = services.metadata.topic_by_id(topic_id) if topic_id is not None else None
     return "" if topic is None else topic.name
 
 
-def _close_on_error(answers: list[ProducePartitionResponse]) -> None:
+def _close_on_error(slots: list[_Slot]) -> None:
     """With acks=0 nobody reads an answer.
 
     Raises:
         PeerProtocolError: an append failed, and the connection must say so by closing.
     """
-    for answer in answers:
-        if answer.error_code:
+    for slot in slots:
+        if slot.answer.error_code:
             raise PeerProtocolError(
-                f"{answer.topic}-{answer.index} was not appended "
-                f"({ErrorCode(answer.error_code).name}: {answer.error_message}) and acks=0 has no answer"
+                f"{slot.topic}-{slot.index} was not appended "
+                f"({ErrorCode(slot.answer.error_code).name}: {slot.answer.error_message}) and acks=0 has no "
+                f"answer"
             )

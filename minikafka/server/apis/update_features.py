@@ -1,9 +1,10 @@
-"""UpdateFeatures (key 57): change the cluster's feature levels (KIP-584). This cluster has no features.
+"""UpdateFeatures (key 57): change the cluster's feature levels (KIP-584). None changes: see
+``server.features``.
 
 Behaviour (``FeatureControlManager.updateFeatures``): an empty update succeeds, and so does one that sets
-features to level 0, where they are. Any other level is INVALID_UPDATE_VERSION, for all features of the
-request: they change together or not at all. ApiVersions says the same: no supported and no finalized
-features.
+features to the level where they are, which is 0 for a feature that this cluster does not have. Any other
+level is INVALID_UPDATE_VERSION, for all features of the request: they change together or not at all.
+ApiVersions says the same.
 
 Versions: 0 allow_downgrade; 1 upgrade_type and validate_only; 2 no results by feature.
 """
@@ -14,6 +15,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.codec import Body, field
+from minikafka.server.features import LEVELS
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
@@ -46,8 +48,8 @@ def _refusal(services: Services, update: Any) -> str | None:
         why = "The controller does not support the given upgrade type."
     elif level < 0:
         why = "A feature version cannot be less than 0."
-    elif level > 0:
-        why = f"Local controller {services.node_id} does not support this feature."
+    elif level != LEVELS.get(update.feature, 0):
+        why = f"Local controller {services.node_id} does not support this feature at that level."
     else:
         return None
     return f"Invalid update version {level} for feature {update.feature}. {why}"

@@ -105,11 +105,17 @@ def request(api_key: int, api_version: int, body: bytes, *, correlation_id: int 
 
 
 def produce_body(
-    topic: str, partition: int, records: bytes, *, acks: int = -1, timeout_ms: int = 30_000
+    topic: str,
+    partition: int,
+    records: bytes,
+    *,
+    acks: int = -1,
+    timeout_ms: int = 30_000,
+    transactional_id: str | None = None,
 ) -> bytes:
     return b"".join(
         (
-            string(None),
+            string(transactional_id),
             struct.pack(">hii", acks, timeout_ms, 1),
             string(topic),
             struct.pack(">iii", 1, partition, len(records)),
@@ -206,8 +212,17 @@ class RawClient:
     def api_versions(self) -> dict[int, tuple[int, int]]:
         return parse_api_versions(self.call(API_VERSIONS, 0, b""))
 
-    def produce(self, topic: str, partition: int, records: bytes, *, acks: int = -1) -> Produced:
-        return parse_produce(self.call(PRODUCE, 3, produce_body(topic, partition, records, acks=acks)))
+    def produce(
+        self,
+        topic: str,
+        partition: int,
+        records: bytes,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
+    ) -> Produced:
+        body = produce_body(topic, partition, records, acks=acks, transactional_id=transactional_id)
+        return parse_produce(self.call(PRODUCE, 3, body))
 
     def fetch(self, topic: str, partition: int, offset: int, **options: int) -> Fetched:
         return parse_fetch(self.call(FETCH, 4, fetch_body(topic, partition, offset, **options)))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli import group_requests
+from minikafka.cli import coordinator_requests
 from minikafka.cli.admin_client import AdminClient
 from minikafka.cli.commands import Address
 from minikafka.cli.consumer_assignment import read_assignment
@@ -35,7 +35,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
         return await fake.connect(address)
 
     monkeypatch.setattr(AdminClient, "_connect", connect)
-    monkeypatch.setattr(group_requests, "RETRY_BACKOFF_S", 0)
+    monkeypatch.setattr(coordinator_requests, "RETRY_BACKOFF_S", 0)
     return fake
 
 

@@ -58,7 +58,6 @@ def test_kafkas_own_file_makes_a_broker_and_names_what_it_ignores(tmp_path: Path
         "num.network.threads",
         "num.io.threads",
         "num.recovery.threads.per.data.dir",
-        "transaction.state.log.min.isr",
     ]
     assert not any(unknown.nearest for unknown in loaded.unknown)
 

@@ -55,8 +55,12 @@ def test_librdkafka_may_compress_and_be_idempotent() -> None:
     assert ADVERTISED[ApiKey.PRODUCE].min == 0, "KAFKA-18659: compression needs version 0 in the range"
 
 
-def test_only_produce_is_served_in_fewer_versions_than_are_advertised() -> None:
-    assert {key for key in ADVERTISED if ADVERTISED[key] != SUPPORTED[key]} == {ApiKey.PRODUCE}
+def test_what_is_served_in_fewer_versions_than_are_advertised_and_in_more() -> None:
+    assert {key for key in ADVERTISED if ADVERTISED[key] != SUPPORTED[key]} == {
+        ApiKey.PRODUCE,
+        ApiKey.WRITE_TXN_MARKERS,
+    }
     assert SUPPORTED[ApiKey.PRODUCE] == (3, 13)
+    assert (SUPPORTED[ApiKey.WRITE_TXN_MARKERS], ADVERTISED[ApiKey.WRITE_TXN_MARKERS]) == ((1, 2), (1, 1))
     assert SUPPORTED.keys() - FLEXIBLE_SINCE.keys() == {ApiKey.OFFSET_DELETE}, "never got flexible"
     assert list(ADVERTISED) == sorted(ADVERTISED)

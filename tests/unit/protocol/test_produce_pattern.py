@@ -120,8 +120,20 @@ def test_hostile_bytes_behind_the_pattern_are_refused_or_are_records(tail: bytes
     assert records is None or len(records) >= 61
 
 
+def test_a_transactional_producer_repeats_itself_too_but_only_with_transactional_batches() -> None:
+    transactional = batch(90, transactional=True)
+    pattern = pattern_of(request(11, transactional, transactional_id="t"))
+    assert pattern is not None and pattern.is_transactional
+    following = batch(70, transactional=True)
+    assert pattern.records_in(request(11, following, transactional_id="t")) == following
+    assert pattern.records_in(request(11, batch(70), transactional_id="t")) is None
+    assert pattern.records_in(request(11, following, transactional_id="u")) is None
+    assert pattern.records_in(request(11, following)) is None
+    plain = pattern_of(request(11, batch(90)))
+    assert plain is not None and plain.records_in(request(11, following)) is None
+
+
 def test_requests_of_another_kind_have_no_pattern() -> None:
     assert pattern_of(request(8, batch(5))) is None, "no flexible version"
-    assert pattern_of(request(11, batch(5), transactional_id="t")) is None
     assert pattern_of(request(11, batch(5), partitions=2)) is None
     assert pattern_of(request(11, None)) is None

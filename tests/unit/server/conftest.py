@@ -11,6 +11,7 @@ import asyncio
 import importlib
 import inspect
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -31,10 +32,11 @@ from minikafka.protocol.codec import (
     read_request_header,
 )
 from minikafka.server.broker import Broker
+from minikafka.server.hosted_shard import ShardState
 from minikafka.server.request_context import RequestContext
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer
-from tests.unit.server.running import PATIENCE_MS, topics_of
+from tests.unit.server.running import PATIENCE_MS, eventually, topics_of
 
 NODE_ID = BrokerId(1)
 PROPERTIES = {
@@ -158,6 +160,36 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
     opened = await SqliteStore.open(path, clock=SystemClock(), durable=False)
     yield opened
     await opened.close()
+
+
+@asynccontextmanager
+async def transacting(store: SqliteStore, directory: Path, **properties: str) -> AsyncIterator[AdminBroker]:
+    """A broker that coordinates transactions, in one partition, and has a topic to write to: a new one, or
+    the next on the same store and logs."""
+    settings = {
+        "transaction.state.log.num.partitions": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
+    }
+    broker = await AdminBroker(store, directory / "logs", settings | properties).start()
+    try:
+        if broker.metadata.topic("orders") is None:
+            await broker.topics.create_topic("orders", partitions=2)
+            await broker.ask(ApiKey.FIND_COORDINATOR, 6, {"key_type": 1, "coordinator_keys": ["t"]})
+
+        async def loaded() -> bool:
+            shards = broker.services.transactions.hosted_shards()
+            return [shard.state for shard in shards] == [ShardState.ACTIVE]
+
+        await eventually(loaded, "the transactions are loaded")
+        yield broker
+    finally:
+        await broker.stop()
+
+
+@pytest.fixture
+async def transacting_broker(store: SqliteStore, tmp_path: Path) -> AsyncIterator[AdminBroker]:
+    async with transacting(store, tmp_path) as broker:
+        yield broker
 
 
 @pytest.fixture

@@ -17,9 +17,9 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records import Record, build_batch
+from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic
 from minikafka.server.group_service import GroupService
 from minikafka.server.hosted_shard import HostedShard, RequestTicket
-from minikafka.server.offsets_topic import OffsetsTopic
 from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import Replicas, run
@@ -148,7 +148,12 @@ class Coordinator:
         self.service = GroupService(
             config=self.config,
             replicas=self.replicas.manager,
-            topic=OffsetsTopic(config=self.config, metadata=self.replicas.metadata, topics=cast(Any, None)),
+            topic=CoordinatorTopic(
+                offsets_topic(self.config),
+                config=self.config,
+                metadata=self.replicas.metadata,
+                topics=cast(Any, None),
+            ),
             new_shard=cast(Any, self._new_groups),
             timer=self.replicas.timer,
             log_io=cast(Any, self.replicas.log_io),
@@ -166,7 +171,7 @@ class Coordinator:
         return self.made[-1]
 
     @property
-    def shard(self) -> HostedShard:
+    def shard(self) -> HostedShard[Any]:
         return self.service._shards[0]
 
     def lead(self, *, epoch: int = 0, load: bool = True, **fields: Any) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -89,6 +89,16 @@ def append(broker: Broker, topic: str, partition: int = 0, *, age_ms: int = 0) -
 
 def log_of(broker: Broker, topic: str, partition: int = 0) -> UnifiedLog:
     return broker.services.replica_manager.partition(TopicPartition(topic, partition)).log
+
+
+async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> None:
+    """``condition`` is asked at every turn of the loop; for what nobody announces."""
+    try:
+        async with asyncio.timeout(PATIENCE_MS / 1000):
+            while not await condition():  # noqa: ASYNC110 - nobody announces it
+                await asyncio.sleep(0.001)
+    except TimeoutError:
+        raise AssertionError(f"never happened: {what}") from None
 
 
 async def until(broker: Broker, condition: Callable[[], object], what: str) -> None:

@@ -18,8 +18,8 @@ from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import decode_response, encode_request
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.client_quotas import ClientQuotas
+from minikafka.server.coordinator_requests import CoordinatorAnswer
 from minikafka.server.dispatcher import Dispatcher
-from minikafka.server.group_requests import GroupAnswer
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
@@ -161,7 +161,7 @@ async def test_a_cancelled_request_is_cancelled() -> None:
 async def test_a_group_that_answers_later_tells_the_throttle_too() -> None:
     def handle(services: Any, context: RequestContext, request: Any) -> Any:
         services.work(70)
-        answer = GroupAnswer(services, context, lambda result: ANSWER)
+        answer = CoordinatorAnswer(services, context, lambda result: ANSWER)
         asyncio.get_running_loop().call_soon(answer.answer, None)
         return answer.pending
 

@@ -32,3 +32,15 @@ async def test_the_producers_of_a_partition_each_with_its_own_error(admin_broker
     assert producer.current_txn_start_offset == -1
     assert missing.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert second.partitions[0].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+async def test_a_follower_answers_too(admin_broker: Any) -> None:
+    await admin_broker.topics.create_topic("a")
+    at = TopicPartition("a", 0)
+    batch = build_batch([Record(0, 0, None, b"1", ())], producer_id=9, producer_epoch=2, base_sequence=0)
+    partition = admin_broker.replica_manager.partition(at)
+    partition.log.append_as_leader(batch, leader_epoch=0)
+    partition.leader_id = 2
+    topics = [{"name": "a", "partition_indexes": [0]}]
+    ((found,),) = [each.partitions for each in (await admin_broker.ask(KEY, 0, {"topics": topics})).topics]
+    assert [each.producer_id for each in found.active_producers] == [9]

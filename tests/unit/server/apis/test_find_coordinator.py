@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.apis.find_coordinator import NO_TRANSACTIONS
+from minikafka.server.topic_validation import TRANSACTION_STATE_TOPIC
 
 KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)
@@ -30,12 +30,11 @@ async def test_this_broker_coordinates_every_group(admin_broker: Any, version: i
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_a_transactional_producer_is_turned_away_with_the_reason(
-    admin_broker: Any, version: int
-) -> None:
-    found = await find(admin_broker, version, "t", 1)
-    assert found.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert (found.error_message, found.node_id) == (NO_TRANSACTIONS, -1)
+async def test_this_broker_coordinates_every_transactional_id(admin_broker: Any, version: int) -> None:
+    assert admin_broker.metadata.topic(TRANSACTION_STATE_TOPIC) is None
+    found = await find(admin_broker, version, "t", 1, listener="INSIDE")
+    assert (found.error_code, found.node_id, found.host, found.port) == (ErrorCode.NONE, 1, "10.0.0.1", 9093)
+    assert admin_broker.metadata.topic(TRANSACTION_STATE_TOPIC) is not None
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])

@@ -26,15 +26,40 @@ async def test_every_producer_gets_an_id_of_its_own_at_epoch_0(admin_broker: Any
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize(
-    ("transactional_id", "code"),
-    [("t", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ("", ErrorCode.INVALID_REQUEST)],
-)
-async def test_transactions_are_refused(
-    admin_broker: Any, version: int, transactional_id: str, code: ErrorCode
+async def test_a_transactional_id_keeps_its_producer_id_and_its_epoch_rises(
+    transacting_broker: Any, version: int
 ) -> None:
-    answer = await init(admin_broker, version, transactional_id)
-    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (code, -1, -1)
+    answers = [await init(transacting_broker, version, "t") for _ in range(3)]
+    assert [(each.error_code, each.producer_id, each.producer_epoch) for each in answers] == [
+        (ErrorCode.NONE, 0, epoch) for epoch in range(3)
+    ]
+    other = await init(transacting_broker, version, "u")
+    assert (other.producer_id, other.producer_epoch) == (1, 0)
+
+
+@pytest.mark.parametrize("version", VERSIONS[3:])
+async def test_a_producer_that_lost_its_epoch_is_fenced(transacting_broker: Any, version: int) -> None:
+    for _ in range(3):
+        await init(transacting_broker, version, "t")
+    answer = await init(transacting_broker, version, "t", producer_id=0, producer_epoch=2)
+    assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, 3), "KIP-360"
+    answer = await init(transacting_broker, version, "t", producer_id=0, producer_epoch=1)
+    fenced = ErrorCode.PRODUCER_FENCED if version >= 4 else ErrorCode.INVALID_PRODUCER_EPOCH
+    assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (fenced, -1, -1)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_what_is_not_allowed_changes_nothing(transacting_broker: Any, version: int) -> None:
+    empty = await init(transacting_broker, version, "")
+    assert empty.error_code == ErrorCode.INVALID_REQUEST
+    for timeout in (0, 15 * 60_000 + 1):
+        answer = await init(transacting_broker, version, "t", transaction_timeout=timeout)
+        assert answer.error_code == ErrorCode.INVALID_TRANSACTION_TIMEOUT
+    assert (await init(transacting_broker, version, "t")).producer_epoch == 0
+
+
+async def test_a_broker_that_does_not_lead_the_partition_is_not_the_coordinator(admin_broker: Any) -> None:
+    assert (await init(admin_broker, 5, "t")).error_code == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize("version", VERSIONS[3:])

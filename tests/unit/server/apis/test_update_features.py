@@ -1,4 +1,4 @@
-"""UpdateFeatures in every version: a cluster without features."""
+"""UpdateFeatures in every version: a cluster whose one feature stands at one level."""
 
 from __future__ import annotations
 
@@ -45,7 +45,17 @@ async def test_any_level_is_refused_for_all_features(admin_broker: Any, version:
         assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
 
 
-async def test_api_versions_names_no_features_either(admin_broker: Any) -> None:
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_the_version_of_transactions_stays_where_it_is(admin_broker: Any, version: int) -> None:
+    assert (await update(admin_broker, version, ("transaction.version", 2))).error_code == ErrorCode.NONE
+    for level in (0, 1, 3):
+        answer = await update(admin_broker, version, ("transaction.version", level), upgrade_type=2)
+        assert answer.error_code == ErrorCode.INVALID_UPDATE_VERSION
+
+
+async def test_api_versions_says_the_same(admin_broker: Any) -> None:
     body = {"client_software_name": "tests", "client_software_version": "1"}
     answer = await admin_broker.ask(ApiKey.API_VERSIONS, 4, body)
-    assert (answer.supported_features, answer.finalized_features) == ((), ())
+    assert answer.supported_features == (("transaction.version", 2, 2),)
+    assert answer.finalized_features == (("transaction.version", 2, 2),)
+    assert answer.finalized_features_epoch == 0, "more than -1, of a client that has heard of none"

@@ -47,9 +47,32 @@ public final class Client {
             case "consume" -> consume(args[1]);
             case "admin" -> admin(args[1], args[2]);
             case "move" -> move(args[1]);
+            case "transact" -> transact(args[1], args[2]);
             default -> throw new IllegalArgumentException(args[0]);
         }
         OUT.flush();
+    }
+
+    /** A transaction a line: topic, value, and "commit" or "abort". */
+    private static void transact(String bootstrap, String transactionalId) throws Exception {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("transactional.id", transactionalId);
+        properties.put("key.serializer", ByteArraySerializer.class.getName());
+        properties.put("value.serializer", ByteArraySerializer.class.getName());
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(properties)) {
+            producer.initTransactions();
+            for (String[] line : readLines()) {
+                producer.beginTransaction();
+                producer.send(new ProducerRecord<>(line[0], 0, null, line[1].getBytes(StandardCharsets.UTF_8)));
+                if (line[2].equals("commit")) {
+                    producer.commitTransaction();
+                } else {
+                    producer.flush();
+                    producer.abortTransaction();
+                }
+            }
+        }
     }
 
     private static List<String[]> readLines() throws Exception {

@@ -1,29 +1,28 @@
-"""Reading a partition of ``__consumer_offsets`` into a shard.
+"""Reading a partition of a coordinator's topic into a shard.
 
-Kafka: ``CoordinatorLoaderImpl``. The log is read from its start to its end, a piece of
-``offsets.load.buffer.size`` at a time; the loop gets its turn between batches, and a cold piece is brought
-into memory by a disk thread. What is read last is replayed without a pause before the load ends, so a shard
-that is loaded has seen all that is in the log.
+Kafka: ``CoordinatorLoaderImpl``, ``TransactionStateManager.loadTransactionMetadata``. The log is read from
+its start to its end, a piece of ``offsets.load.buffer.size`` or ``transaction.state.log.load.buffer.size`` at
+a time; the loop gets its turn between batches, and a cold piece is brought into memory by a disk thread. What
+is read last is replayed without a pause before the load ends, so a shard that is loaded has seen all that is
+in the log.
 
 Where it differs from Kafka: there a damaged record keeps the whole partition from being loaded. Here a record
-or a batch that cannot be read is logged with its offset and left out, so that the other groups are served.
-Only where the batches themselves cannot be told apart the load fails.
+or a batch that cannot be read is logged with its offset and left out, so that the other groups and
+transactional ids are served. Only where the batches themselves cannot be told apart the load fails.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from minikafka.clock import Clock
-from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.batch import BatchHeader, iterate_headers
 from minikafka.protocol.compression import CorruptBatch
 from minikafka.protocol.control_records import ControlRecordType, read_end_transaction_marker
-from minikafka.protocol.internal.group_record_codec import UnreadableRecord, decode_record
 from minikafka.protocol.records import iterate_records
 from minikafka.server.log_io import LogIo
 from minikafka.server.partition import Partition
@@ -41,13 +40,27 @@ class Loaded(NamedTuple):
     end_offset: Offset
 
 
-class GroupLoad:
+class Replay(Protocol):
+    """What is read goes here, in the order of the log."""
+
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+        """``producer_id`` is that of the transaction which the record is part of, or NO_PRODUCER_ID.
+
+        Raises:
+            KafkaError, InvariantError: it is left out.
+        """
+
+    def marker(self, producer_id: int, *, committed: bool) -> None:
+        """The transaction of ``producer_id`` has ended."""
+
+
+class CoordinatorLoad:
     """One load of one partition into one shard. ``run`` once."""
 
     def __init__(
         self,
         partition: Partition,
-        shard: GroupShard,
+        replay: Replay,
         *,
         log_io: LogIo,
         clock: Clock,
@@ -56,7 +69,7 @@ class GroupLoad:
     ) -> None:
         """``is_wanted`` is asked after each pause: a load for a leadership that is over ends."""
         self._partition = partition
-        self._shard = shard
+        self._replay = replay
         self._log_io = log_io
         self._now_ms = clock.now_ms()
         self._buffer_bytes = buffer_bytes
@@ -113,23 +126,20 @@ class GroupLoad:
             self._left_out(header.base_offset, error, count=header.record_count)
             return
         producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        shard, now_ms = self._shard, self._now_ms
         for record in records:
             try:
                 if record.key is None:
-                    raise UnreadableRecord("a record without a key")
-                shard.replay(decode_record(record.key, record.value), now_ms, producer_id=producer_id)
+                    raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "a record without a key")
+                self._replay.record(record.key, record.value, self._now_ms, producer_id=producer_id)
                 self._records += 1
-            except (UnreadableRecord, KafkaError, InvariantError) as error:
+            except (KafkaError, InvariantError) as error:
                 self._left_out(record.offset, error)
 
     def _replay_marker(self, batch: memoryview, header: BatchHeader) -> None:
         for record in iterate_records(batch):
             marker = read_end_transaction_marker(record.key, record.value)
             if marker is not None:
-                self._shard.replay_marker(
-                    header.producer_id, committed=marker.type is ControlRecordType.COMMIT
-                )
+                self._replay.marker(header.producer_id, committed=marker.type is ControlRecordType.COMMIT)
 
     def _left_out(self, offset: int, error: Exception, *, count: int = 1) -> None:
         self._damaged += count

@@ -1,0 +1,138 @@
+"""AddPartitionsToTxn (key 24): a producer is about to write to partitions (KIP-98); or a broker asks whether
+it may let a producer write, or adds the partition for it (KIP-890).
+
+Behaviour (``KafkaApis.handleAddPartitionsToTxnRequest``): when one partition does not exist, or is of an
+internal topic (which only brokers may add), none of the transaction is added: those have
+UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED, the others OPERATION_NOT_ATTEMPTED. An error of the
+coordinator is that of every partition.
+
+Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 several transactions, each added or
+only verified, from brokers; 5 TRANSACTION_ABORTABLE, where a partition that is not in the transaction is
+INVALID_TXN_STATE before.
+
+Where it differs from Kafka: versions from 4 on are for brokers, which Kafka makes sure of by ACLs; here, as
+there without an authorizer, nobody is asked who he is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.coordinator.transaction.messages import (
+    TRANSACTION_VERSION_1,
+    TRANSACTION_VERSION_2,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResult,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import PendingResponse
+from minikafka.protocol.codec import Body, field
+from minikafka.server.coordinator_requests import CoordinatorAnswer, Gathering
+from minikafka.server.hosted_shard import RequestTicket
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.server.topic_validation import is_internal
+from minikafka.server.transaction_requests import known_error
+from minikafka.types import TopicPartition
+
+FIRST_VERSION_WITH_PRODUCER_FENCED = 2
+FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS = 4
+FIRST_VERSION_WITH_ABORTABLE = 5
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> PendingResponse:
+    transactions = _transactions(context.api_version, request)
+
+    def body(results: list[Any]) -> Body:
+        knows_fenced = context.api_version >= FIRST_VERSION_WITH_PRODUCER_FENCED
+        answers = [
+            (each.transactional_id, _topic_results(each.partitions, result, knows_fenced=knows_fenced))
+            for each, result in zip(transactions, results, strict=True)
+        ]
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.NONE,
+            "results_by_transaction": [
+                {"transactional_id": transactional_id, "topic_results": topics}
+                for transactional_id, topics in answers
+            ],
+            "results_by_topic_v3_and_below": answers[0][1] if answers else [],
+        }
+
+    answer = CoordinatorAnswer(services, context, body)
+    gathering = Gathering(len(transactions), answer.answer)
+    for index, transaction in enumerate(transactions):
+        _ask(services, context, transaction, gathering.ticket(index))
+    return answer.pending
+
+
+def _transactions(version: int, request: Any) -> list[AddPartitionsToTxn]:
+    if version >= FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS:
+        return [
+            AddPartitionsToTxn(
+                transactional_id=each.transactional_id,
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                partitions=_partitions(each.topics),
+                verify_only=field(each, "verify_only", False),
+                knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE,
+                client_transaction_version=TRANSACTION_VERSION_2,
+            )
+            for each in request.transactions
+        ]
+    return [
+        AddPartitionsToTxn(
+            transactional_id=request.v3_and_below_transactional_id,
+            producer_id=request.v3_and_below_producer_id,
+            producer_epoch=request.v3_and_below_producer_epoch,
+            partitions=_partitions(request.v3_and_below_topics),
+            knows_abortable=False,
+            client_transaction_version=TRANSACTION_VERSION_1,
+        )
+    ]
+
+
+def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
+    """Each once, as Kafka's sets have them."""
+    return tuple(
+        dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
+    )
+
+
+def _ask(
+    services: Services, context: RequestContext, transaction: AddPartitionsToTxn, ticket: RequestTicket
+) -> None:
+    is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
+    errors = tuple(_refusal(services, each, is_from_client=is_from_client) for each in transaction.partitions)
+    if any(errors):
+        ticket.answer(AddPartitionsToTxnResult(tuple(e or ErrorCode.OPERATION_NOT_ATTEMPTED for e in errors)))
+        return
+    services.transactions.ask(
+        transaction.transactional_id,
+        lambda shard, ticket, now_ms: shard.add_partitions(transaction, ticket, now_ms),
+        ticket,
+    )
+
+
+def _refusal(services: Services, partition: TopicPartition, *, is_from_client: bool) -> ErrorCode:
+    if is_from_client and is_internal(partition.topic):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if services.metadata.partition(partition) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE
+
+
+def _topic_results(
+    partitions: tuple[TopicPartition, ...], result: Any, *, knows_fenced: bool
+) -> list[dict[str, Any]]:
+    if isinstance(result, KafkaError):
+        errors = (known_error(result, knows_fenced=knows_fenced),) * len(partitions)
+    else:
+        assert isinstance(result, AddPartitionsToTxnResult)
+        errors = result.errors
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for partition, code in zip(partitions, errors, strict=True):
+        topics.setdefault(partition.topic, []).append(
+            {"partition_index": partition.partition, "partition_error_code": code}
+        )
+    return [{"name": name, "results_by_partition": results} for name, results in topics.items()]

@@ -1,0 +1,58 @@
+"""ListTransactions (key 66): the transactional ids that this broker coordinates (KIP-664).
+
+Behaviour (``TransactionStateManager.listTransactionStates``): when one of its partitions is being loaded the
+whole answer is COORDINATOR_LOAD_IN_PROGRESS, because some would be missing. Names of states that there are
+not match nothing, and are told back. A pattern that is none is INVALID_REGULAR_EXPRESSION.
+
+Versions: 1 transactions that have been going on for long (KIP-994); 2 a pattern of transactional ids
+(KIP-1152).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.coordinator.transaction.listing import unknown_states
+from minikafka.coordinator.transaction.messages import ListTransactions
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.codec import Body, field
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+NO_DURATION = -1
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    wanted = ListTransactions(
+        states=tuple(request.state_filters),
+        producer_ids=tuple(request.producer_id_filters),
+        duration_ms=field(request, "duration_filter", NO_DURATION),
+        transactional_id_pattern=field(request, "transactional_id_pattern", None) or "",
+    )
+    now_ms = services.clock.now_ms()
+    try:
+        listed = [
+            each
+            for shard in services.transactions.shards()
+            for each in shard.list_transactions(wanted, now_ms)
+        ]
+    except KafkaError as error:
+        return _body(error.code, [], [])
+    states = [
+        {
+            "transactional_id": each.transactional_id,
+            "producer_id": each.producer_id,
+            "transaction_state": each.state,
+        }
+        for each in listed
+    ]
+    return _body(ErrorCode.NONE, list(unknown_states(wanted.states)), states)
+
+
+def _body(code: ErrorCode, unknown: list[str], states: list[dict[str, Any]]) -> Body:
+    return {
+        "throttle_time": 0,
+        "error_code": code,
+        "unknown_state_filters": unknown,
+        "transaction_states": states,
+    }

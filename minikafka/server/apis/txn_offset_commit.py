@@ -1,0 +1,118 @@
+"""TxnOffsetCommit (key 28): a producer commits with its transaction how far a group has read (KIP-98).
+
+Behaviour (``KafkaApis.handleTxnOffsetCommitRequest``, ``GroupCoordinatorService``'s
+``commitTransactionalOffsets``): a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; an error of
+the group or of a coordinator is that of each of the others. An empty group id is INVALID_GROUP_ID. Where the
+transaction has no offsets in the group's partition of ``__consumer_offsets`` yet, its own coordinator is
+asked first, as for a produce (``transaction_verification``). The answer leaves when the offsets are in all
+in-sync replicas; they are seen when the transaction is committed.
+
+Versions: before 2 COORDINATOR_LOAD_IN_PROGRESS crashes clients (KAFKA-7296), who hear
+COORDINATOR_NOT_AVAILABLE; 2 leader epochs (KIP-320); 3 flexible, and who reads (KIP-447); 4
+TRANSACTION_ABORTABLE; 5 the partition of the group is added to the transaction here (KIP-890).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.coordinator.group.messages import OffsetCommitResult, OffsetToCommit, TxnOffsetCommit
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import Result
+from minikafka.protocol.codec import Body, field
+from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body
+from minikafka.server.coordinator_requests import CoordinatorAnswer
+from minikafka.server.group_requests import check_group_id
+from minikafka.server.hosted_shard import RequestTicket
+from minikafka.server.request_accounting import encode_answer
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.transaction_verification import Transaction, TransactionSupportedOperation, Verified
+from minikafka.types import NO_SEQUENCE, TopicPartition
+
+FIRST_VERSION_WITH_LOADING = 2
+
+_Offsets = dict[TopicPartition, OffsetToCommit]
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Result:
+    offsets = known_offsets(services, request)
+
+    def body(result: OffsetCommitResult | KafkaError | None) -> Body:
+        return offset_commit_body(request, offsets, _told(result, context.api_version))
+
+    if not offsets:
+        return (encode_answer(services.request_metrics, context, body(None)),)
+    answer = CoordinatorAnswer(services, context, body)
+    try:
+        check_group_id(request.group_id)
+        _begin(services, context, request, offsets, answer)
+    except KafkaError as error:
+        answer.answer(error)
+    return answer.pending
+
+
+def _begin(
+    services: Services, context: RequestContext, request: Any, offsets: _Offsets, answer: CoordinatorAnswer
+) -> None:
+    """Commit, when the coordinator of the transaction says so.
+
+    Raises:
+        KafkaError: see ``TransactionVerification.begin``; in the words of a group coordinator.
+    """
+    transaction = Transaction(
+        request.transactional_id,
+        request.producer_id,
+        request.producer_epoch,
+        TransactionSupportedOperation.of_txn_offset_commit(context.api_version),
+    )
+    at = TopicPartition(GROUP_METADATA_TOPIC, services.groups.topic.partition_for(request.group_id))
+
+    def commit(verified: Verified) -> None:
+        if verified.error:
+            answer.answer(KafkaError(verified.error))
+            return
+        commit = _commit(context, request, offsets, verified)
+        services.groups.ask(
+            commit.group_id,
+            lambda shard, ticket, now_ms: shard.commit_transactional_offsets(commit, ticket, now_ms),
+            RequestTicket(answer.answer),
+        )
+
+    verified = services.transaction_verification.begin(transaction, at, sequence=NO_SEQUENCE, then=commit)
+    if verified is not None:
+        commit(verified)
+
+
+def _commit(context: RequestContext, request: Any, offsets: _Offsets, verified: Verified) -> TxnOffsetCommit:
+    return TxnOffsetCommit(
+        group_id=request.group_id,
+        generation=field(request, "generation_id", -1),
+        member_id=field(request, "member_id", ""),
+        group_instance_id=field(request, "group_instance_id", None),
+        producer_id=request.producer_id,
+        producer_epoch=request.producer_epoch,
+        verification_guard=verified.guard,
+        offsets=tuple(offsets.values()),
+        version=context.api_version,
+    )
+
+
+def _told(
+    result: OffsetCommitResult | KafkaError | None, version: int
+) -> OffsetCommitResult | KafkaError | None:
+    """Errors of the log and of the other coordinator in words that a client expects of this one
+    (``GroupCoordinatorService.handleOperationException``)."""
+    if not isinstance(result, KafkaError):
+        return result
+    code = result.code
+    if code is ErrorCode.NETWORK_EXCEPTION:
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elif code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR):
+        code = ErrorCode.NOT_COORDINATOR
+    elif code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < FIRST_VERSION_WITH_LOADING:
+        code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return KafkaError(code, result.message)
