@@ -26,8 +26,12 @@ class Position(msgspec.Struct, frozen=True):
     client_id: str | None = None
 
 
-async def positions(admin: GroupAdmin, group: GroupDescription) -> list[Position]:
-    """Of all partitions for which something is committed or that a member is to read, sorted."""
+async def positions(admin: GroupAdmin, group: GroupDescription, *, is_read_committed: bool) -> list[Position]:
+    """Of all partitions for which something is committed or that a member is to read, sorted.
+
+    ``is_read_committed``: for such consumers a log ends where an open transaction begins (its last stable
+    offset). No broker knows how a group reads; Kafka's tool counts every record.
+    """
     committed = await admin.committed(group.group)
     readers = {
         TopicPartition(topic, partition): member
@@ -36,7 +40,7 @@ async def positions(admin: GroupAdmin, group: GroupDescription) -> list[Position
         for partition in partitions
     }
     partitions = sorted(committed.keys() | readers.keys())
-    ends = await admin.list_offsets(partitions, LATEST)
+    ends = await admin.list_offsets(partitions, LATEST, is_read_committed=is_read_committed)
     found = []
     for each in partitions:
         end, offset, reader = ends[each], committed.get(each), readers.get(each)

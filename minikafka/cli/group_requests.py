@@ -141,10 +141,10 @@ class GroupAdmin(CoordinatorAdmin):
         return dict(sorted(offsets.items()))
 
     async def list_offsets(
-        self, partitions: Iterable[TopicPartition], timestamp_ms: int
+        self, partitions: Iterable[TopicPartition], timestamp_ms: int, *, is_read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         """The offset of each partition at a time, or ``EARLIEST`` or ``LATEST``; what cannot be known is an
-        error: the topic is gone, or nobody leads."""
+        error: the topic is gone, or nobody leads. ``is_read_committed``: open transactions end the log."""
         wanted = list(partitions)
         found: dict[TopicPartition, ListedOffset | KafkaError] = {}
         known = await self.partitions(sorted({each.topic for each in wanted}))
@@ -157,11 +157,11 @@ class GroupAdmin(CoordinatorAdmin):
             else:
                 by_leader.setdefault(known[each].leader, []).append(each)
         for leader, led in sorted(by_leader.items()):
-            found |= await self._list_offsets(leader, led, timestamp_ms)
+            found |= await self._list_offsets(leader, led, timestamp_ms, int(is_read_committed))
         return {each: found[each] for each in wanted}
 
     async def _list_offsets(
-        self, leader: int, partitions: Sequence[TopicPartition], timestamp_ms: int
+        self, leader: int, partitions: Sequence[TopicPartition], timestamp_ms: int, isolation_level: int
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         topics: dict[str, list[dict[str, int]]] = {}
         for each in partitions:
@@ -174,7 +174,7 @@ class GroupAdmin(CoordinatorAdmin):
             )
         body = {
             "replica_id": -1,
-            "isolation_level": 0,
+            "isolation_level": isolation_level,
             "topics": [{"name": name, "partitions": each} for name, each in topics.items()],
             "timeout": self.timeout_ms,
         }

@@ -41,6 +41,7 @@ from minikafka.server.system_clock import SystemClock
 from minikafka.types import TopicPartition
 
 PROG = "minikafka groups"
+ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 ACTIONS = ("list", "describe", "reset-offsets", "delete")
 
 
@@ -61,6 +62,12 @@ def parser() -> argparse.ArgumentParser:
     what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
     what.add_argument("--members", action="store_true", help="who is in the group")
     what.add_argument("--state", action="store_true", help="state and coordinator")
+    describe.add_argument(
+        "--isolation-level",
+        choices=ISOLATION_LEVELS,
+        default=ISOLATION_LEVELS[0],
+        help="how the group reads: the lag of read_committed ends where an open transaction begins",
+    )
     describe.add_argument("--verbose", action="store_true", help="with --members: what each is to read")
     for each in (listing, describe):
         each.add_argument("--json", action="store_true", help="print JSON")
@@ -164,7 +171,8 @@ async def _describe(admin: GroupAdmin, arguments: argparse.Namespace) -> int:
     for group in await _groups(admin, arguments):
         try:
             found = await admin.describe(group)
-            described.append((found, await positions(admin, found)))
+            is_read_committed = arguments.isolation_level == "read_committed"
+            described.append((found, await positions(admin, found, is_read_committed=is_read_committed)))
         except KafkaError as error:
             status = _complain(group, error)
     if arguments.json:

@@ -140,9 +140,7 @@ def test_the_java_producer_speaks_the_second_version_of_the_protocol(
 ) -> None:
     bootstrap = txn_broker.bootstrap
     confluent.make_topic(bootstrap, topic)
-    lines = "".join(
-        f"{topic}\t{number}\t{'abort' if number % 3 == 2 else 'commit'}\n" for number in range(9)
-    )
+    lines = "".join(f"{topic}\t{number}\t{'abort' if number % 3 == 2 else 'commit'}\n" for number in range(9))
     java.run(java_class_path, "Client", "transact", bootstrap, topic, stdin=lines)
     wanted = [b"%d" % number for number in range(9) if number % 3 != 2]
     assert READERS["confluent-kafka"](bootstrap, topic, 6, COMMITTED) == wanted
@@ -287,12 +285,15 @@ def test_another_broker_becomes_the_coordinator(start_cluster: StartCluster, mak
 
 def transactions(bootstrap: str, *arguments: str) -> Any:
     """``minikafka transactions``; what it prints as JSON."""
-    command = [sys.executable, "-m", "minikafka.cli.main", "transactions", *arguments, "-b", bootstrap]
-    if arguments[0] != "abort":
-        command.append("--json")
+    return minikafka(bootstrap, "transactions", *arguments, *(["--json"] if arguments[0] != "abort" else []))
+
+
+def minikafka(bootstrap: str, *arguments: str) -> Any:
+    """A command of ``minikafka``; what it prints, if it is JSON."""
+    command = [sys.executable, "-m", "minikafka.cli.main", *arguments, "-b", bootstrap]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout) if arguments[0] != "abort" else None
+    return json.loads(done.stdout) if "--json" in arguments else None
 
 
 def listed(bootstrap: str) -> dict[str, Any]:
@@ -319,6 +320,26 @@ def test_an_operator_sees_what_producers_do(txn_broker: BrokerProcess, topic: st
     assert transactions(bootstrap, *hanging) == [], "its coordinator will end it"
     producer.commit()
     wait_until(lambda: transactions(bootstrap, *describe)["state"] == "CompleteCommit", "it is over")
+
+
+@pytest.mark.minikafka_only
+def test_the_lag_of_a_read_committed_group_ends_where_a_transaction_is_open(
+    txn_broker: BrokerProcess, topic: str, make: Make
+) -> None:
+    bootstrap = txn_broker.bootstrap
+    confluent.make_topic(bootstrap, topic)
+    producer = make("confluent-kafka", bootstrap, topic)
+    write(producer, topic, b"a")
+    producer.begin()
+    producer.send(topic, b"open")
+    group = ("--group", topic)
+    minikafka(bootstrap, "groups", "reset-offsets", *group, "--topic", topic, "--to-earliest", "--execute")
+    lags = []
+    for level in ("read_uncommitted", "read_committed"):
+        described = minikafka(bootstrap, "groups", "describe", *group, "--isolation-level", level, "--json")
+        (position,) = described[0]["positions"]
+        lags.append((position["log_end"], position["lag"]))
+    assert lags == [(3, 3), (2, 2)], "a record and its marker; then the record of the open one"
 
 
 def late_write(broker: BrokerProcess, topic: str) -> None:
