@@ -140,9 +140,7 @@ def test_the_java_producer_speaks_the_second_version_of_the_protocol(
 ) -> None:
     bootstrap = txn_broker.bootstrap
     confluent.make_topic(bootstrap, topic)
-    lines = "".join(
-        f"{topic}\t{number}\t{'abort' if number % 3 == 2 else 'commit'}\n" for number in range(9)
-    )
+    lines = "".join(f"{topic}\t{number}\t{'abort' if number % 3 == 2 else 'commit'}\n" for number in range(9))
     java.run(java_class_path, "Client", "transact", bootstrap, topic, stdin=lines)
     wanted = [b"%d" % number for number in range(9) if number % 3 != 2]
     assert READERS["confluent-kafka"](bootstrap, topic, 6, COMMITTED) == wanted

@@ -1,8 +1,9 @@
-"""200 seeds of faults, 100 with an operator who moves partitions meanwhile: no acked record is lost, no
-invariant breaks, the cluster heals and every move ends; reproducibly.
+"""200 seeds of faults, 100 with an operator who moves partitions meanwhile, 60 with transactions: no acked
+record is lost, no invariant breaks, the cluster heals, every move ends, and transactions are all or nothing;
+reproducibly.
 
-A seed that fails is run again alone with ``python -m tests.sim SEED [reassignments]``, which prints its
-trace.
+A seed that fails is run again alone with ``python -m tests.sim SEED [reassignments | transactions]``, which
+prints its trace.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from functools import partial
 import pytest
 
 from minikafka.testing.simulation.simulation import Simulation
-from tests.sim import random_faults, random_reassignments
+from tests.sim import random_faults, random_reassignments, random_transactions
 from tests.sim.random_faults import SESSION_TIMEOUT_MS
 
 SEEDS = 200
 SEEDS_OF_REASSIGNMENTS = 100
+SEEDS_OF_TRANSACTIONS = 60
 SEEDS_PER_TEST = 20
 ACKED_MIN = 20
 """A run in which next to nothing was acked has shown nothing."""
@@ -45,6 +47,11 @@ def test_whatever_fails_no_acked_record_is_lost(first: int) -> None:
 @pytest.mark.parametrize("first", range(0, SEEDS_OF_REASSIGNMENTS, SEEDS_PER_TEST))
 def test_partitions_that_move_during_faults_lose_nothing_and_arrive(first: int) -> None:
     assert _failures(random_reassignments.run_seed, first) == []
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS_OF_TRANSACTIONS, SEEDS_PER_TEST))
+def test_transactions_during_faults_are_all_or_nothing(first: int) -> None:
+    assert _failures(random_transactions.run_seed, first) == []
 
 
 def _failures(run_seed: Callable[[int], int], first: int) -> list[str]:

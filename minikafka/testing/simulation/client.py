@@ -29,7 +29,7 @@ RETRY_PAUSE_MS = 100
 """Kafka's ``retry.backoff.ms``."""
 
 PRODUCE_VERSION = 9
-FETCH_VERSION = 12
+TRANSACTIONAL_PRODUCE_VERSION = FETCH_VERSION = 12
 """The last flexible ones that name topics instead of giving their ids."""
 FETCH_BYTES_MAX = 1 << 20
 
@@ -189,7 +189,19 @@ class SimulatedClient:
 
     # Records
 
-    async def produce(self, topic: str, partition: int, batch: bytes, *, acks: int = -1) -> int:
+    def forget_leader(self, topic: str, partition: int) -> None:
+        """Ask for it before the next request."""
+        self._leaders.pop((topic, partition), None)
+
+    async def produce(
+        self,
+        topic: str,
+        partition: int,
+        batch: bytes,
+        *,
+        acks: int = -1,
+        transactional_id: str | None = None,
+    ) -> int:
         """Send one batch to the leader, once. Returns the offset that it got, or -1 with acks=0.
 
         Raises:
@@ -198,7 +210,7 @@ class SimulatedClient:
         leader = await self.leader(topic, partition)  # which may learn of other brokers
         address = self._brokers[leader]
         body = {
-            "transactional_id": None,
+            "transactional_id": transactional_id,
             "acks": acks,
             "timeout": REQUEST_TIMEOUT_MS,
             "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
@@ -209,7 +221,8 @@ class SimulatedClient:
                 ApiKey.PRODUCE, body, version=PRODUCE_VERSION, deadline_ms=REQUEST_TIMEOUT_MS
             )
             return -1
-        answer = await self.request(address, ApiKey.PRODUCE, body, version=PRODUCE_VERSION)
+        version = PRODUCE_VERSION if transactional_id is None else TRANSACTIONAL_PRODUCE_VERSION
+        answer = await self.request(address, ApiKey.PRODUCE, body, version=version)
         (of_topic,) = answer.responses
         (found,) = of_topic.partition_responses
         check(found.error_code, found.error_message)

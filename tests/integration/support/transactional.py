@@ -7,6 +7,7 @@ when the broker tells it that somebody else has its transactional id.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import subprocess
 import threading
 import time
@@ -101,8 +102,9 @@ class Confluent:
         self._call(lambda: self._producer.abort_transaction(DEADLINE_S))
 
     def close(self) -> None:
-        self._producer.purge()
-        self._producer.flush(1)
+        with contextlib.suppress(KafkaException):  # it is fenced, and has let go of everything
+            self._producer.purge()
+            self._producer.flush(1)
 
 
 class KafkaPython:

@@ -107,6 +107,7 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
     }
     assert dynamic - {broker_name for broker_name, _ in TOPIC_DEFAULTS} == {
         "producer.id.expiration.ms",
+        "transaction.partition.verification.enable",
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
@@ -197,6 +198,17 @@ async def test_idle_producers_are_forgotten_after_the_new_time(start: Start) -> 
     await topics_of(broker).create_topic("later")
     later = broker.services.replica_manager.partition(TopicPartition("later", 0)).log
     assert later.producers.producer_id_expiration_ms == 60_000
+
+
+async def test_transactional_writes_are_checked_or_not_from_now_on(start: Start) -> None:
+    broker = await start()
+    await topics_of(broker).create_topic("t")
+    assert log_of(broker).producers.verifies_transactions
+    await set_dynamically(broker, transaction_partition_verification_enable="false")
+    await topics_of(broker).create_topic("later")
+    later = broker.services.replica_manager.partition(TopicPartition("later", 0)).log
+    assert not log_of(broker).producers.verifies_transactions
+    assert not later.producers.verifies_transactions
 
 
 async def test_the_replication_quotas_have_the_new_rates_at_once(start: Start) -> None:

@@ -1,0 +1,232 @@
+"""Transactions over both partitions while brokers fail: each is whole or not there (I9, I10, I11)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.fetch_data import FetchIsolation
+from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.batch import iterate_headers
+from minikafka.protocol.records import iterate_records
+from minikafka.server.partition import Partition
+from minikafka.testing.broker import Property
+from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
+from minikafka.testing.simulation.invariants import hosted_partitions
+from minikafka.testing.simulation.simulation import Simulation
+from tests.sim.cluster_run import PARTITIONS, TOPIC, ClusterRun, until
+from tests.sim.random_faults import SESSION_TIMEOUT_MS, faults
+
+TRANSACTION_TIMEOUT_MS = 10_000
+RETRY_PAUSE_MS = 100
+CONFIG: dict[str, Property] = {
+    "log.cleaner.enable": "false",
+    "transaction.state.log.num.partitions": 2,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 1000,
+}
+_AGAIN = (
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.LEADER_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT,
+    ErrorCode.KAFKA_STORAGE_ERROR,
+)
+
+
+class TransactionalProducer:
+    """Speaks the second version of the protocol, one record for each partition in a transaction."""
+
+    def __init__(self, client: SimulatedClient, transactional_id: str) -> None:
+        self._client = client
+        self._id = transactional_id
+        self._coordinator: tuple[str, int] | None = None
+        self._producer_id = self._epoch = -1
+        self._sequences = [0] * PARTITIONS
+
+    async def _ask(self, key: ApiKey, body: dict[str, Any]) -> Any:
+        """Ask the coordinator until it answers with something that does not pass."""
+        while True:
+            try:
+                if self._coordinator is None:
+                    metadata = await self._client.metadata([])
+                    broker = metadata.brokers[0]
+                    wanted = {"key_type": 1, "coordinator_keys": [self._id], "key": self._id}
+                    answer = await self._client.request(
+                        (broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted
+                    )
+                    (found,) = answer.coordinators
+                    check(found.error_code)
+                    self._coordinator = (found.host, found.port)
+                answer = await self._client.request(self._coordinator, key, body)
+                check(answer.error_code)
+                return answer
+            except (BrokerUnavailable, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code not in _AGAIN:
+                    raise
+                self._coordinator = None
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+
+    async def begin(self) -> None:
+        body = {
+            "transactional_id": self._id,
+            "transaction_timeout": TRANSACTION_TIMEOUT_MS,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        answer = await self._ask(ApiKey.INIT_PRODUCER_ID, body)
+        self._take(answer)
+
+    def _take(self, answer: Any) -> None:
+        if (answer.producer_id, answer.producer_epoch) != (self._producer_id, self._epoch):
+            self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+            self._sequences = [0] * PARTITIONS
+
+    async def send(self, partition: int, value: bytes) -> None:
+        batch = make_batch(
+            [value],
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=self._sequences[partition],
+            transactional=True,
+        )
+        while True:
+            try:
+                await self._client.produce(TOPIC, partition, batch, transactional_id=self._id)
+                break
+            except (BrokerUnavailable, KafkaError) as error:
+                if isinstance(error, KafkaError) and error.code not in _AGAIN:
+                    raise
+                self._client.forget_leader(TOPIC, partition)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+        self._sequences[partition] += 1
+
+    async def end(self, *, commit: bool) -> None:
+        body = {
+            "transactional_id": self._id,
+            "producer_id": self._producer_id,
+            "producer_epoch": self._epoch,
+            "committed": commit,
+        }
+        self._take(await self._ask(ApiKey.END_TXN, body))
+
+
+class TransactionRun(ClusterRun):
+    """Two transactional producers instead of the others."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        super().__init__(simulation, config=CONFIG)
+        self.outcomes: dict[bytes, bool | None] = {}
+        """By transaction: whether it is committed; None: nobody could say."""
+
+    def produce(self) -> None:
+        for number in range(2):
+            self._producers.append(asyncio.create_task(self._transact(number)))
+
+    async def _transact(self, number: int) -> None:
+        rng = self.simulation.rng(f"producer-{number}")
+        client = SimulatedClient(self.addresses, client_id=f"producer-{number}")
+        producer = TransactionalProducer(client, f"t{number}")
+        await producer.begin()
+        count = 0
+        while not self._stopping:
+            name = b"%d-%d" % (number, count)
+            count += 1
+            commit = rng.random() < 0.7
+            self.outcomes[name] = False
+            try:
+                for partition in range(PARTITIONS):
+                    await producer.send(partition, name)
+                    await asyncio.sleep(rng.uniform(0, 0.05))
+                self.outcomes[name] = None if commit else False
+                await producer.end(commit=commit)
+                self.outcomes[name] = commit
+            except KafkaError:
+                await producer.begin()
+            if self.outcomes[name]:
+                self.acked.append((0, -1, name))
+            await asyncio.sleep(rng.uniform(0, 0.1))
+
+    def _led(self) -> list[Partition]:
+        return [
+            partition
+            for broker in self.simulation.brokers.values()
+            for partition in hosted_partitions(broker)
+            if partition.is_leader and partition.topic_partition.topic == TOPIC
+        ]
+
+    def _is_whole(self) -> bool:
+        whole = [each for each in self._led() if set(each.isr) == set(each.replicas)]
+        return len(whole) == PARTITIONS
+
+    async def check_records(self) -> None:
+        await until(
+            lambda: all(each.log.last_stable_offset == each.log.log_end_offset for each in self._led()),
+            "every transaction is ended",
+            within_ms=TRANSACTION_TIMEOUT_MS * 3,
+        )
+        seen = [sorted(_committed(each)) for each in self._led()]
+        assert seen[0] == seen[1], f"I10: a transaction is in one partition only: {_differ(*seen)}"
+        assert len(set(seen[0])) == len(seen[0]), "I11: a record is twice"
+        for name, outcome in self.outcomes.items():
+            if outcome is not None:
+                assert (name in seen[0]) == outcome, f"I10: {name!r} was {outcome}, and seen otherwise"
+        for broker in self.simulation.brokers.values():
+            for each in hosted_partitions(broker):
+                log = each.log
+                ordered = (
+                    log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset,
+                )  # fmt: skip
+                assert list(ordered) == sorted(ordered), f"I9: {log!r}"
+
+
+def _committed(partition: Partition) -> list[bytes]:
+    """The values that a reader of committed records sees."""
+    found: list[bytes] = []
+    log, offset = partition.log, partition.log.log_start_offset
+    while offset < log.last_stable_offset:
+        data = log.read(
+            offset,
+            max_bytes=1 << 20,
+            min_one_message=True,
+            isolation=FetchIsolation.TXN_COMMITTED,
+            cached_only=False,
+        )
+        coming = sorted(data.aborted_transactions or (), key=lambda each: each[1])
+        dropped: set[int] = set()
+        for position, header in iterate_headers(data.records):
+            while coming and coming[0][1] <= header.last_offset:
+                dropped.add(coming.pop(0)[0])
+            if header.is_control:
+                dropped.discard(header.producer_id)
+            elif header.producer_id not in dropped:
+                batch = memoryview(data.records)[position : position + header.size]
+                found += [each.value or b"" for each in iterate_records(batch)]
+            offset = type(offset)(header.next_offset)
+    return found
+
+
+def _differ(first: list[bytes], second: list[bytes]) -> set[bytes]:
+    return set(first) ^ set(second)
+
+
+async def random_transactions(simulation: Simulation) -> int:
+    """The scenario of one seed. Returns how many transactions were committed."""
+    run = TransactionRun(simulation)
+    await run.start()
+    run.produce()
+    await faults(run, simulation.rng("faults"))
+    await run.finish()
+    return len(run.acked)
+
+
+def run_seed(seed: int) -> int:
+    """Run one seed. Returns how many transactions were committed; raises what went wrong."""
+    return Simulation(seed, session_timeout_ms=SESSION_TIMEOUT_MS).run(random_transactions)
