@@ -269,9 +269,9 @@ class ProcessCluster:
 
         confluent.wait_until(is_there, f"{topic}-{partition} is on {replicas}", deadline_s=60)
 
-    def log_below(self, node_id: int, topic: str, end_offset: int) -> bytes:
+    def log_below(self, node_id: int, topic: str, end_offset: int, *, partition: int = 0) -> bytes:
         """The bytes of a replica's log below an offset that begins a batch or is the end."""
-        data = b"".join(path.read_bytes() for path in self.brokers[node_id].files(topic, ".log"))
+        data = b"".join(path.read_bytes() for path in self.brokers[node_id].files(topic, ".log", partition))
         end = 0
         for position, header in iterate_headers(data):
             if header.base_offset >= end_offset:
