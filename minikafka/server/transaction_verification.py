@@ -110,7 +110,7 @@ class _Question:
 class _Coordinator:
     """A broker that is asked."""
 
-    __slots__ = ("connection", "is_asked", "node_id", "questions")
+    __slots__ = ("connection", "is_asked", "is_failing", "node_id", "questions")
 
     def __init__(self, node_id: BrokerId, connection: BrokerConnection) -> None:
         self.node_id = node_id
@@ -118,6 +118,8 @@ class _Coordinator:
         self.questions: list[_Question] = []
         """For the next request."""
         self.is_asked = False
+        self.is_failing = False
+        """It is said once that it does not answer, not for each of those who try again."""
 
 
 class TransactionVerification:
@@ -235,8 +237,11 @@ class TransactionVerification:
         coordinator.questions = [each for each in coordinator.questions if each not in asked]
         try:
             errors = await self._request(coordinator, questions)
+            coordinator.is_failing = False
         except (BrokerUnavailable, PeerProtocolError) as error:
-            logger.warning("a transaction coordinator was not heard of: %s", error)
+            if not coordinator.is_failing:
+                coordinator.is_failing = True
+                logger.warning("a transaction coordinator was not heard of: %s", error)
             errors = dict.fromkeys(questions, ErrorCode.NETWORK_EXCEPTION)
         except KafkaError as error:  # UNSUPPORTED_VERSION: as Kafka, for such a broker is being upgraded
             logger.warning("a transaction is not verified: %s", error)

@@ -84,12 +84,15 @@ async def test_what_the_coordinator_says_becomes_what_a_producer_expects_of_a_wr
 
 
 async def test_a_coordinator_that_cannot_be_reached_is_no_reason_to_give_up(
-    broker: AdminBroker, coordinator: FakeCoordinator
+    broker: AdminBroker, coordinator: FakeCoordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    coordinator.failure = BrokerUnavailable("the connection broke")
-    assert await produce(broker, batch(0)) == [(NOT_ENOUGH_REPLICAS, -1)]
-    coordinator.failure = None
-    assert await produce(broker, batch(0)) == [(0, 0)]
+    for times, sequence in ((1, 0), (2, 1)):
+        coordinator.failure = BrokerUnavailable("the connection broke")
+        for _ in range(3):
+            assert await produce(broker, batch(0, epoch=sequence)) == [(NOT_ENOUGH_REPLICAS, -1)]
+        assert caplog.text.count("was not heard of") == times, "once, however many try again"
+        coordinator.failure = None
+        assert await produce(broker, batch(0, epoch=sequence)) == [(0, sequence)]
 
 
 async def test_a_bug_in_asking_is_answered_and_does_not_keep_the_next_one_waiting(
