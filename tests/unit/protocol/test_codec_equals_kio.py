@@ -64,7 +64,8 @@ def values(kafka_type: str, nullable: bool) -> st.SearchStrategy[Any]:
     elif kafka_type == "float64":
         return st.floats(allow_nan=False)
     elif kafka_type == "datetime_i64":  # seconds: what kio's own type admits
-        return st.integers(0, 2**32).map(lambda seconds: seconds * 1000) | st.just(-1)
+        times = st.integers(0, 2**32).map(lambda seconds: seconds * 1000)
+        return times | st.just(-1) if nullable else times  # of others kio reads -1, no time, but writes none
     else:
         raise NotImplementedError(kafka_type)
     return strategy | st.none() if nullable else strategy
