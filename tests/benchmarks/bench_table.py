@@ -3,7 +3,8 @@
 Runs the suites of ``minikafka bench compare`` twice, once beside each, and writes the table in Markdown to
 ``bench-results/table.md`` with every turn in ``bench-results/table.json``. ``BENCH_KAFKA`` names another
 Kafka (``kafka:DIR``, ``kafka:maven:VERSION``), or ``none``; where it cannot be had, the table says so and
-has the mock alone. ``BENCH_SUITE`` names some of the workloads, with commas.
+has the mock alone. ``BENCH_SUITE`` names some of the workloads, with commas; ``BENCH_ROUNDS`` and
+``BENCH_SECONDS`` say how many turns and how long.
 
 A ratio is the median of neighbouring turns, with the least and the greatest.
 """
@@ -78,8 +79,8 @@ def beside(other: str, suite: str, *, quick: bool) -> alternation.Comparison:
     events = alternation.alternate(
         contestants,
         entries_of(suite),
-        rounds=QUICK_ROUNDS if quick else ROUNDS,
-        duration_s=QUICK_DURATION_S if quick else DURATION_S,
+        rounds=QUICK_ROUNDS if quick else int(os.environ.get("BENCH_ROUNDS", ROUNDS)),
+        duration_s=QUICK_DURATION_S if quick else float(os.environ.get("BENCH_SECONDS", DURATION_S)),
     )
     for event in events:
         if isinstance(event, alternation.Comparison):
