@@ -5,6 +5,7 @@ transaction. Every client raises its own errors.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -207,8 +208,7 @@ class KafkaPython(ReadProcessWrite):
     def new_producer(self) -> None:
         from kafka import KafkaProducer
 
-        if self._producer is not None:
-            self._producer.close(timeout=0)
+        self._leave_producer()
         self._producer = KafkaProducer(
             bootstrap_servers=self.bootstrap.split(","),
             transactional_id=self.transactional_id,
@@ -216,6 +216,17 @@ class KafkaPython(ReadProcessWrite):
             reconnect_backoff_max_ms=RECONNECT_MS,
         )
         self._producer.init_transactions()
+
+    def _leave_producer(self) -> None:
+        """``close`` first waits for what is under way, however short its time, and leaves the producer open
+        when that does not end."""
+        from kafka.errors import KafkaTimeoutError
+
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer._sender.force_close()
+            with contextlib.suppress(KafkaTimeoutError):
+                producer.close(timeout=0)
 
     def read(self) -> list[bytes]:
         found = self._consumer.poll(timeout_ms=int(READ_S * 1000))
@@ -270,7 +281,7 @@ class KafkaPython(ReadProcessWrite):
 
     def close(self) -> None:
         self._consumer.close()
-        self._producer.close(timeout=0)
+        self._leave_producer()
 
 
 class Aiokafka(ReadProcessWrite):
