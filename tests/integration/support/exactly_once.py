@@ -18,7 +18,8 @@ CALL_S = 30.0
 """For what a client does in one call; while a coordinator is away it tries again within it."""
 
 FORGETFUL_S = 10.0
-"""For kafka-python, which does not end a call by itself."""
+"""For a call that a client does not end by itself: kafka-python (3.0) forgets a request whose coordinator it
+could not connect to, and waits for its answer; librdkafka see ``Confluent.send_offsets``."""
 
 READ_S = 0.1
 SESSION_TIMEOUT_MS = 45_000
@@ -31,6 +32,33 @@ QUIET.setLevel(logging.CRITICAL)  # losing connections is the plan
 
 class Rebalanced(Exception):
     """What was read may be another member's by now."""
+
+
+class WaitsForever(Exception):
+    """A client's call has not come back in ``FORGETFUL_S``."""
+
+
+def in_time(call: Any, *arguments: Any) -> None:
+    """For a client that may wait in vain without an end: leave it to it.
+
+    Raises:
+        WaitsForever: it still waits.
+    """
+    failures: list[Exception] = []
+
+    def run() -> None:
+        try:
+            call(*arguments)
+        except Exception as error:  # noqa: BLE001 each client has its own
+            failures.append(error)
+
+    thread = threading.Thread(target=run, name="may wait for ever", daemon=True)
+    thread.start()
+    thread.join(FORGETFUL_S)
+    if thread.is_alive():
+        raise WaitsForever
+    if failures:
+        raise failures[0]
 
 
 class ReadProcessWrite(ABC):
@@ -89,6 +117,7 @@ class Confluent(ReadProcessWrite):
     def __init__(self, bootstrap: str, source: str, target: str, *, transactional_id: str) -> None:
         super().__init__(bootstrap, source, target, transactional_id=transactional_id)
         self._producer: Producer | None = None
+        self._is_stuck = False
         self._is_rebalanced = False
         self._consumer = Consumer(
             {
@@ -117,6 +146,7 @@ class Confluent(ReadProcessWrite):
     def new_producer(self) -> None:
         if self._producer is not None:
             self._producer.purge()
+        self._is_stuck = False
         self._producer = Producer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -160,14 +190,24 @@ class Confluent(ReadProcessWrite):
             self.producer.produce(self.target, value, partition=partition)
 
     def send_offsets(self) -> None:
+        """librdkafka (2.16) remembers a group's coordinator for minutes. When that broker leaves the metadata
+        its handle is taken down, and this call waits for it to come up, beyond its time-out and again when
+        it is made anew: only another producer gets on (its issues 5456 and 5511)."""
         positions = self._consumer.position(self._consumer.assignment())
         read = [each for each in positions if each.offset >= 0]
-        self._call(self.producer.send_offsets_to_transaction, read, self._consumer.consumer_group_metadata())
+        send, group = self.producer.send_offsets_to_transaction, self._consumer.consumer_group_metadata()
+        try:
+            in_time(self._call, send, read, group)
+        except WaitsForever:
+            self._is_stuck = True
+            raise
 
     def commit(self) -> None:
         self._call(self.producer.commit_transaction)
 
     def abort(self) -> None:
+        if self._is_stuck:
+            raise WaitsForever
         self._call(self.producer.abort_transaction)
 
     def rewind(self) -> None:
@@ -232,26 +272,6 @@ class KafkaPython(ReadProcessWrite):
         found = self._consumer.poll(timeout_ms=int(READ_S * 1000))
         return [record.value for records in found.values() for record in records]
 
-    @staticmethod
-    def _in_time(call: Any, *arguments: Any) -> None:
-        """kafka-python (3.0) forgets a request whose coordinator it could not connect to, and waits for its
-        answer for ever."""
-        failures: list[Exception] = []
-
-        def run() -> None:
-            try:
-                call(*arguments)
-            except Exception as error:  # noqa: BLE001 each client has its own
-                failures.append(error)
-
-        thread = threading.Thread(target=run, name="kafka-python", daemon=True)
-        thread.start()
-        thread.join(FORGETFUL_S)
-        if thread.is_alive():
-            raise TimeoutError("kafka-python waits for ever")
-        if failures:
-            raise failures[0]
-
     def begin(self) -> None:
         self._producer.begin_transaction()
 
@@ -267,13 +287,13 @@ class KafkaPython(ReadProcessWrite):
             for each in self._consumer.assignment()
         }
         metadata = self._consumer.group_metadata()
-        self._in_time(self._producer.send_offsets_to_transaction, positions, metadata)
+        in_time(self._producer.send_offsets_to_transaction, positions, metadata)
 
     def commit(self) -> None:
-        self._in_time(self._producer.commit_transaction)
+        in_time(self._producer.commit_transaction)
 
     def abort(self) -> None:
-        self._in_time(self._producer.abort_transaction)
+        in_time(self._producer.abort_transaction)
 
     def rewind(self) -> None:
         for each in self._consumer.assignment():
