@@ -1,10 +1,13 @@
 """What metrics cost: the accounting on the road of a request, and a scrape of many partitions.
 
 Two brokers take turns, this one and one whose source has no accounting (``uncounted_broker``), under the same
-load (``paired_produce``), both in the environment of the tests. A ratio is the median of those of
-neighbouring turns; ``low`` and ``high`` are its 95 % interval. ``undisturbed`` compares each one's best tenth
-instead, for a machine that does other things meanwhile, which only ever cost. CPU is what the broker's
-process used for a request: it tells more than the rate where something else is the slower one.
+load (``paired_produce``), both in the environment of the tests. Two processes of the very same code differ by
+up to 3 % for as long as they live, so each round has new ones. A round's ratio is the median of those of
+neighbouring turns; ``value`` is the median of the rounds, ``low`` and ``high`` are its 95 % interval.
+``undisturbed`` compares each one's best tenth instead, for a machine that does other things meanwhile, which
+only ever cost. CPU is what the broker's process used for a request: it tells more than the rate where
+something else is the slower one. ``same`` is that of a third broker, which is the first one's twin: how far
+from 1 the measurement itself may lie.
 
 ``road`` is the loop's part alone, without sockets (``request_road``): the accounting's own cost shows best
 there, and is the largest share of what it is compared with.
@@ -42,7 +45,7 @@ from tests.benchmarks.request_road import measure
 from tests.integration.support.process import BrokerProcess
 from tests.support.ports import free_port
 
-PAIRS, TURN_SECONDS = 100, 0.3
+ROUNDS, TURNS, TURN_SECONDS = 12, 9, 0.3
 PARTITIONS = 1_000
 SCRAPES = 10
 
@@ -54,20 +57,22 @@ _KEEP_LITTLE = {
 }
 """Batches come with hundreds of MB a second."""
 
-_MODULES = {"with": "minikafka.cli.broker", "without": "tests.benchmarks.uncounted_broker"}
+_COUNTED = "minikafka.cli.broker"
+_MODULES = {"with": _COUNTED, "without": "tests.benchmarks.uncounted_broker", "same": _COUNTED}
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of a summary, then of the road, then of the scrapes."""
-    pairs = PAIRS // 4 if quick else PAIRS
-    rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
-        brokers = {
-            peer: stack.enter_context(running(Path(directory) / peer, module, **_KEEP_LITTLE))
-            for peer, module in _MODULES.items()
-        }
-        for number, workload in enumerate(WORKLOADS):
-            rows += compared(brokers, workload, f"paired-{number}", pairs=pairs)
+    rounds: dict[Workload, list[Round]] = {workload: [] for workload in WORKLOADS}
+    for _ in range(ROUNDS // 4 if quick else ROUNDS):
+        with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
+            brokers = {
+                peer: stack.enter_context(running(Path(directory) / peer, module, **_KEEP_LITTLE))
+                for peer, module in _MODULES.items()
+            }
+            for number, workload in enumerate(WORKLOADS):
+                rounds[workload].append(one_round(brokers, workload, f"paired-{number}"))
+    rows = [row for workload, its_rounds in rounds.items() for row in compared(workload, its_rounds)]
     return [*rows, *roads(quick), *scrapes()]
 
 
@@ -83,9 +88,11 @@ def running(directory: Path, module: str, **properties: object) -> Iterator[Brok
         broker.kill()
 
 
-def compared(
-    brokers: dict[str, BrokerProcess], workload: Workload, topic: str, *, pairs: int
-) -> list[dict[str, Any]]:
+Round = list[dict[str, Turn]]
+"""The turns of all brokers, time after time."""
+
+
+def one_round(brokers: dict[str, BrokerProcess], workload: Workload, topic: str) -> Round:
     with contextlib.ExitStack() as stack:
         loads = {}
         for peer, broker in brokers.items():
@@ -95,20 +102,31 @@ def compared(
             stack.callback(loads[peer].close)
         for load in loads.values():
             load.turn(1.0)  # the interpreter gets to know the code
-        turns = list(in_turns(loads, pairs=pairs, seconds=TURN_SECONDS))
+        return list(in_turns(loads, times=TURNS, seconds=TURN_SECONDS))
 
+
+def compared(workload: Workload, rounds: list[Round]) -> list[dict[str, Any]]:
     def row(name: str, field: str, asked: str, limit: float | None, *, most: bool) -> dict[str, Any]:
         def of(turn: Turn) -> float:
             return float(getattr(turn, field))
 
-        ratio, low, high = median_interval([of(pair["with"]) / of(pair["without"]) for pair in turns])
-        best = {peer: undisturbed([of(pair[peer]) for pair in turns], most=most) for peer in loads}
+        def ratios(peer: str) -> list[float]:
+            return [
+                statistics.median(of(turns["with"]) / of(turns[peer]) for turns in each) for each in rounds
+            ]
+
+        ratio, low, high = median_interval(ratios("without"))
+        best = {
+            peer: undisturbed([of(turns[peer]) for each in rounds for turns in each], most=most)
+            for peer in _MODULES
+        }
         return {
             "name": f"{workload.name}: {name}, with / without",
             "value": round(ratio, 4),
             "unit": "ratio",
             "low": round(low, 4),
             "high": round(high, 4),
+            "same": round(median_interval(ratios("same"))[0], 4),
             "undisturbed": round(best["with"] / best["without"], 4),
             "with": round(best["with"], 2),
             "without": round(best["without"], 2),

@@ -1,4 +1,4 @@
-"""Two brokers under the same produce load in turns of a fraction of a second: what one costs over the other.
+"""Brokers under the same produce load in turns of a fraction of a second: what one costs over the other.
 
 The client sends finished frames over plain sockets and reads no more of the answers than their sizes, so the
 brokers are the busy ones. Turns are short and many, because a busy machine's speed drifts within seconds:
@@ -125,12 +125,12 @@ def cpu_nanoseconds(pid: int) -> int:
     return total
 
 
-def in_turns(loads: Mapping[str, Load], *, pairs: int, seconds: float) -> Iterator[dict[str, Turn]]:
-    """Each broker's turn, pair by pair; who begins changes."""
+def in_turns(loads: Mapping[str, Load], *, times: int, seconds: float) -> Iterator[dict[str, Turn]]:
+    """Each broker's turn, time after time; who begins changes."""
     names = list(loads)
-    for number in range(pairs):
-        order = names if number % 2 else list(reversed(names))
-        yield {name: loads[name].turn(seconds) for name in order}
+    for number in range(times):
+        first = number % len(names)
+        yield {name: loads[name].turn(seconds) for name in names[first:] + names[:first]}
 
 
 def undisturbed(values: list[float], *, most: bool) -> float:

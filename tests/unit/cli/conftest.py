@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from minikafka.cli import reassign_execute
+from minikafka.cli import coordinator_requests, reassign_execute
 from minikafka.cli.admin_client import AdminClient
 from minikafka.cli.commands import Address
 from tests.unit.cli.fake_cluster import FakeCluster
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    """Three brokers that every admin client talks to; nobody waits between two looks."""
+def talk_to(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeCluster], None]:
+    """Every admin client talks to this cluster from now on; nobody waits between two looks."""
+
+    def install(fake: FakeCluster) -> None:
+        async def connect(self: AdminClient, address: Address) -> Any:
+            return await fake.connect(address)
+
+        monkeypatch.setattr(AdminClient, "_connect", connect)
+        monkeypatch.setattr(reassign_execute, "POLL_S", 0)
+        monkeypatch.setattr(coordinator_requests, "RETRY_BACKOFF_S", 0)
+
+    return install
+
+
+@pytest.fixture
+def cluster(talk_to: Callable[[FakeCluster], None]) -> FakeCluster:
+    """Three brokers."""
     fake = FakeCluster()
-
-    async def connect(self: AdminClient, address: Address) -> Any:
-        return await fake.connect(address)
-
-    monkeypatch.setattr(AdminClient, "_connect", connect)
-    monkeypatch.setattr(reassign_execute, "POLL_S", 0)
+    talk_to(fake)
     return fake
+
+
+def cells(lines: list[str]) -> list[list[str]]:
+    """What stands in the columns of a table."""
+    return [line.split() for line in lines]

@@ -8,7 +8,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.types import TopicPartition
-from tests.unit.cli.fake_cluster import NONE, FakeCluster
+from tests.unit.cli.fake_cluster import NONE
+from tests.unit.cli.fake_coordinators import FakeCoordinators
 
 HOUR_MS = 3_600_000
 
@@ -27,15 +28,13 @@ class FakeGroup:
         return "Stable" if self.readers else "Empty"
 
 
-class FakeGroups(FakeCluster):
+class FakeGroups(FakeCoordinators):
     """``logs``: first offset, end offset, and the offset of the first record of the last hour."""
 
     def __init__(self) -> None:
         super().__init__()
         self.groups: dict[str, FakeGroup] = {}
         self.logs: dict[TopicPartition, tuple[int, int, int]] = {}
-        self.moves = 0
-        """How often a coordinator says that it is none."""
         self.refuses_commits: dict[TopicPartition, ErrorCode] = {}
 
     def group(self, name: str, kind: str = "classic", coordinator: int = 2, **readers: Any) -> FakeGroup:
@@ -43,27 +42,13 @@ class FakeGroups(FakeCluster):
         return self.groups[name]
 
     def _code(self, node_id: int, group: str) -> int:
-        if self.moves:
-            self.moves -= 1
+        if self.has_moved():
             return int(ErrorCode.NOT_COORDINATOR)
         found = self.groups.get(group)
         return int(ErrorCode.GROUP_ID_NOT_FOUND if found is None else ErrorCode.NONE)
 
-    def _find_coordinator(self, node_id: int, request: Any) -> Mapping[str, Any]:
-        found = []
-        for key in request.coordinator_keys:
-            node = self.groups[key].coordinator if key in self.groups else 1
-            found.append(
-                {
-                    "key": key,
-                    "node_id": node,
-                    "host": "b",
-                    "port": 9000 + node,
-                    "error_code": NONE,
-                    "error_message": None,
-                }
-            )
-        return {"throttle_time": 0, "coordinators": found}
+    def coordinator_of(self, key: str) -> int | None:
+        return self.groups[key].coordinator if key in self.groups else None
 
     def _list_groups(self, node_id: int, request: Any) -> Mapping[str, Any]:
         listed = [
@@ -160,8 +145,7 @@ class FakeGroups(FakeCluster):
 
     def _offset_commit(self, node_id: int, request: Any) -> Mapping[str, Any]:
         group = self.groups.setdefault(request.group_id, FakeGroup(node_id, "classic", {}))
-        moved = self.moves > 0
-        self.moves -= moved
+        moved = self.has_moved()
         topics = []
         for topic in request.topics:
             answers = []

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from minikafka.errors import ErrorCode
 from minikafka.types import TopicPartition
-from tests.unit.cli.fake_cluster import NONE, FakeCluster
+from tests.unit.cli.fake_cluster import NONE
+from tests.unit.cli.fake_coordinators import FakeCoordinators
 
 NO_TRANSACTION = -1
 
@@ -33,33 +34,21 @@ class FakeProducer(NamedTuple):
     epoch: int = 7
 
 
-class FakeTransactions(FakeCluster):
+class FakeTransactions(FakeCoordinators):
     """Markers that were written end the transaction of their producer."""
 
     def __init__(self) -> None:
         super().__init__()
         self.transactions: dict[str, FakeTransaction] = {}
         self.producers: dict[TopicPartition, list[FakeProducer]] = {}
-        self.moves = 0
-        """How often a coordinator says that it is none."""
         self.refuses_markers: ErrorCode = ErrorCode.NONE
+
+    def coordinator_of(self, key: str) -> int | None:
+        return self.transactions[key].coordinator if key in self.transactions else None
 
     def _find_coordinator(self, node_id: int, request: Any) -> Mapping[str, Any]:
         assert request.key_type == 1
-        found = []
-        for key in request.coordinator_keys:
-            node = self.transactions[key].coordinator if key in self.transactions else 1
-            found.append(
-                {
-                    "key": key,
-                    "node_id": node,
-                    "host": "b",
-                    "port": 9000 + node,
-                    "error_code": NONE,
-                    "error_message": None,
-                }
-            )
-        return {"throttle_time": 0, "coordinators": found}
+        return super()._find_coordinator(node_id, request)
 
     def _list_transactions(self, node_id: int, request: Any) -> Mapping[str, Any]:
         states = [
@@ -87,8 +76,7 @@ class FakeTransactions(FakeCluster):
 
     def _described(self, node_id: int, name: str) -> Mapping[str, Any]:
         code = ErrorCode.NONE
-        if self.moves:
-            self.moves -= 1
+        if self.has_moved():
             code = ErrorCode.NOT_COORDINATOR
         elif name not in self.transactions:
             code = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from minikafka.cli import coordinator_requests
-from minikafka.cli.admin_client import AdminClient
-from minikafka.cli.commands import Address
 from minikafka.cli.consumer_assignment import read_assignment
 from minikafka.cli.groups import main
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.types import TopicPartition
+from tests.unit.cli.conftest import cells
 from tests.unit.cli.fake_groups import HOUR_MS, FakeGroups
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
+def cluster(talk_to: Callable[[FakeGroups], None]) -> FakeGroups:
     """A topic with two partitions; a classic group with a member, one of KIP-848, and one that is empty."""
     fake = FakeGroups()
     fake.topic("orders", (1, 2), (2, 1))
@@ -30,12 +29,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeGroups:
     fake.group("busy", m1={"orders": [0]}, m2={"orders": [1]}).committed = {T0: 95}
     fake.group("modern", kind="consumer", coordinator=3, m3={"orders": [1, 0]}).committed = {T0: 100, T1: 20}
     fake.group("idle", coordinator=1).committed = {T0: 40, T1: 30}
-
-    async def connect(self: AdminClient, address: Address) -> Any:
-        return await fake.connect(address)
-
-    monkeypatch.setattr(AdminClient, "_connect", connect)
-    monkeypatch.setattr(coordinator_requests, "RETRY_BACKOFF_S", 0)
+    talk_to(fake)
     return fake
 
 
@@ -49,10 +43,6 @@ def groups(cluster: FakeGroups, capsys: pytest.CaptureFixture[str]) -> Any:
         return status, output.out.splitlines(), output.err
 
     return run
-
-
-def cells(lines: list[str]) -> list[list[str]]:
-    return [line.split() for line in lines]
 
 
 def test_groups_of_all_brokers_are_listed_with_type_and_state(groups: Any) -> None:

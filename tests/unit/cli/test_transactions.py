@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from minikafka.cli import coordinator_requests
-from minikafka.cli.admin_client import AdminClient
-from minikafka.cli.commands import Address
 from minikafka.cli.transactions import main
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.types import TopicPartition
+from tests.unit.cli.conftest import cells
 from tests.unit.cli.fake_transactions import FakeProducer, FakeTransaction, FakeTransactions
 
 T0, T1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -22,7 +21,7 @@ MINUTE_MS = 60_000
 
 
 @pytest.fixture
-def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
+def cluster(talk_to: Callable[[FakeTransactions], None]) -> FakeTransactions:
     """A topic with two partitions, and a producer at work in the first of them."""
     fake = FakeTransactions()
     fake.topic("orders", (1, 2), (2, 1))
@@ -31,12 +30,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> FakeTransactions:
         "audit": FakeTransaction(2, 200, state="Empty", start_ms=-1),
     }
     fake.producers = {T0: [FakeProducer(100, start_offset=40)], T1: [FakeProducer(100)]}
-
-    async def connect(self: AdminClient, address: Address) -> Any:
-        return await fake.connect(address)
-
-    monkeypatch.setattr(AdminClient, "_connect", connect)
-    monkeypatch.setattr(coordinator_requests, "RETRY_BACKOFF_S", 0)
+    talk_to(fake)
     return fake
 
 
@@ -51,10 +45,6 @@ def transactions(cluster: FakeTransactions, capsys: pytest.CaptureFixture[str]) 
         return status, output.out.splitlines(), output.err
 
     return run
-
-
-def cells(lines: list[str]) -> list[list[str]]:
-    return [line.split() for line in lines]
 
 
 def test_all_transactional_ids_of_all_coordinators(transactions: Any) -> None:

@@ -57,17 +57,18 @@ def test_partitions_that_are_in_it_already_are_not_written_again() -> None:
     assert len(driver.appends) == appends + 1
 
 
+BAD_PRODUCERS = [
+    ("", 1000, 0, ErrorCode.INVALID_REQUEST),
+    ("nobody", 1000, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    (ID, 1001, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+    (ID, 1000, 1, ErrorCode.PRODUCER_FENCED),
+    (ID, 1000, -1, ErrorCode.PRODUCER_FENCED),
+]
+"""Of requests that name ``ID``, its producer id or its epoch wrongly, and what they are answered."""
+
+
 @pytest.mark.parametrize("verify_only", [False, True])
-@pytest.mark.parametrize(
-    ("name", "producer_id", "epoch", "code"),
-    [
-        ("", 1000, 0, ErrorCode.INVALID_REQUEST),
-        ("nobody", 1000, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ID, 1001, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ID, 1000, 1, ErrorCode.PRODUCER_FENCED),
-        (ID, 1000, -1, ErrorCode.PRODUCER_FENCED),
-    ],
-)
+@pytest.mark.parametrize(("name", "producer_id", "epoch", "code"), BAD_PRODUCERS)
 def test_bad_requests_add_nothing(
     verify_only: bool, name: str, producer_id: int, epoch: int, code: ErrorCode
 ) -> None:
@@ -152,16 +153,7 @@ def test_first_version_a_retry_is_told_by_the_state(state: str, abort: object, c
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
-@pytest.mark.parametrize(
-    ("name", "producer_id", "epoch", "code"),
-    [
-        ("", 1000, 0, ErrorCode.INVALID_REQUEST),
-        ("nobody", 1000, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ID, 1001, 0, ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-        (ID, 1000, 1, ErrorCode.PRODUCER_FENCED),
-        (ID, 1000, -1, ErrorCode.PRODUCER_FENCED),
-    ],
-)
+@pytest.mark.parametrize(("name", "producer_id", "epoch", "code"), BAD_PRODUCERS)
 def test_bad_requests_end_nothing(
     is_v2: bool, name: str, producer_id: int, epoch: int, code: ErrorCode
 ) -> None:
