@@ -32,6 +32,7 @@ from functools import partial
 from typing import Final
 
 from minikafka.metrics.names_of_clients import CLIENTS
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS, load_times
 from minikafka.metrics.names_of_data import FOLLOWING, LOGS, PARTITIONS, REPLICAS, TRAFFIC
 from minikafka.metrics.names_of_transactions import TRANSACTIONS
 from minikafka.metrics.series import (
@@ -245,6 +246,7 @@ COORDINATOR_PARTITIONS = gauge(
     "state",
     mbean="kafka.server:type=group-coordinator-metrics,name=num-partitions,state=…",
 )
+GROUPS_LOAD_TIMES = load_times(GROUP_METRICS)
 GROUP_COMMITTED_OFFSET = gauge(
     "kafka_consumergroup_current_offset",
     "Offset that the group has committed; only its coordinator shows it.",
@@ -260,6 +262,7 @@ GROUP_SERIES = (
     GROUP_COUNT,
     CONSUMER_GROUP_COUNT,
     COORDINATOR_PARTITIONS,
+    *GROUPS_LOAD_TIMES.values(),
     GROUP_COMMITTED_OFFSET,
     GROUP_MEMBERS,
 )

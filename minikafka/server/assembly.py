@@ -131,9 +131,10 @@ def make_services(
     replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids = ProducerIdManager(node_id=node_id, store=store)
+    metrics = Metrics()
     coordinators = make_coordinators(
         configs,
-        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor),
+        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics),
         producer_ids,
         rng=rng,
         connect=connect,
@@ -158,7 +159,7 @@ def make_services(
         configs=configs,
         client_metrics=_client_metrics(configs, clock=clock, rng=rng),
         replication_quotas=quotas,
-        metrics=(metrics := Metrics()),
+        metrics=metrics,
         client_quotas=_client_quotas(configs, clock=clock, metrics=metrics),
         producer_ids=producer_ids,
         fetch_sessions=_fetch_sessions(config, rng=rng, clock=clock),

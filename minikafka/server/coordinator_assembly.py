@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.log.log_directories import random_uuid
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.registry import Metrics
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import Body
 from minikafka.server.broker_connection import Connect
 from minikafka.server.config_service import ConfigService
+from minikafka.server.coordinator_metrics import load_time_sensor
 from minikafka.server.coordinator_topic import (
     CoordinatorTopic,
     TopicPlan,
@@ -45,6 +48,7 @@ class CoordinatorParts(NamedTuple):
     timer: LoopTimer
     log_io: LogIo
     supervisor: Supervisor
+    metrics: Metrics
 
 
 class Coordinators(NamedTuple):
@@ -98,6 +102,7 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,
+        load_time=load_time_sensor(parts.metrics, GROUP_METRICS, now_ms=parts.replicas.clock.monotonic_ms()),
     )
 
 
@@ -128,4 +133,7 @@ def _transaction_service(
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,
+        load_time=load_time_sensor(
+            parts.metrics, TRANSACTION_METRICS, now_ms=parts.replicas.clock.monotonic_ms()
+        ),
     )

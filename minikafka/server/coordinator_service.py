@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any, Generic
 
 from minikafka.errors import KafkaError
+from minikafka.metrics.sensor import Sensor
 from minikafka.server.coordinator_loading import CoordinatorLoad, Replay
 from minikafka.server.coordinator_log import CoordinatorLog
 from minikafka.server.coordinator_operations import PurgatoryOf
@@ -60,8 +61,9 @@ class CoordinatorService(Generic[S]):
         load_buffer_bytes: int,
         log_io: LogIo,
         supervisor: Supervisor,
+        load_time: Sensor,
     ) -> None:
-        """``contents`` is what the shards keep, for the log."""
+        """``contents`` is what the shards keep, for the log. ``load_time``: milliseconds, of each load."""
         self.topic = topic
         self._contents = contents
         self._replicas = replicas
@@ -73,6 +75,7 @@ class CoordinatorService(Generic[S]):
         self._purgatory_of = purgatory_of
         self._load_buffer_bytes = load_buffer_bytes
         self._log_io = log_io
+        self._load_time = load_time
         self._shards: dict[int, HostedShard[S]] = {}
 
     def __repr__(self) -> str:
@@ -162,12 +165,11 @@ class CoordinatorService(Generic[S]):
             broken=lambda: self._begin(partition, pause_ms=RELOAD_PAUSE_MS),
         )
         self._shards[topic_partition.partition] = shard
-        load = partial(self._load, partition, shard, pause_ms)
+        load = partial(self._load, partition, shard, pause_ms, self._clock.monotonic_ms())
         self._supervisor.start(f"load-{topic_partition}", load)
 
-    async def _load(self, partition: Partition, shard: HostedShard[S], pause_ms: int) -> None:
+    async def _load(self, partition: Partition, shard: HostedShard[S], pause_ms: int, began_ms: int) -> None:
         await asyncio.sleep(pause_ms / 1000)
-        started_ms = self._clock.monotonic_ms()
         load = CoordinatorLoad(
             partition,
             self._replay(shard.shard),
@@ -194,6 +196,8 @@ class CoordinatorService(Generic[S]):
         if loaded is None or shard.state is not ShardState.LOADING:
             return
         shard.activate()
+        ended_ms = self._clock.monotonic_ms()
+        self._load_time.record(ended_ms - began_ms, ended_ms)
         logger.log(
             logging.INFO if loaded.records or loaded.damaged else logging.DEBUG,
             "loaded the %s of %s up to offset %d in leader epoch %d: %d records in %d ms, %d damaged",
@@ -202,6 +206,6 @@ class CoordinatorService(Generic[S]):
             loaded.end_offset,
             shard.leader_epoch,
             loaded.records,
-            self._clock.monotonic_ms() - started_ms,
+            ended_ms - began_ms,
             loaded.damaged,
         )

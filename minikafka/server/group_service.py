@@ -12,6 +12,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.sensor import Sensor
 from minikafka.protocol.compression import CompressionType
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord, decode_record, encode_record
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
@@ -69,6 +70,7 @@ class GroupService(CoordinatorService[GroupShard]):
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
+        load_time: Sensor,
     ) -> None:
         self.parked = GroupPurgatories(timer)
         self._config = config
@@ -89,6 +91,7 @@ class GroupService(CoordinatorService[GroupShard]):
             load_buffer_bytes=config.offsets_load_buffer_size,
             log_io=log_io,
             supervisor=supervisor,
+            load_time=load_time,
         )
 
     def start(self) -> None:

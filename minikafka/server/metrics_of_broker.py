@@ -14,9 +14,11 @@ from minikafka import __version__
 from minikafka.controller.context import ControllerContext
 from minikafka.errors import ErrorCode
 from minikafka.metrics import names
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS
 from minikafka.metrics.request_metrics import Phase, quantiles
 from minikafka.metrics.series import Sample, Source
 from minikafka.network.socket_server import SocketServer
+from minikafka.server.coordinator_metrics import load_time_samples
 from minikafka.server.hosted_shard import ShardState
 from minikafka.server.loop_lag import LoopLag
 from minikafka.server.metrics_of_data import PARTITIONS_MAX
@@ -161,6 +163,9 @@ def _groups(services: Services) -> Iterator[Sample]:
     for shard_state in _SHARD_STATES:
         count = sum(shard.state is shard_state for shard in shards)
         yield Sample(names.COORDINATOR_PARTITIONS, count, (shard_state.value,))
+    yield from load_time_samples(
+        services.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=services.clock.monotonic_ms()
+    )
 
 
 def _group_offsets(services: Services) -> Iterator[Sample]:

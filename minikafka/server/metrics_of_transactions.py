@@ -1,4 +1,5 @@
-"""What a scrape reads of the transactions that this broker coordinates. See ``metrics_of_data``."""
+"""What a scrape reads of the transactions that this broker coordinates, and of those that write to its
+partitions. See ``metrics_of_data``."""
 
 from __future__ import annotations
 
@@ -7,9 +8,12 @@ from collections.abc import Iterator
 
 from minikafka.coordinator.transaction.transaction_state import TransactionState
 from minikafka.metrics import names_of_transactions as names
+from minikafka.metrics.names_of_coordinators import TRANSACTION_METRICS
 from minikafka.metrics.series import Sample
+from minikafka.server.coordinator_metrics import load_time_samples
 from minikafka.server.hosted_shard import ShardState
 from minikafka.server.services import Services
+from minikafka.server.summaries import timer_summary
 
 _SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 _STATES = (
@@ -25,7 +29,7 @@ _STATES = (
 
 def transactions(services: Services) -> Iterator[Sample]:
     """A source."""
-    coordinator = services.transactions
+    coordinator, verification = services.transactions, services.transaction_verification
     hosted = coordinator.hosted_shards()
     yield Sample(names.MARKERS_WITHOUT_LEADER, coordinator.markers.without_leader)
     yield Sample(names.LOG_APPEND_RETRIES, coordinator.parked.delayed)
@@ -38,3 +42,11 @@ def transactions(services: Services) -> Iterator[Sample]:
     for shard_state in _SHARD_STATES:
         count = sum(each.state is shard_state for each in hosted)
         yield Sample(names.TRANSACTION_PARTITIONS, count, (shard_state.value,))
+    yield from load_time_samples(
+        services.metrics,
+        TRANSACTION_METRICS,
+        names.TRANSACTIONS_LOAD_TIMES,
+        now_ms=services.clock.monotonic_ms(),
+    )
+    yield Sample(names.VERIFICATION_FAILURES, verification.failures)
+    yield from timer_summary(names.VERIFICATION_TIME, verification.times)

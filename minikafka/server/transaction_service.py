@@ -16,6 +16,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.transaction.effects import AllocateProducerId, WriteMarkers
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.metrics.sensor import Sensor
 from minikafka.protocol.compression import CompressionType
 from minikafka.protocol.internal.transaction_record_codec import (
     UnreadableTransactionRecord,
@@ -79,6 +80,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
+        load_time: Sensor,
     ) -> None:
         self.markers = markers
         self.parked: Purgatory = DelayedOperationPurgatory("Transaction", timer)
@@ -101,6 +103,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             load_buffer_bytes=config.transaction_state_log_load_buffer_size,
             log_io=log_io,
             supervisor=supervisor,
+            load_time=load_time,
         )
 
     def start(self) -> None:

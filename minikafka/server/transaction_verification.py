@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.log.verification_state import VerificationGuard
+from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import Body
@@ -90,7 +91,7 @@ AskHere = Callable[[Body], Awaitable[Any]]
 class _Question:
     """One partition of one transaction, until it is answered."""
 
-    __slots__ = ("guard", "retries_until_ms", "then", "topic_partition", "transaction")
+    __slots__ = ("began_ns", "guard", "retries_until_ms", "then", "topic_partition", "transaction")
 
     def __init__(
         self,
@@ -98,11 +99,13 @@ class _Question:
         topic_partition: TopicPartition,
         guard: VerificationGuard,
         *,
+        began_ns: int,
         retries_until_ms: int,
     ) -> None:
         self.transaction = transaction
         self.topic_partition = topic_partition
         self.guard = guard
+        self.began_ns = began_ns
         self.retries_until_ms = retries_until_ms
         self.then: list[Then] = []
 
@@ -146,6 +149,8 @@ class TransactionVerification:
         self._questions: dict[tuple[Transaction, TopicPartition], _Question] = {}
         self.failures = 0
         """Partitions for which there was an error (Kafka's ``VerificationFailureRate``)."""
+        self.times = KafkaTimer()
+        """From the question until the answer, errors too (``VerificationTimeMs``)."""
 
     def __repr__(self) -> str:
         return f"TransactionVerification({len(self._questions)} questions, {self.failures} failures)"
@@ -180,6 +185,7 @@ class TransactionVerification:
                 transaction,
                 topic_partition,
                 guard,
+                began_ns=self._replicas.clock.monotonic_ns(),
                 retries_until_ms=self._replicas.clock.monotonic_ms() + retries_ms,
             )
             try:
@@ -310,6 +316,7 @@ class TransactionVerification:
         if self._questions.get(key) is question:
             del self._questions[key]
         self.failures += code is not ErrorCode.NONE
+        self.times.update(self._replicas.clock.monotonic_ns() - question.began_ns)
         for then in question.then:
             try:
                 then(Verified(code, question.guard))

@@ -132,6 +132,28 @@ def reading(cluster: ProcessCluster) -> Iterator[None]:
         consumer.close()
 
 
+@contextmanager
+def paying(cluster: ProcessCluster) -> Iterator[None]:
+    """A producer writes to ORDERS, one transaction after the other."""
+    producer = confluent.make_producer(cluster.bootstrap, transactional_id="payments")
+    stop = threading.Event()
+
+    def pay() -> None:
+        producer.init_transactions(confluent.DEADLINE_S)
+        while not stop.wait(0.1):
+            producer.begin_transaction()
+            producer.produce(ORDERS, b"paid")
+            producer.commit_transaction(confluent.DEADLINE_S)
+
+    thread = threading.Thread(target=pay, name="payments")
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
 def set_quotas(cluster: ProcessCluster, entity: str, **quotas: str) -> None:
     settings = [f"--set={name}={value}" for name, value in quotas.items()]
     minikafka(cluster, "quotas", "alter", entity, *settings)
@@ -179,14 +201,16 @@ def wanting_too_much(cluster: ProcessCluster) -> Iterator[None]:
 
 @contextmanager
 def at_work(cluster: ProcessCluster, plan: Path) -> Iterator[None]:
-    """Producers, a group, and a partition that moves from broker 1 to broker 2, slower than it could."""
+    """Producers, a group, transactions, and a partition that moves from broker 1 to broker 2, slower than it
+    could."""
     confluent.make_topic(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS, replicas=3)
     make_topic(cluster, MOVED, [1], **{"min.insync.replicas": "1"})
     size = 10_000
     values = (Record(None, bytes(size)) for _ in range(MOVED_BYTES // size))
     confluent.write(cluster.bootstrap, MOVED, values)
     move(cluster, plan, 2, throttle="200KB")
-    with SpreadLoad(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS), reading(cluster):
+    load = SpreadLoad(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS)
+    with load, reading(cluster), paying(cluster):
         yield
 
 

@@ -11,6 +11,7 @@ from grafana.generator.dashboards.replication import REPLICATION_DASHBOARD
 from grafana.generator.dashboards.requests import REQUESTS_DASHBOARD
 from grafana.generator.dashboards.spark import SPARK_DASHBOARD
 from grafana.generator.dashboards.topics import TOPICS_DASHBOARD
+from grafana.generator.dashboards.transactions import TRANSACTIONS_DASHBOARD
 
 DASHBOARDS: tuple[Dashboard, ...] = (
     CLUSTER_DASHBOARD,
@@ -20,5 +21,6 @@ DASHBOARDS: tuple[Dashboard, ...] = (
     REPLICATION_DASHBOARD,
     QUOTAS_DASHBOARD,
     GROUPS_DASHBOARD,
+    TRANSACTIONS_DASHBOARD,
     SPARK_DASHBOARD,
 )

@@ -118,19 +118,26 @@ COORDINATORS = Section(
             "Groups by coordinator",
             "A group belongs to the leader of one partition of __consumer_offsets.",
             series(f"{MANAGER}numgroups"),
+            width=12,
         ),
         graph(
             "Groups by protocol",
             "Classic, and KIP-848's (group.protocol=consumer).",
             Query(total(series(f"{COORDINATOR}group_count"), "protocol"), "{{protocol}}"),
-            width=8,
         ),
         graph(
             "Partitions of __consumer_offsets",
             "Active: groups are served. Loading: seconds at most, after a leader moved. Failed is never "
             "normal.",
             Query(total(series(f"{COORDINATOR}num_partitions"), "state"), "{{state}}"),
-            width=8,
+        ),
+        by_broker(
+            "Time to load",
+            "The longest load of a partition of __consumer_offsets in the last minute. Its groups wait that "
+            "long after a leader has moved.",
+            series(f"{COORDINATOR}partition_load_time_max"),
+            unit="ms",
+            width=12,
         ),
     ],
 )

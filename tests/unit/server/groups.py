@@ -14,9 +14,12 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.topic import TopicConfig
 from minikafka.coordinator.group.effects import Answer, Append, Effects, GroupOperation
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS
+from minikafka.metrics.registry import Metrics
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records import Record, build_batch
+from minikafka.server.coordinator_metrics import load_time_sensor
 from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic
 from minikafka.server.group_service import GroupService
 from minikafka.server.hosted_shard import HostedShard, RequestTicket
@@ -144,6 +147,7 @@ class Coordinator:
             {name.replace("_", "."): properties[name] for name in properties}
         )
         self.supervisor = ManualSupervisor()
+        self.metrics = Metrics()
         self.made: list[FakeGroups] = []
         self.service = GroupService(
             config=self.config,
@@ -158,6 +162,7 @@ class Coordinator:
             timer=self.replicas.timer,
             log_io=cast(Any, self.replicas.log_io),
             supervisor=cast(Any, self.supervisor),
+            load_time=load_time_sensor(self.metrics, GROUP_METRICS, now_ms=0),
         )
         self.service.start()
 

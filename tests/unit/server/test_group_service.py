@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import pytest
 
 from minikafka.coordinator.group.effects import Answer, Effects
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics import names
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS
+from minikafka.server.coordinator_metrics import load_time_samples
 from minikafka.server.hosted_shard import ShardState
 from minikafka.server.java_hash import java_abs, string_hash, to_int
 from minikafka.types import TopicPartition
@@ -54,6 +58,24 @@ def test_a_partition_that_is_led_here_is_loaded_and_then_served(coordinator: Coo
     coordinator.supervisor.run()
     assert ask(coordinator) is ErrorCode.NONE
     assert list(coordinator.service.shards()) == [coordinator.groups]
+
+
+def test_the_time_from_leadership_until_the_groups_are_served_is_measured(coordinator: Coordinator) -> None:
+    def load_times() -> list[float]:
+        now_ms = coordinator.replicas.clock.monotonic_ms()
+        samples = load_time_samples(
+            coordinator.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=now_ms
+        )
+        return [each.value for each in samples]
+
+    assert all(map(math.isnan, load_times())), "nothing was loaded"
+    coordinator.lead()
+    assert load_times() == [0, 0]
+    coordinator.follow()
+    coordinator.lead(epoch=2, load=False)
+    coordinator.replicas.clock.advance(30)
+    coordinator.supervisor.run()
+    assert load_times() == [30, 15]
 
 
 def test_a_change_of_the_isr_is_no_change_of_the_coordinator(coordinator: Coordinator) -> None:

@@ -95,6 +95,19 @@ async def test_a_coordinator_that_cannot_be_reached_is_no_reason_to_give_up(
         assert await produce(broker, batch(0, epoch=sequence)) == [(0, sequence)]
 
 
+async def test_how_long_coordinators_take_and_how_often_they_refuse_is_counted(
+    broker: AdminBroker, coordinator: FakeCoordinator
+) -> None:
+    verification = broker.services.transaction_verification
+    coordinator.code = ErrorCode.INVALID_TXN_STATE
+    await produce(broker, batch(0))
+    assert (verification.times.count, verification.failures) == (1, 1)
+    coordinator.code = ErrorCode.NONE
+    for sequence in range(2):
+        await produce(broker, batch(sequence))
+    assert (verification.times.count, verification.failures) == (2, 1), "only the first batch is asked about"
+
+
 async def test_a_bug_in_asking_is_answered_and_does_not_keep_the_next_one_waiting(
     broker: AdminBroker, coordinator: FakeCoordinator
 ) -> None:
