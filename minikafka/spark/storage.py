@@ -144,7 +144,10 @@ class LocalStorage:
         try:
             return LocalFile(path)
         except PermissionError as error:
-            raise UnusableLocation(f"{path} cannot be read: {error.strerror}") from error
+            raise UnusableLocation(
+                f"{path} cannot be read: {error.strerror}; run as a user who may, such as the "
+                "broker's, or let this one read it"
+            ) from error
 
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
