@@ -14,8 +14,10 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._metadata import ClusterMetadata
+from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from minikafka.errors import MinikafkaError
@@ -177,6 +179,19 @@ class Cluster:
             result = self._asked(future.result, f"cannot list offsets of {place.topic}")
             found[place.topic][place.partition] = result.offset
         return found
+
+    def compacted(self, names: Sequence[str]) -> list[str]:
+        """The topics among them of which a cleaner may take records; none where the target does not say."""
+        try:
+            if _is_mock(self._metadata()):
+                return []
+            asked = [ConfigResource(ResourceType.TOPIC, name) for name in names]
+            futures = self._admin.describe_configs(asked, request_timeout=self._answer_s)
+            found = {each.name: self._asked(future.result) for each, future in futures.items()}
+        except TargetError:  # by old brokers, or ACLs: then every offset must be a record
+            return []
+        policies = {name: entries.get("cleanup.policy") for name, entries in found.items()}
+        return [name for name in names if (policy := policies[name]) and "compact" in policy.value]
 
     @property
     def _answer_s(self) -> float:

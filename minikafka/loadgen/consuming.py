@@ -1,7 +1,8 @@
 """Consumers of one worker process, each on a thread, because librdkafka's waiting is per consumer.
 
-Records with a stamp are timed one by one, and each must be the next one of its partition: those that are not
-are counted as out of order. Records without are only counted, in big batches.
+Records with a stamp are timed one by one, and each must lie behind those before it of its partition: those
+that do not are counted as out of order. Records without are only counted, in big batches. The last offsets of
+a partition may hold none (compaction, transaction markers): there its end is where librdkafka says it is.
 """
 
 from __future__ import annotations
@@ -57,7 +58,12 @@ class OneConsumer:
         self._repeats_until_ns = 0
         self._passes = 1
         config = client_config(
-            job.bootstrap, reachability, CONFIG, job.workload.consumer_config, is_consumer=True
+            job.bootstrap,
+            reachability,
+            # Not beside producers, where every single record would be followed by an end.
+            CONFIG | {"enable.partition.eof": not job.is_stamped},
+            job.workload.consumer_config,
+            is_consumer=True,
         )
         self._consumer = Consumer(config)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -76,7 +82,7 @@ class OneConsumer:
         return self._thread.is_alive()
 
     def expected(self) -> int:
-        """Records of all passes, as far as the ends are known."""
+        """Offsets of all passes, as far as the ends are known: the records, where none has been compacted."""
         if self.ends is None:
             return self.recorder.total
         return self._passes * sum(
@@ -112,6 +118,8 @@ class OneConsumer:
             error = message.error()
             if error is None:
                 messages.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                self._advance(message)
             elif not error.retriable() and error.code() != KafkaError._ALL_BROKERS_DOWN:
                 self.error = error.str()
         return messages
@@ -130,15 +138,18 @@ class OneConsumer:
         size = sum(map(len, messages))
         self.recorder.count(records=len(messages), began_ns=now_ns, now_ns=now_ns, size=size, is_timed=False)
         for place in self._consumer.position([TopicPartition(*each) for each in self._next]):
-            if place.offset >= 0:  # none before a partition's first record
-                self._next[place.topic, place.partition] = place.offset
+            at = place.topic, place.partition
+            self._next[at] = max(self._next[at], place.offset)  # below 0 before a partition's first record
 
     def _follow(self, message: Message) -> None:
-        topic, partition, offset = message.topic(), message.partition(), message.offset()
-        assert topic is not None and partition is not None and offset is not None, "only errors lack them"
-        if offset != self._next[topic, partition]:
+        at, offset = _place_of(message)
+        if offset < self._next[at]:
             self.out_of_order += 1
-        self._next[topic, partition] = offset + 1
+        self._next[at] = offset + 1
+
+    def _advance(self, end: Message) -> None:
+        at, offset = _place_of(end)
+        self._next[at] = max(self._next[at], offset)
 
     def _is_at_end(self) -> bool:
         ends = self.ends
@@ -152,6 +163,12 @@ class OneConsumer:
         self._passes += 1
         self._assign()
         return True
+
+
+def _place_of(message: Message) -> tuple[tuple[str, int], int]:
+    topic, partition, offset = message.topic(), message.partition(), message.offset()
+    assert topic is not None and partition is not None and offset is not None, "only other errors lack them"
+    return (topic, partition), offset
 
 
 class Consuming:

@@ -135,9 +135,9 @@ def _check_key(key: str, value: object, known: set[str], name: str) -> None:
             raise ConfigError(f"{name}: {key} {value} is not supported, only {_NEUTRAL[key]}")
         return
     if key in _NUMBERS:
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
         least = 0 if key == "subscriptionsPerTopic" else _NUMBERS[key]
-        if not is_number or not least <= value < math.inf:  # type: ignore[operator]
+        number = value if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+        if not least <= number < math.inf:
             raise ConfigError(f"{name}: {key} {value}: must be a number from {least}")
     if key == "useRandomizedPayloads" and not isinstance(value, bool):
         raise ConfigError(f"{name}: {key} {value}: must be true or false")

@@ -354,7 +354,8 @@ class Run:
             if INTERRUPTED in self._problems:
                 return
             expected = _count(consumers, "expected")
-        self._checks.append(reconcile.consumed(expected=expected, seen=_count(consumers, "consumed")))
+        compacted, seen = self._cluster.compacted(self._topics), _count(consumers, "consumed")
+        self._checks.append(reconcile.consumed(expected=expected, seen=seen, compacted=compacted))
         if self._workload.kind is Kind.STREAM:
             self._checks.append(Check("records out of order = 0", 0, _count(consumers, "out of order")))
 

@@ -15,7 +15,7 @@ from minikafka.errors import MinikafkaError
 from minikafka.log.checkpoint import CLEANER_OFFSET_CHECKPOINT, CorruptCheckpoint, decode_offsets
 from minikafka.log.meta_properties import META_PROPERTIES, MetaProperties, decode_meta_properties
 from minikafka.spark.log_files import PartitionLog, find_logs
-from minikafka.spark.storage import LogStorage, join, location
+from minikafka.spark.storage import Location, LogStorage, join, location
 from minikafka.types import TopicPartition
 
 
@@ -84,37 +84,37 @@ def _open(named: NamedDirectory) -> LogDirectory:
     logs = find_logs(place, storage, path)
     if logs and logs[0].log_dir != place:  # a partition's own directory was named
         place, path = logs[0].log_dir, logs[0].path.rpartition("/")[0]
-    meta = _meta_properties(place.text, storage, path)
+    meta = _meta_properties(place, storage, path)
     broker = meta.node_id if named.broker is None else named.broker
     if meta.node_id is not None and broker != meta.node_id:
-        raise InputError(f"{place.text} belongs to broker {meta.node_id}, not to {broker}")
+        raise InputError(f"{place.shown()} belongs to broker {meta.node_id}, not to {broker}")
     return LogDirectory(
         place.text,
         broker,
         meta.cluster_id,
         {log.topic_partition: log for log in logs},
-        _compacted_up_to(place.text, storage, path),
+        _compacted_up_to(place, storage, path),
     )
 
 
-def _meta_properties(shown: str, storage: LogStorage, path: str) -> MetaProperties:
+def _meta_properties(place: Location, storage: LogStorage, path: str) -> MetaProperties:
     try:
         data = storage.read_bytes(join(path, META_PROPERTIES))
     except FileNotFoundError:  # one of its partitions, copied somewhere
         return MetaProperties(0)
     except OSError as error:
-        raise InputError(f"{join(shown, META_PROPERTIES)}: {error.strerror or error}") from error
-    return decode_meta_properties(data, path=join(shown, META_PROPERTIES))
+        raise InputError(f"{place.shown(META_PROPERTIES)}: {error.strerror or error}") from error
+    return decode_meta_properties(data, path=place.shown(META_PROPERTIES))
 
 
-def _compacted_up_to(shown: str, storage: LogStorage, path: str) -> dict[TopicPartition, int]:
+def _compacted_up_to(place: Location, storage: LogStorage, path: str) -> dict[TopicPartition, int]:
     name = CLEANER_OFFSET_CHECKPOINT
     try:
-        return decode_offsets(storage.read_bytes(join(path, name)), path=join(shown, name))
+        return decode_offsets(storage.read_bytes(join(path, name)), path=place.shown(name))
     except FileNotFoundError:
         return {}
     except OSError as error:
-        raise CorruptCheckpoint(f"{join(shown, name)}: {error.strerror or error}") from error
+        raise CorruptCheckpoint(f"{place.shown(name)}: {error.strerror or error}") from error
 
 
 def _check_topics(directories: Sequence[LogDirectory], topics: Sequence[str]) -> None:

@@ -5,7 +5,7 @@ A job ends before it is scraped, so there are three roads, and any number of the
 - ``--metrics-file``: a file for node_exporter's textfile collector, replaced while the job runs and at its
   end. It stays, so it also says when the job last ended well; the next run carries that on.
 - ``--pushgateway``: the same, pushed. What this run does not know stays there as it was.
-- ``--metrics-port``: a page ``/metrics`` as long as the job runs.
+- ``--metrics-port``: a page ``/metrics`` as long as the job runs, on loopback unless an address is given.
 
 That a series cannot be delivered does not fail the job: it is said in one line.
 """
@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from minikafka.errors import MinikafkaError
 from minikafka.metrics.names_of_spark import (
@@ -42,6 +43,16 @@ REFRESH_S = 5.0
 """A third of Prometheus's usual interval."""
 
 
+LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
+
+
+class ListenAddress(NamedTuple):
+    """Where a page is served."""
+
+    address: str
+    port: int
+
+
 class UnusableMetrics(MinikafkaError):
     """An option of these cannot be used: a port that is taken, a directory that is not there."""
 
@@ -57,8 +68,21 @@ def add_counter_options(options: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--pushgateway", metavar="HOST:PORT", help="push them to this pushgateway")
     group.add_argument(
-        "--metrics-port", type=int, metavar="PORT", help="serve them on all addresses while the job runs"
+        "--metrics-port",
+        type=listen_address,
+        metavar="[ADDRESS:]PORT",
+        help=f"serve them while the job runs (on {LOOPBACK} unless it is said; :PORT for all addresses)",
     )
+
+
+def listen_address(text: str) -> ListenAddress:
+    """``PORT``, ``ADDRESS:PORT``, ``[IPV6]:PORT``, ``:PORT`` as in Prometheus. Raises ArgumentTypeError."""
+    address, colon, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, or ADDRESS:PORT such as 0.0.0.0:9500")
+    if not colon:
+        return ListenAddress(LOOPBACK, int(port))
+    return ListenAddress(address.strip("[]") or EVERY_ADDRESS, int(port))
 
 
 class JobCounters:
@@ -147,9 +171,11 @@ def published(counters: JobCounters, arguments: argparse.Namespace) -> Iterator[
             counters.set(LAST_SUCCESS, last_success)
     if arguments.metrics_port is not None:
         try:
-            page = MetricsPage(counters, arguments.metrics_port)
-        except (OSError, OverflowError) as error:
-            raise UnusableMetrics(f"--metrics-port {arguments.metrics_port}: {error}") from error
+            page = MetricsPage(counters, *arguments.metrics_port)
+        except OSError as error:
+            raise UnusableMetrics(
+                f"--metrics-port {':'.join(map(str, arguments.metrics_port))}: {error}"
+            ) from error
 
     def deliver() -> None:
         if file is not None:

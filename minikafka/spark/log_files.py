@@ -108,7 +108,7 @@ class PartitionLog:
     @property
     def name(self) -> str:
         """For errors: where it is, as the user would say it."""
-        return join(self.log_dir.text, str(self.topic_partition))
+        return self.log_dir.shown(str(self.topic_partition))
 
     def file(self, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
         """The path of one of its files, in the store."""
@@ -133,8 +133,10 @@ def find_logs(log_dir: Location, storage: LogStorage, path: str) -> list[Partiti
     own = parse_directory_name(path.rstrip("/").rpartition("/")[2])
     if own is not None and any(parse_file_name(entry.name) for entry in entries):
         if own.kind is not DirectoryKind.CURRENT:
-            raise NotALogDirectory(f"{log_dir.text} is a {own.kind.value} directory, not a partition's log")
-        parent = Location(log_dir.text.rpartition("/")[0] or "/")
+            raise NotALogDirectory(
+                f"{log_dir.shown()} is a {own.kind.value} directory, not a partition's log"
+            )
+        parent = log_dir.parent()
         parent_path = path.rstrip("/").rpartition("/")[0] or "/"
         log = partition_log(parent, storage, parent_path, own.topic_partition)
         return [log] if log is not None else []
@@ -145,7 +147,7 @@ def find_logs(log_dir: Location, storage: LogStorage, path: str) -> list[Partiti
             found[parsed.topic_partition] = entry
     if not found and not any(_belongs_to_a_log_directory(entry) for entry in entries):
         raise NotALogDirectory(
-            f"{log_dir.text} is not a log directory: no {META_PROPERTIES}, no checkpoint and no directory "
+            f"{log_dir.shown()} is not a log directory: no {META_PROPERTIES}, no checkpoint and no directory "
             "<topic>-<partition> in it"
         )
     checkpoints = _Checkpoints.read(log_dir, storage, entries, path)
@@ -153,7 +155,7 @@ def find_logs(log_dir: Location, storage: LogStorage, path: str) -> list[Partiti
     for topic_partition, entry in sorted(found.items()):
         partition_path = join(path, entry.name)
         try:
-            files = _files_of_partition(join(log_dir.text, entry.name), storage, partition_path)
+            files = _files_of_partition(log_dir.shown(entry.name), storage, partition_path)
         except FileNotFoundError:  # its topic was deleted since
             continue
         logs.append(_log(topic_partition, log_dir, storage, partition_path, files, checkpoints))
@@ -166,7 +168,7 @@ def partition_log(
     """One partition of the log directory at ``directory``, as it is now; None when it is not there."""
     path = join(directory, str(topic_partition))
     try:
-        files = _files_of_partition(join(log_dir.text, str(topic_partition)), storage, path)
+        files = _files_of_partition(log_dir.shown(str(topic_partition)), storage, path)
     except FileNotFoundError:
         return None
     checkpoints = _Checkpoints.read(log_dir, storage, _list(log_dir, storage, directory), directory)
@@ -222,11 +224,11 @@ def _list(log_dir: Location, storage: LogStorage, path: str) -> list[Entry]:
     try:
         return storage.list(path)
     except FileNotFoundError:
-        raise UnusableLocation(f"{log_dir.text} does not exist") from None
+        raise UnusableLocation(f"{log_dir.shown()} does not exist") from None
     except NotADirectoryError:
-        raise NotALogDirectory(f"{log_dir.text} is a file, not a log directory") from None
+        raise NotALogDirectory(f"{log_dir.shown()} is a file, not a log directory") from None
     except OSError as error:
-        raise UnusableLocation(f"{log_dir.text} cannot be listed: {error.strerror or error}") from error
+        raise UnusableLocation(f"{log_dir.shown()} cannot be listed: {error.strerror or error}") from error
 
 
 class _Checkpoints(NamedTuple):
@@ -245,7 +247,7 @@ class _Checkpoints(NamedTuple):
         written = {entry.name: entry.modified_ms for entry in entries}
         read = []
         for name in (REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
-            shown = join(log_dir.text, name)
+            shown = log_dir.shown(name)
             try:
                 data = storage.read_bytes(join(path, name)) if name in written else b""
             except OSError as error:

@@ -280,7 +280,7 @@ class _Options:
             raise BadOption(f"path: {error}") from None
         for index, path in enumerate(paths):
             if path in paths[:index]:
-                raise BadOption(f"path names {path.text} twice")
+                raise BadOption(f"path names {path.shown()} twice")
         return paths
 
     def selection(self) -> TopicSelection:

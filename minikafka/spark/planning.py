@@ -63,9 +63,10 @@ def selected_logs(options: ReadOptions) -> list[PartitionLog]:
     if options.replicas is Replicas.FAIL:
         for one, other in pairwise(logs):
             if one.topic_partition == other.topic_partition:
+                where = f"in {one.log_dir.shown()} and in {other.log_dir.shown()}"
                 raise BadOffsets(
-                    f"{one.topic_partition} is in {one.log_dir.text} and in {other.log_dir.text}: replicas "
-                    "of one partition; name one of the directories, or read all of them with replicas=all"
+                    f"{one.topic_partition} is {where}: replicas of one partition; name one of the "
+                    "directories, or read all of them with replicas=all"
                 )
     return logs
 
@@ -80,7 +81,7 @@ def _check_selection(options: ReadOptions, logs: list[PartitionLog], found: list
         named = [str(each) for each in options.selection.partitions if each not in there]
     if named:
         others = sorted({log.topic_partition.topic for log in found})
-        where = ", ".join(path.text for path in options.paths)
+        where = ", ".join(path.shown() for path in options.paths)
         raise UnknownTopic(
             f"{', '.join(named)}: not in {where}; there are {', '.join(others) or 'no topics'}"
         )

@@ -72,11 +72,10 @@ def read_value(path: Path, name: str, job: str) -> float | None:
 
 
 class MetricsPage:
-    """``/metrics`` on every address of this machine: the driver of a job may be wherever Spark put it, and
-    Prometheus elsewhere. Raises OSError: port taken."""
+    """``/metrics``. Raises OSError: the port is taken, the address is none of this machine's."""
 
-    def __init__(self, counters: JobCounters, port: int) -> None:
-        self._server, self._thread = start_http_server(port, registry=_registry(counters))
+    def __init__(self, counters: JobCounters, address: str, port: int) -> None:
+        self._server, self._thread = start_http_server(port, address, registry=_registry(counters))
 
     def close(self) -> None:
         self._server.shutdown()

@@ -92,7 +92,7 @@ class SplitReader:
         self._timestamp_ms_min = timestamp_ms_min
         self._store, self._directory = store or split.log_dir.open()
         self._segment_name = file_name(split.base_offset, LOG_SUFFIX)
-        self._shown = join(join(split.log_dir.text, str(split.topic_partition)), self._segment_name)
+        self._shown = split.log_dir.shown(str(split.topic_partition), self._segment_name)
         self._wanted = OffsetRange(split.first_offset, split.end_offset)
         self._origin = Origin(*split.topic_partition, self._segment_name, split.log_dir.text)
 

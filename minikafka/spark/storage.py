@@ -1,20 +1,23 @@
 """Where log directories lie: the local file system, or any that pyarrow.fs reaches (S3, HDFS, GCS, …).
 
-A location is a string: a path, or a URI that ``pyarrow.fs.FileSystem.from_uri`` knows. ``storage_of`` opens
-it; both storages answer the same few questions, and only ever read. Credentials and endpoints are those that
-pyarrow finds in the URI or in the environment of each worker.
+A location is a string: a path, or a URI that ``pyarrow.fs.FileSystem.from_uri`` knows. ``Location.open``
+opens it; both storages answer the same few questions, and only ever read. A store's settings are the URI's
+query, credentials are in the environment of the driver and of each worker: what is in a URI gets into
+reports and tables.
 
 All paths are absolute, or inside the store; joined with "/". Sizes and positions are bytes.
 
-Raises everywhere: OSError (FileNotFoundError, PermissionError …), as the store says it.
+Raises everywhere: FileNotFoundError; another OSError, as the operating system says it; UnusableLocation,
+which names the file and what its store says, for what no other try will mend.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Protocol
-from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.fs
@@ -22,7 +25,11 @@ import pyarrow.fs
 from minikafka.errors import MinikafkaError
 from minikafka.types import Buffer
 
-_URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_URI = re.compile(
+    r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+://)(?P<user>[^/?#@]*@)?(?P<path>[^?#]*)(?P<settings>.*)", re.DOTALL
+)
+_AWS = re.compile(r"AWS Error (?P<code>\w+) during \w+ operation: (?P<words>.*)")
+_AWS_TAIL = re.compile(r" \(Request ID: [^)]*\)")
 
 LOCAL_SCAN_BYTES = 4 * 1024
 """A page: a positioned read costs about a microsecond, so a walk over headers reads little at a time."""
@@ -137,7 +144,10 @@ class LocalStorage:
         try:
             return LocalFile(path)
         except PermissionError as error:
-            raise UnusableLocation(f"{path} cannot be read: {error.strerror}") from error
+            raise UnusableLocation(
+                f"{path} cannot be read: {error.strerror}; run as a user who may, such as the "
+                "broker's, or let this one read it"
+            ) from error
 
     def read_bytes(self, path: str) -> bytes:
         with open(path, "rb") as file:
@@ -149,14 +159,21 @@ class ArrowFile:
 
     identity = 0
 
-    def __init__(self, file: pa.NativeFile) -> None:
+    def __init__(self, file: pa.NativeFile, name: str) -> None:
         self._file = file
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"ArrowFile({self._name!r})"
 
     def size(self) -> int:
         return int(self._file.size())
 
-    def read(self, position: int, size: int) -> memoryview:
-        return memoryview(self._file.read_at(size, position))
+    def read(self, position: int, size: int) -> Buffer:
+        with _named(self._name):
+            if position >= self._file.size():  # S3's file refuses to
+                return b""
+            return memoryview(self._file.read_at(size, position))
 
     def close(self) -> None:
         self._file.close()
@@ -167,14 +184,17 @@ class ArrowStorage:
 
     scan_bytes = REMOTE_SCAN_BYTES
 
-    def __init__(self, file_system: pyarrow.fs.FileSystem) -> None:
+    def __init__(self, file_system: pyarrow.fs.FileSystem, prefix: str = "") -> None:
+        """``prefix``: what makes a path the URI that a user knows."""
         self._file_system = file_system
+        self._prefix = prefix
 
     def __repr__(self) -> str:
         return f"ArrowStorage({self._file_system!r})"
 
     def list(self, path: str) -> list[Entry]:
-        found = self._file_system.get_file_info(pyarrow.fs.FileSelector(path))
+        with _named(self._prefix + path):
+            found = self._file_system.get_file_info(pyarrow.fs.FileSelector(path))
         return sorted(
             Entry(
                 info.base_name,
@@ -186,22 +206,56 @@ class ArrowStorage:
         )
 
     def open(self, path: str) -> ArrowFile:
-        return ArrowFile(self._file_system.open_input_file(path))
+        name = self._prefix + path
+        with _named(name):
+            return ArrowFile(self._file_system.open_input_file(path), name)
 
     def read_bytes(self, path: str) -> bytes:
-        with self._file_system.open_input_file(path) as file:
+        with _named(self._prefix + path), self._file_system.open_input_file(path) as file:
             return bytes(file.read())
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """A store's refusal as one line. Raises UnusableLocation, FileNotFoundError, NotADirectoryError."""
+    try:
+        yield
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise UnusableLocation(f"{name} cannot be read: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """The store's own words: the SDK of Amazon's wraps them into what it was doing, three times over."""
+    if found := _AWS.search(str(error)):
+        return f"{_AWS_TAIL.sub('', found['words']).strip() or 'no reason given'} ({found['code']})"
+    return str(error)
 
 
 class Location(NamedTuple):
     """A place in a store: what a worker needs to find it again, and to say where something was."""
 
     text: str
-    """A local path, or a URI; what errors and the column ``log_dir`` show."""
+    """A local path, or a URI; the column ``log_dir``."""
 
     @property
     def is_uri(self) -> bool:
         return _URI.match(self.text) is not None
+
+    def shown(self, *names: str) -> str:
+        """What is in it, or itself, for errors: a URI without the settings of its store."""
+        uri = _URI.match(self.text)
+        path = f"{uri['scheme']}{uri['user'] or ''}{uri['path']}" if uri else self.text
+        for name in names:
+            path = join(path, name)
+        return path
+
+    def parent(self) -> Location:
+        """The directory that it is in."""
+        uri = _URI.match(self.text)
+        directory = os.path.dirname(self.shown())
+        return Location(directory + (uri["settings"] if uri else ""))
 
     def open(self) -> tuple[LogStorage, str]:
         """The store and the path in it.
@@ -214,22 +268,35 @@ class Location(NamedTuple):
         try:
             file_system, path = pyarrow.fs.FileSystem.from_uri(self.text)
         except (pa.ArrowException, ValueError, OSError) as error:
-            raise UnusableLocation(f"{self.text}: no store can be opened for it: {error}") from error
-        return ArrowStorage(file_system), path
+            raise UnusableLocation(
+                f"{self.shown()}: no store can be opened for it: {_reason(error)}"
+            ) from error
+        prefix = self.shown().removesuffix(path)
+        return ArrowStorage(file_system, prefix if prefix != self.shown() else ""), path
 
 
 def location(text: str) -> Location:
     """The location that a user wrote; a relative path begins at the working directory.
 
     Raises:
-        UnusableLocation: nothing is written there.
+        UnusableLocation: nothing is written there, or a password is.
     """
     text = text.strip()
     if not text:
         raise UnusableLocation("an empty path; name a log directory")
-    if _URI.match(text):
-        return Location(text if urlsplit(text).path.rstrip("/") in ("",) else text.rstrip("/"))
+    if uri := _URI.match(text):
+        return _uri(uri)
     return Location(os.path.abspath(os.path.expanduser(text)))
+
+
+def _uri(parts: re.Match[str]) -> Location:
+    scheme, user, path, settings = parts["scheme"], parts["user"] or "", parts["path"], parts["settings"]
+    if ":" in user:
+        raise UnusableLocation(
+            f"{scheme}{path}: a password in a URI would get into reports and tables; put it into the "
+            "environment (S3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)"
+        )
+    return Location(f"{scheme}{user}{path.rstrip('/') or path}{settings}")
 
 
 def join(directory: str, name: str) -> str:

@@ -10,13 +10,15 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-from minikafka.files import Files
+from minikafka.errors import StartError
+from minikafka.files import DirectoryLock, Files
 from minikafka.log.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
     LOCK_FILE,
     CorruptCheckpoint,
     encode_uuid,
+    lock_directory,
     read_leader_epochs,
     read_offsets,
     read_partition_metadata,
@@ -41,7 +43,8 @@ def find_stored_logs(
     """The logs of ``wanted``: topics, each with a partition or (None) with all that are there.
 
     Raises:
-        MinikafkaError: it is no log directory that can be listed, or has none of a topic or partition.
+        MinikafkaError: it is no log directory that can be listed, or has none of a topic or partition; a
+            directory has the name of a segment's file.
         OSError: the disk's.
     """
     logs = find_logs(location(log_directory), LocalStorage(), log_directory)
@@ -78,6 +81,11 @@ def _stored(files: Files, log: PartitionLog, first_dirty_offset: int) -> StoredL
         for each in log.segments
     )
     paths = {each.base_offset: os.path.join(log.path, each.name) for each in log.segments}
+    for base_offset in paths:
+        for suffix in SEGMENT_SUFFIXES:
+            path = os.path.join(log.path, file_name(base_offset, suffix))
+            if files.is_directory(path):
+                raise JobError(f"{path} is a directory in the place of a file: move it away")
     topic_id = read_partition_metadata(files, log.path)
     return StoredLog(
         topic_partition=log.topic_partition,
@@ -97,6 +105,17 @@ def _first_dirty(files: Files, log_directory: str) -> dict[TopicPartition, int]:
         return read_offsets(files, os.path.join(log_directory, CLEANER_OFFSET_CHECKPOINT))
     except CorruptCheckpoint:
         return {}  # then all counts as dirty, as in a broker
+
+
+def locked(files: Files, log_directory: str) -> DirectoryLock:
+    """No broker takes the directory meanwhile. Raises JobError: one has it; OSError: it cannot be written."""
+    try:
+        return lock_directory(files, log_directory)
+    except StartError:
+        raise JobError(
+            f"{log_directory} is held by a broker, to be named with --bootstrap-server HOST:PORT, or by "
+            "another minikafka compact"
+        ) from None
 
 
 @contextmanager

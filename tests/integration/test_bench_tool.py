@@ -17,12 +17,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from tests.integration.conftest import StartBroker
+from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
+from tests.integration.test_compaction import (
+    BUSY_CLEANER,
+    TOPIC,
+    fill_the_active_segment,
+    keyed_records,
+    read_to_end,
+    until_compacted,
+)
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -225,6 +234,33 @@ def test_a_run_that_cannot_begin_leaves_no_topic(broker: BrokerProcess, topic: s
     assert done.returncode == 1 and f"topic {topic}-0 has 1 partitions, fewer than" in done.stderr
     left = [name for name in admin.list_topics(timeout=30).topics if name.startswith(topic)]
     assert left == [f"{topic}-0"]
+
+
+def test_offsets_of_a_compacted_topic_are_not_taken_for_records(
+    start_broker: StartBroker, topic: str
+) -> None:
+    """Few of its records are left, and its last offsets hold none: a transaction that was aborted."""
+    broker = start_broker(properties=BUSY_CLEANER)
+    confluent.make_topic(broker.bootstrap, topic, config=TOPIC)
+    written = keyed_records(keys=2, rounds=4_000, size=300)
+    confluent.write(broker.bootstrap, topic, written)
+    fill_the_active_segment(broker, topic)
+    until_compacted(broker, topic, bytes_max=2_000_000)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, b"never", b"key 0")
+    producer.flush(30)
+    producer.abort_transaction(30)
+    left = len(read_to_end(broker, topic))
+    offsets = confluent.latest(broker.bootstrap, topic)
+    assert left < offsets / 4
+    result = report("consume", "-t", broker.bootstrap, "--topic", topic, "--duration", "1")
+    (check,) = result["checks"]
+    assert flow(result, "consume")["records"] == check["seen"]
+    passes, rest = divmod(check["expected"], offsets)
+    assert passes > 1 and (rest, check["seen"]) == (0, passes * left)
+    assert check["bound_only"] == f"offsets of {topic}, which is compacted, are no count of its records"
 
 
 def test_groups_hold_the_partitions_that_there_are(broker: BrokerProcess, topic: str) -> None:

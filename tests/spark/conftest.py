@@ -14,6 +14,7 @@ from minikafka.spark import job
 from minikafka.spark.java import SparkMissing, check_java
 from minikafka.spark.session import PANDAS_WARNING, open_session
 from tests.integration.support.process import BrokerProcess
+from tests.spark.object_store import CREDENTIALS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -58,9 +59,12 @@ def java() -> None:
 
 @pytest.fixture(scope="session")
 def spark(java: None) -> Iterator[SparkSession]:
-    """One for all: starting it takes seconds."""
-    with open_session("minikafka tests", master=MASTER, conf=[*SHARED_CONF.items()]) as session:
-        yield session
+    """One for all: starting it takes seconds. Its workers have the environment that it starts with."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name, value in CREDENTIALS.items():
+            environment.setenv(name, value)
+        with open_session("minikafka tests", master=MASTER, conf=[*SHARED_CONF.items()]) as session:
+            yield session
 
 
 @pytest.fixture

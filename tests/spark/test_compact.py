@@ -252,10 +252,19 @@ class TestRefusals:
         assert "has no topic nope; it has t" in message
         assert "has no partition t-7" in self.refused(spark, directory, wanted=((TOPIC, 7),))
 
+    def test_a_directory_in_the_place_of_an_index(self, spark: SparkSession, directory: LogDirectory) -> None:
+        """It could not be removed after the swap."""
+        (index, *_) = sorted(directory.partition(0).glob("*.index"))
+        index.unlink()
+        index.mkdir()
+        message = self.refused(spark, directory)
+        assert message == f"{index} is a directory in the place of a file: move it away"
+
     def test_a_directory_that_a_broker_holds(self, spark: SparkSession, directory: LogDirectory) -> None:
         lock = lock_directory(OsFiles(), str(directory.path))
         try:
-            assert "is locked" in self.refused(spark, directory)
+            message = self.refused(spark, directory)
+            assert f"{directory.path} is held by a broker, to be named with --bootstrap-server" in message
             assert directory.compact(spark, dry_run=True)[0].records_dropped
         finally:
             lock.release()

@@ -22,7 +22,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from minikafka.cli import export
 from minikafka.metrics.names_of_spark import FAILED, LAST_SUCCESS, RECORDS, RUNNING, SPARK_SERIES
-from minikafka.spark.counters import OTHER_TOPICS, TOPICS_MAX, JobCounters, UnusableMetrics, published
+from minikafka.spark.counters import (
+    OTHER_TOPICS,
+    TOPICS_MAX,
+    JobCounters,
+    UnusableMetrics,
+    listen_address,
+    published,
+)
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.dashboards import PanelQuery, panel_queries
@@ -73,14 +80,37 @@ def test_a_file_says_how_the_latest_run_went_and_when_one_went_well(tmp_path: Pa
 def test_a_page_is_there_while_the_job_runs(tmp_path: Path) -> None:
     port = free_port()
     counters = JobCounters("analyze")
-    with published(counters, arguments(metrics_port=port)):
+    with published(counters, arguments(metrics_port=listen_address(str(port)))):
         counters.add(RECORDS, 3, topic="orders")
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             assert values(answer.read().decode())[RECORDS.name, "orders"] == 3
-        with pytest.raises(UnusableMetrics, match=f"--metrics-port {port}: .*in use"):
-            published(JobCounters("compact"), arguments(metrics_port=port)).__enter__()
+        with pytest.raises(UnusableMetrics, match=f"--metrics-port 127.0.0.1:{port}: .*in use"):
+            taken = arguments(metrics_port=listen_address(str(port)))
+            published(JobCounters("compact"), taken).__enter__()
+        with pytest.raises(OSError, match="refused"):  # nobody else can see it
+            urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=10)
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+
+
+def test_a_page_is_for_other_machines_where_an_address_says_so() -> None:
+    port = free_port()
+    with published(JobCounters("analyze"), arguments(metrics_port=listen_address(f":{port}"))):
+        for address in ("127.0.0.1", "127.0.0.2"):
+            with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
+                assert values(answer.read().decode())[RUNNING.name, ""] == 1
+    assert listen_address("10.1.2.3:9500") == ("10.1.2.3", 9500)
+    assert listen_address("[::1]:9500") == ("::1", 9500)
+    with pytest.raises(UnusableMetrics, match=r"--metrics-port 192\.0\.2\.1:"):
+        published(
+            JobCounters("analyze"), arguments(metrics_port=listen_address(f"192.0.2.1:{port}"))
+        ).__enter__()
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "65536", "localhost", "localhost:", "localhost:x"])
+def test_what_is_no_port_is_bad_usage(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=r"is not a port"):
+        listen_address(text)
 
 
 def test_a_pushgateway_is_told_of_start_and_end(capsys: pytest.CaptureFixture[str]) -> None:

@@ -561,9 +561,9 @@ def test_which_directories_are_logs(logs: LogDir, tmp_path: Path) -> None:
 
 
 def test_what_may_not_be_read_is_named(logs: LogDir, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A directory, a partition's own, a segment: one line with its path. (Root may read whatever it likes, so
-    the operating system's answer is given here.)"""
-    segment = str(logs.segment("t", [batch(0, 2)]))
+    """A directory, a partition's own, a segment, an index: one line with its path. (Root may read whatever it
+    likes, so the operating system's answer is given here.)"""
+    segment = str(logs.segment("t", [batch(0, 2), batch(2, 2)], index_interval_bytes=1))
     options = options_of(logs)
     splits = planned(options)
     really_scan, really_open = os.scandir, os.open
@@ -588,8 +588,11 @@ def test_what_may_not_be_read_is_named(logs: LogDir, monkeypatch: pytest.MonkeyP
             planned(options)
     refused = segment
     for attempt in (lambda: planned(options), lambda: rows_of(splits, options)):
-        with pytest.raises(UnusableLocation, match=f"^{segment} cannot be read: Permission denied$"):
+        with pytest.raises(UnusableLocation, match=f"^{segment} cannot be read: Permission denied; run as "):
             attempt()
+    refused = segment.replace(".log", ".index")
+    with pytest.raises(UnusableLocation, match=f"^{refused} cannot be read: Permission denied; run as "):
+        planned(options)
 
 
 def test_replicas_of_one_partition_are_not_mixed_by_accident(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.checkpoint import lock_directory
 from minikafka.log.cleaned_transactions import read_aborted
 from minikafka.log.compaction_job import CompactionResult
 from minikafka.log.offline_swap import finish_interrupted, swap_offline
@@ -52,7 +51,7 @@ from minikafka.spark.compaction_plan import (
     open_producers,
 )
 from minikafka.spark.failures import JobError
-from minikafka.spark.stored_logs import collect_attempts, find_stored_logs, staging_of, view_of
+from minikafka.spark.stored_logs import collect_attempts, find_stored_logs, locked, staging_of, view_of
 from minikafka.spark.transforms.compaction import (
     changed_keys,
     first_open_offsets,
@@ -129,7 +128,7 @@ def compact(
     logs = find_stored_logs(files, request.log_directory, request.wanted)
     with ExitStack() as stack:
         if not request.dry_run and request.put_in is None:
-            stack.callback(lock_directory(files, request.log_directory).release)
+            stack.callback(locked(files, request.log_directory).release)
             for log in logs:
                 finish_interrupted(files, log.directory, config=request.config(log.topic_partition.topic))
             logs = find_stored_logs(files, request.log_directory, request.wanted)

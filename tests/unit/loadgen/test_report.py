@@ -98,6 +98,10 @@ def result(*, checks: list[Check], problems: list[str]) -> Result:
 def test_a_result_is_well_when_all_counts_agree() -> None:
     good, bad = consumed(expected=3, seen=3), consumed(expected=3, seen=2)
     assert result(checks=[good], problems=[]).is_ok
+    compacted = consumed(expected=3, seen=2, compacted=["prices"])
+    assert compacted.text().startswith("records consumed, at most one an offset: 2, not reconciled with 3: ")
+    assert result(checks=[compacted], problems=[]).is_ok
+    assert not consumed(expected=3, seen=4, compacted=["prices"]).holds
     assert not result(checks=[good, bad], problems=[]).is_ok
     failed = result(checks=[bad], problems=["it died"])
     assert not failed.is_ok
