@@ -98,7 +98,7 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.
         config=config,
         replicas=parts.replicas,
         topic=_topic(offsets_topic(config), configs, parts),
-        new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
+        new_shard=partial(GroupShard, settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Collection
 
 from minikafka.config.broker import BrokerConfig
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
@@ -66,19 +67,20 @@ class GroupService(CoordinatorService[GroupShard]):
         config: BrokerConfig,
         replicas: ReplicaManager,
         topic: CoordinatorTopic,
-        new_shard: Callable[[], GroupShard],
+        new_shard: Callable[[GroupCounts], GroupShard],
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
         load_time: Sensor,
     ) -> None:
         self.parked = GroupPurgatories(timer)
+        self.counts = GroupCounts()
         self._config = config
         super().__init__(
             contents="groups",
             replicas=replicas,
             topic=topic,
-            new_shard=new_shard,
+            new_shard=lambda: new_shard(self.counts),
             replay=GroupReplay,
             new_log=lambda topic_partition: CoordinatorLog(
                 replicas,
