@@ -138,8 +138,9 @@ COORDINATORS = Section(
         ),
         graph(
             "Rebalances a minute",
-            "Classic: all members have a new assignment; the group's reading stops meanwhile. KIP-848: a group's "
-            "next epoch. Many in a row are consumers that come and go, or are too slow between two polls.",
+            "Classic: all members have a new assignment; the group does not read meanwhile. KIP-848: a "
+            "group's next epoch. Many in a row are consumers that come and go, or are too slow between two "
+            "polls.",
             Query(total(_per_minute("group_completed_rebalance")), "classic"),
             Query(total(_per_minute("consumer_group_rebalance")), "consumer"),
         ),
