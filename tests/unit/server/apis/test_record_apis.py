@@ -180,7 +180,7 @@ async def test_a_fetch_session_tells_only_news(client: Client, version: int) -> 
 
 async def test_a_consumer_gets_its_records_in_pieces_and_all_that_it_insists_on(client: Client) -> None:
     value = bytes(900_000)
-    for _ in range(8):
+    for _ in range(13):
         await client.produce(12, batch(value))
 
     async def fetched_bytes(**fields: Any) -> int:
@@ -192,7 +192,7 @@ async def test_a_consumer_gets_its_records_in_pieces_and_all_that_it_insists_on(
         return len(partition.records)
 
     assert await fetched_bytes() == CONSUMER_ANSWER_BYTES_MAX
-    assert await fetched_bytes(min_bytes=6 << 20) == 6 << 20
+    assert await fetched_bytes(min_bytes=10 << 20) == 10 << 20
 
 
 async def test_fetching_an_unknown_topic_id_fails_for_that_topic_alone(client: Client) -> None:
