@@ -137,18 +137,22 @@ def validate_records(
         if only is not None:
             return RecordsSummary(1, only, only, header.base_offset, len(plain) - HEADER_SIZE)
     base = header.base_timestamp
-    timestamps = uniform_runs.timestamp_deltas(plain, header, keys_required=keys_required)
-    if timestamps is None or not 0 <= base <= _BASE_TIMESTAMP_MAX:
-        base = 0
-        timestamps = _timestamps(plain, header, keys_required)
-    if timestamps is None:
-        timestamps = _timestamps_one_by_one(plain, header, keys_required)
-    earliest, latest = min(timestamps), max(timestamps)
-    index_of_latest = timestamps.index(latest)
-    earliest, latest = base + earliest, base + latest
+    deltas = None
+    if 0 <= base <= _BASE_TIMESTAMP_MAX:
+        deltas = uniform_runs.timestamp_deltas(plain, header, keys_required=keys_required)
+    if deltas is not None:
+        earliest, latest, index_of_latest = (
+            base + deltas.least,
+            base + deltas.greatest,
+            deltas.index_of_greatest,
+        )
+    else:
+        timestamps = _all_timestamps(plain, header, keys_required)
+        earliest, latest = min(timestamps), max(timestamps)
+        index_of_latest = timestamps.index(latest)
     too_early = timestamp_ms_min is not None and earliest < timestamp_ms_min
     if too_early or (timestamp_ms_max is not None and latest > timestamp_ms_max):
-        timestamps = [base + timestamp for timestamp in timestamps]
+        timestamps = _all_timestamps(plain, header, keys_required)
         _check_timestamps(timestamps, timestamp_ms_min, timestamp_ms_max)
     return RecordsSummary(
         count,
@@ -182,6 +186,12 @@ def _only_timestamp(
     ):
         return None
     return timestamp
+
+
+def _all_timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int]:
+    """In order. Raises InvalidRecords."""
+    timestamps = _timestamps(plain, header, keys_required)
+    return _timestamps_one_by_one(plain, header, keys_required) if timestamps is None else timestamps
 
 
 def _timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int] | None:

@@ -16,6 +16,7 @@ from minikafka.errors import ErrorCode, InvariantError
 from minikafka.protocol.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
+    BatchHeader,
     CorruptBatch,
     TimestampType,
     crc_is_valid,
@@ -57,7 +58,7 @@ def record_lists(draw: st.DrawFn, base_offset: int = 0) -> list[Record]:
 
 
 def validate(batch: bytes, **options: Any) -> Any:
-    return validate_records(batch, read_header(batch), decompressed_bytes_max=BYTES_MAX, **options)
+    return validate_records(batch, read_header(batch), **{"decompressed_bytes_max": BYTES_MAX} | options)
 
 
 def with_records(batch: bytes, body: bytes, **changes: Any) -> bytes:
@@ -299,16 +300,23 @@ def test_markers_of_transactions() -> None:
             read_end_transaction_marker(key, value)
 
 
+def deltas_of(records: list[Record], header: BatchHeader) -> tuple[int, int, int]:
+    """The least, the greatest, and where that comes first."""
+    deltas = [record.timestamp - header.base_timestamp for record in records]
+    return min(deltas), max(deltas), deltas.index(max(deltas))
+
+
 @settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.data())
 def test_records_of_one_size_are_judged_as_the_parser_judges_them(data: st.DataObject) -> None:
-    count = data.draw(st.sampled_from([128, 129, 200, 300]))
-    step = data.draw(st.sampled_from([0, 1, 3, 90]))
+    count = data.draw(st.sampled_from([128, 129, 200, 300, 8_250]))
+    step = data.draw(st.sampled_from([0, 1, 3, 90, -1]))
+    wave = data.draw(st.sampled_from([1, 2, 60]))
     key, value = (
         data.draw(st.sampled_from([None, b"", b"key"])),
         b"v" * data.draw(st.sampled_from([0, 5, 60, 200])),
     )
-    records = [Record(index, 10**12 + step * index, key, value) for index in range(count)]
+    records = [Record(index, 10**12 + step * index + index % wave, key, value) for index in range(count)]
     odd = data.draw(st.none() | st.integers(0, count - 1))
     if odd is not None:
         records[odd] = records[odd]._replace(value=data.draw(small), key=data.draw(small))
@@ -324,7 +332,7 @@ def test_records_of_one_size_are_judged_as_the_parser_judges_them(data: st.DataO
         return
     exact = list(parse_records(memoryview(batch), header))
     assert [record.offset for record in exact] == list(range(count))
-    assert [record.timestamp - header.base_timestamp for record in exact] == found
+    assert found == deltas_of(exact, header)
     assert not keys_required or all(record.key is not None for record in exact)
 
 
@@ -350,16 +358,16 @@ def test_one_wrong_byte_in_a_record_of_one_size_is_seen(index: int) -> None:
             if not consecutive:
                 assert found is None
             elif found is not None:
-                assert found == [record.timestamp - header.base_timestamp for record in exact]
+                assert found == deltas_of(exact, header)
 
 
 def test_records_of_one_size_are_recognised_over_every_change_of_width() -> None:
-    # 64 is where an offset delta takes a second byte, 64 ms where a timestamp delta does.
-    records = [Record(index, 10**12 + index // 3, None, b"v" * 100) for index in range(1000)]
+    # 64 and 8,192 are where an offset delta takes another byte, 64 ms where a timestamp delta does.
+    records = [Record(index, 10**12 + index // 3, None, b"v" * 100) for index in range(10_000)]
     batch = build_batch(records)
     deltas = timestamp_deltas(memoryview(batch), read_header(batch), keys_required=False)
-    assert deltas == [index // 3 for index in range(1000)]
-    assert validate(batch)[:4] == (1000, 10**12, 10**12 + 333, 999)
+    assert deltas == (0, 3333, 9999)
+    assert validate(batch, decompressed_bytes_max=2 * BYTES_MAX)[:4] == (10_000, 10**12, 10**12 + 3333, 9999)
 
 
 def test_timestamps_at_the_ends_of_64_bits_wrap_as_a_java_long() -> None:
