@@ -7,6 +7,7 @@ did wrong is one line, never a traceback. A second signal ends the process at on
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -154,9 +155,12 @@ def properties_text() -> str:
 
 
 def _run(loaded: Loaded, *, with_http: bool, temporary_directory: str | None = None) -> int:
+    # All that is imported stays. Looking for garbage in it meanwhile, 60 times, finds next to none in 10 ms.
+    gc.disable()
     from minikafka.cli.logs import configure_logging
     from minikafka.cli.run_broker import run_broker
 
+    gc.enable()
     config: BrokerConfig = loaded.config
     configure_logging(level=config.log_level, format=config.log_format)
     return run_broker(

@@ -9,8 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-import re2
-
+from minikafka.deferred import re2
 from minikafka.errors import ErrorCode, KafkaError
 
 PROGRAM_BYTES_MAX = 1 << 20

@@ -24,8 +24,7 @@ from bisect import bisect_left, insort
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-import crc32c
-
+from minikafka.deferred import crc32c
 from minikafka.errors import MinikafkaError
 from minikafka.files import Files
 from minikafka.log.producer_append import BatchMetadata, ProducerStateEntry

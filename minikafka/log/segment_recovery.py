@@ -15,8 +15,7 @@ import logging
 from collections.abc import Callable, Iterator
 from struct import Struct
 
-import crc32c
-
+from minikafka.deferred import crc32c
 from minikafka.errors import KafkaError
 from minikafka.files import File
 from minikafka.log.file_records import RELATIVE_OFFSET_MAX

@@ -247,6 +247,21 @@ COORDINATOR_PARTITIONS = gauge(
     mbean="kafka.server:type=group-coordinator-metrics,name=num-partitions,state=…",
 )
 GROUPS_LOAD_TIMES = load_times(GROUP_METRICS)
+GROUP_ACTIVITY = {
+    name: gauge(
+        f"kafka_server_group_coordinator_metrics_{name}_count",
+        help,
+        mbean=f"kafka.server:type=group-coordinator-metrics,name={name.replace('_', '-')}-count",
+    )
+    for name, help in (
+        ("offset_commit", "Offsets that were committed since the broker started."),
+        ("offset_expiration", "Offsets that expired since the broker started."),
+        ("offset_deletion", "Offsets that were deleted on demand since the broker started."),
+        ("group_completed_rebalance", "Rebalances of classic groups since the broker started."),
+        ("consumer_group_rebalance", "New epochs of KIP-848 groups since the broker started."),
+    )
+}
+"""Gauges that only grow: so are Kafka's in JMX."""
 GROUP_COMMITTED_OFFSET = gauge(
     "kafka_consumergroup_current_offset",
     "Offset that the group has committed; only its coordinator shows it.",
@@ -263,6 +278,7 @@ GROUP_SERIES = (
     CONSUMER_GROUP_COUNT,
     COORDINATOR_PARTITIONS,
     *GROUPS_LOAD_TIMES.values(),
+    *GROUP_ACTIVITY.values(),
     GROUP_COMMITTED_OFFSET,
     GROUP_MEMBERS,
 )

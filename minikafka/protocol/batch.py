@@ -20,8 +20,7 @@ from enum import IntEnum
 from struct import Struct, error
 from typing import Final, NamedTuple
 
-from crc32c import crc32c
-
+from minikafka.deferred import crc32c
 from minikafka.errors import ErrorCode
 from minikafka.protocol.compression import CompressionType, CorruptBatch
 from minikafka.types import NO_SEQUENCE, Buffer
@@ -204,7 +203,7 @@ def crc_is_valid(buffer: Buffer, position: int, header: BatchHeader) -> bool:
     end = position + LOG_OVERHEAD + header.batch_length
     if end > len(buffer):
         return False
-    crc: int = crc32c(memoryview(buffer)[position + _ATTRIBUTES_POSITION : end])
+    crc: int = crc32c.crc32c(memoryview(buffer)[position + _ATTRIBUTES_POSITION : end])
     return crc == header.crc
 
 
@@ -253,6 +252,6 @@ def rewrite(
 def pack_header(header: BatchHeader, records: Buffer) -> bytes:
     """``header`` with the CRC that it and ``records`` (as they stand in the batch) have."""
     packed = bytearray(HEADER.pack(*header))
-    crc = crc32c(records, crc32c(packed[_ATTRIBUTES_POSITION:]))
+    crc = crc32c.crc32c(records, crc32c.crc32c(packed[_ATTRIBUTES_POSITION:]))
     packed[_MAGIC_POSITION + 1 : _ATTRIBUTES_POSITION] = crc.to_bytes(4, "big")
     return bytes(packed)

@@ -15,7 +15,7 @@ general road · encode Metadata v12 with 10 topics 91 (250), ApiVersions v3 34 (
 from __future__ import annotations
 
 import struct
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -31,7 +31,7 @@ from minikafka.protocol.reading import (
     compile_reader,
     skip_tagged_fields,
 )
-from minikafka.protocol.schema import Direction, message_schema, names_of_all_versions
+from minikafka.protocol.schema import Direction, message_schema, names_by_version
 from minikafka.protocol.writing import Body, Writer, compile_writer
 from minikafka.types import Buffer
 
@@ -218,10 +218,7 @@ def _reader(api_key: int, api_version: int, direction: Direction) -> Reader:
 def _writer(api_key: int, api_version: int, direction: Direction) -> tuple[Writer, bool]:
     schema = message_schema(api_key, api_version, direction)
 
-    def names_elsewhere(path: tuple[str, ...]) -> frozenset[str]:
-        return names_of_all_versions(api_key, direction, path)
-
-    write = compile_writer(schema.body, names_elsewhere)
+    write = compile_writer(schema.body, partial(names_by_version, api_key, direction))
 
     def write_body(out: bytearray, body: Body) -> None:
         try:

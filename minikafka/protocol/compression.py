@@ -16,8 +16,7 @@ from enum import IntEnum
 from struct import Struct
 from typing import Final
 
-import cramjam
-
+from minikafka.deferred import cramjam
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import Buffer
 

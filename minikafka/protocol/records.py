@@ -19,8 +19,9 @@ comparison, in the same batch: aiokafka's iteration alone 0.22, a Python walk ov
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError
 from minikafka.protocol.batch import (
     COMPRESSION_MASK,
@@ -41,8 +42,12 @@ from minikafka.protocol.batch import (
 from minikafka.protocol.compression import compress, decompress
 from minikafka.protocol.record_codec import load as codec
 from minikafka.protocol.record_parser import InvalidRecords, Record, RecordError, parse_records
-from minikafka.protocol.uniform_runs import timestamp_deltas
 from minikafka.types import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
+
+if TYPE_CHECKING:
+    from minikafka.protocol import uniform_runs
+else:
+    uniform_runs = deferred("minikafka.protocol.uniform_runs")  # 0.7 MB of tables
 
 __all__ = [
     "InvalidRecords",
@@ -131,7 +136,8 @@ def validate_records(
         only = _only_timestamp(plain, header, keys_required, timestamp_ms_min, timestamp_ms_max)
         if only is not None:
             return RecordsSummary(1, only, only, header.base_offset, len(plain) - HEADER_SIZE)
-    base, timestamps = header.base_timestamp, timestamp_deltas(plain, header, keys_required=keys_required)
+    base = header.base_timestamp
+    timestamps = uniform_runs.timestamp_deltas(plain, header, keys_required=keys_required)
     if timestamps is None or not 0 <= base <= _BASE_TIMESTAMP_MAX:
         base = 0
         timestamps = _timestamps(plain, header, keys_required)

@@ -15,6 +15,7 @@ A message module of kio is imported when its API and version are first used (1 t
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from types import NoneType, UnionType
@@ -76,18 +77,16 @@ def message_schema(api_key: int, api_version: int, direction: Direction) -> Mess
     )
 
 
-@cache
-def names_of_all_versions(api_key: int, direction: Direction, path: tuple[str, ...]) -> frozenset[str]:
-    """Every field name that the entity at ``path`` has in any version of the API. Imports them all."""
-    names: set[str] = set()
-    for api_version in _versions(api_key):
+def names_by_version(api_key: int, direction: Direction, path: tuple[str, ...]) -> Iterator[frozenset[str]]:
+    """The field names of the entity at ``path`` in the versions of the API, the newest first. Each version is
+    imported when it is its turn."""
+    for api_version in reversed(_versions(api_key)):
         entity: EntitySchema | None = message_schema(api_key, api_version, direction).body
         for step in path:
             fields = {field.name: field for field in entity.fields} if entity else {}
             entity = fields[step].entity if step in fields else None
         if entity is not None:
-            names.update(field.name for field in entity.fields)
-    return frozenset(names)
+            yield frozenset(field.name for field in entity.fields)
 
 
 def _versions(api_key: int) -> list[int]:

@@ -13,7 +13,7 @@ Whatever does not fit is our bug, never the peer's: ``InvariantError`` with the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 from uuid import UUID
 
@@ -22,8 +22,8 @@ from minikafka.protocol.schema import REQUIRED, EntitySchema, FieldSchema
 
 Body = Mapping[str, Any]
 Writer = Callable[[bytearray, Any], None]
-NamesElsewhere = Callable[[tuple[str, ...]], frozenset[str]]
-"""The names that the entity at a path has in any version."""
+NamesElsewhere = Callable[[tuple[str, ...]], Iterable[frozenset[str]]]
+"""The names that the entity at a path has in each version; as many versions are asked as are needed."""
 
 _MISFIT: Final = (struct.error, TypeError, ValueError, AttributeError, OverflowError)
 
@@ -76,17 +76,18 @@ def compile_writer(
             fields.append((field.name, field.default, writer))
         else:
             tagged.append((field.name, unsigned_varint(field.tag), _encoded_default(field, writer), writer))
-    known = frozenset(field.name for field in schema.fields)
-    accepted: frozenset[str] = known
+    accepted = frozenset(field.name for field in schema.fields)
 
     def write(out: bytearray, body: Body) -> None:
         nonlocal accepted
         if not body.keys() <= accepted:
-            accepted = known | names_elsewhere(path)
-            if unknown := body.keys() - accepted:
-                raise InvariantError(
-                    f"{schema.name} has no field {', '.join(sorted(unknown))} in any version"
-                )
+            for names in names_elsewhere(path):
+                accepted |= names
+                if body.keys() <= accepted:
+                    break
+            else:
+                unknown = ", ".join(sorted(body.keys() - accepted))
+                raise InvariantError(f"{schema.name} has no field {unknown} in any version")
         for name, default, writer in fields:
             value = body.get(name, default)
             try:

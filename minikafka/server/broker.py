@@ -20,12 +20,14 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.store import CoordinationStore, StoreError
+from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.log_directories import stored_cluster_id
@@ -51,8 +53,6 @@ from minikafka.server.coordination_engine import create_top_level_paths, store_n
 from minikafka.server.coordination_engine import open_store as open_configured_store
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.dispatcher import Dispatcher
-from minikafka.server.http_pages import start_http
-from minikafka.server.http_server import HttpServer
 from minikafka.server.log_cleaner import LogCleaner
 from minikafka.server.log_io import LogIo
 from minikafka.server.loop_timer import LoopTimer
@@ -64,13 +64,19 @@ from minikafka.server.supervisor import Supervisor
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId
 
+if TYPE_CHECKING:
+    from minikafka.server import http_pages
+    from minikafka.server.http_server import HttpServer
+else:
+    http_pages = deferred("minikafka.server.http_pages")
+
 logger = logging.getLogger(__name__)
 
 OpenStore = Callable[..., Awaitable[CoordinationStore]]
 """Called with the configuration and ``clock``; returns a store that has a session."""
 
 RECORD_CODEC_DELAY_MS = 200
-"""After the start; a produce that comes earlier loads the codec itself."""
+"""After the first partition came; a produce that comes earlier loads the codec itself."""
 
 DRAIN_TIMEOUT_MS = 1000
 """How long a stopping broker waits for clients to take the answers that are ready."""
@@ -237,6 +243,7 @@ class Broker:
             connect=self._connect,
         )
         configs.subscribe_broker(self._broker_config_changed)
+        self._prepare_for_records(services)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
         services.transactions.start()
@@ -247,12 +254,12 @@ class Broker:
         services.swap_in_staged = cleaner.swap_in_staged
         ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
         socket_server = await self._listen(services)
-        self._http = await start_http(
-            services, cleaner=cleaner, socket_server=socket_server, usual_port=self._usual_http_port
-        )
+        if self._usual_http_port is not None or services.config.http_port is not None:
+            self._http = await http_pages.start_http(
+                services, cleaner=cleaner, socket_server=socket_server, usual_port=self._usual_http_port
+            )
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
-        supervisor.start("record-codec", self._load_record_codec)
 
     def _make_first_directory(self) -> None:
         """The store's file lies in the first log directory, which is not checked yet.
@@ -295,12 +302,19 @@ class Broker:
         }
         return server
 
-    async def _load_record_codec(self) -> None:
+    def _prepare_for_records(self, services: Services) -> None:
+        """Load the record codec soon after the first partition came: a broker without one saves 4 MB."""
+        has_partitions = asyncio.Event()
+        services.replica_manager.follow_leadership(lambda topic_partition: has_partitions.set())
+        services.supervisor.start("record-codec", lambda: self._load_record_codec(has_partitions))
+
+    async def _load_record_codec(self, has_partitions: asyncio.Event) -> None:
         """Before the first produce needs it, but after the first client was answered.
 
         On the loop, which waits a tenth of a second for it: aiokafka's modules import each other, so a thread
         that imports them would show an unfinished one to a produce that comes meanwhile.
         """
+        await has_partitions.wait()
         await asyncio.sleep(RECORD_CODEC_DELAY_MS / 1000)
         record_codec.load()
 

@@ -28,7 +28,6 @@ from typing import Final
 from uuid import UUID
 
 import msgspec
-from crc32c import crc32c
 
 from minikafka.clock import Clock
 from minikafka.config.client_metrics import (
@@ -37,6 +36,7 @@ from minikafka.config.client_metrics import (
     ClientMetricsConfig,
     client_metrics_config,
 )
+from minikafka.deferred import crc32c
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.checkpoint import encode_uuid
 from minikafka.protocol.compression import CompressionType, CorruptBatch, decompress
@@ -281,8 +281,8 @@ def _matches(subscription: ClientMetricsConfig, attributes: Mapping[str, str | N
 
 def _subscription_id(client_instance_id: UUID, metrics: Sequence[str], interval_ms: int) -> int:
     """The same on every broker: the checksum of what the client is told, mixed with its id."""
-    checksum = crc32c(f"{','.join(metrics)} {interval_ms}".encode())
-    mixed = checksum ^ crc32c(client_instance_id.bytes)
+    checksum = crc32c.crc32c(f"{','.join(metrics)} {interval_ms}".encode())
+    mixed = checksum ^ crc32c.crc32c(client_instance_id.bytes)
     return mixed - (1 << 32) if mixed >= 1 << 31 else mixed
 
 

@@ -22,18 +22,23 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
 import minikafka
 from minikafka.clock import Clock
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files
-from minikafka.log.cleaner import Compaction
 from minikafka.log.compaction_job import CompactionJob, CompactionResult
 from minikafka.server.log_io import LogIo
 from minikafka.server.pace import Pace
+
+if TYPE_CHECKING:
+    from minikafka.log import cleaner
+else:
+    cleaner = deferred("minikafka.log.cleaner")
 
 _MODULE = "minikafka.server.compaction_process"
 
@@ -87,7 +92,7 @@ class InProcess:
 
     async def _work_off(self, job: CompactionJob, bytes_per_second: float) -> CompactionResult:
         pace = Pace(bytes_per_second, self._clock)
-        compaction = await self._log_io.run(lambda: Compaction(job, self._files))
+        compaction = await self._log_io.run(lambda: cleaner.Compaction(job, self._files))
         steps = compaction.steps()
         while (size_bytes := await self._log_io.run(lambda: _next(steps))) is not None:
             pause_ms = pace.pause_ms(size_bytes)

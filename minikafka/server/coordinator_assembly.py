@@ -5,10 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minikafka.coordinator.group.shard import GroupShard
-from minikafka.coordinator.transaction.shard import TransactionShard
+from minikafka.deferred import deferred
 from minikafka.log.log_directories import random_uuid
 from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import Metrics
@@ -35,6 +34,13 @@ from minikafka.server.topic_service import TopicService
 from minikafka.server.transaction_markers import TransactionMarkerChannels
 from minikafka.server.transaction_service import BrokerTransactionSettings, TransactionService
 from minikafka.server.transaction_verification import TransactionVerification
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.group import shard as group_shard
+    from minikafka.coordinator.transaction import shard as transaction_shard
+else:
+    group_shard = deferred("minikafka.coordinator.group.shard")
+    transaction_shard = deferred("minikafka.coordinator.transaction.shard")
 
 AskHere = Callable[[ApiKey, Body], Awaitable[Any]]
 """How this broker asks itself: ``ask_own_broker``."""
@@ -98,7 +104,9 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.
         config=config,
         replicas=parts.replicas,
         topic=_topic(offsets_topic(config), configs, parts),
-        new_shard=lambda: GroupShard(settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)),
+        new_shard=lambda counts: group_shard.GroupShard(
+            counts, settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)
+        ),
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,
@@ -119,7 +127,7 @@ def _transaction_service(
         config=config,
         replicas=replicas,
         topic=_topic(transaction_state_topic(config), configs, parts),
-        new_shard=lambda: TransactionShard(settings=settings),
+        new_shard=lambda: transaction_shard.TransactionShard(settings=settings),
         markers=TransactionMarkerChannels(
             node_id=replicas.node_id,
             metadata=replicas.metadata,

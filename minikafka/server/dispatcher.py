@@ -14,12 +14,12 @@ What Kafka does with a request that it cannot serve, and so do we:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from minikafka.errors import InvariantError, PeerProtocolError
-from minikafka.metrics.request_metrics import RequestTiming
+from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.codec import (
@@ -44,6 +44,16 @@ Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine
 
 _VERSIONS = SUPPORTED | BETWEEN_BROKERS
 
+
+class _Route(NamedTuple):
+    """Where the requests of one API go."""
+
+    version_min: int
+    version_max: int
+    handler: Handler
+    metrics: RequestMetrics
+
+
 _FINISHED = (tuple, list, PendingResponse)
 """Answers that need no encoding. Named, because a union in the call would be built anew for every request."""
 
@@ -55,10 +65,9 @@ class Dispatcher:
         self._services = services
         self._client_quotas = services.client_quotas
         self._now_ns = services.clock.monotonic_ns
-        metrics = services.request_metrics
-        self._routes = {
-            int(key): (*_VERSIONS[key], handler, metrics.of(key)) for key, handler in handlers.items()
-        }
+        self._handlers = handlers
+        self._routes: dict[int, _Route] = {}
+        """Of the APIs that were asked for: who never is need not be imported."""
 
     def __call__(self, connection: Connection, frame: Buffer) -> Result:
         """Serve one request.
@@ -72,9 +81,7 @@ class Dispatcher:
             if repeated is not None:
                 return repeated
         header = read_request_header(frame)
-        route = self._routes.get(header.api_key)
-        if route is None:
-            raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
+        route = self._routes.get(header.api_key) or self._new_route(header)
         version_min, version_max, handler, metrics = route
         if not version_min <= header.api_version <= version_max:
             return self._unsupported_version(header)
@@ -95,6 +102,14 @@ class Dispatcher:
             metrics, self._now_ns, arrived_ns=connection.received_ns, size_bytes=context.size_bytes
         )
         return timed(timing, self._handle(handler, context, request))
+
+    def _new_route(self, header: RequestHeader) -> _Route:
+        if header.api_key not in self._handlers:
+            raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
+        key = ApiKey(header.api_key)
+        route = _Route(*_VERSIONS[key], self._handlers[key], self._services.request_metrics.of(key))
+        self._routes[key] = route
+        return route
 
     def _handle(self, handler: Handler, context: RequestContext, request: Any) -> Result:
         answer = handler(self._services, context, request)

@@ -16,19 +16,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
+from minikafka.deferred import deferred
 from minikafka.network.broker_client import BrokerClient
 from minikafka.server.follower_partition import PartitionT, Replicas
 from minikafka.server.java_hash import java_abs, string_hash, to_int
 from minikafka.server.remote_leader import Connect, RemoteLeader
-from minikafka.server.replica_fetcher import ReplicaFetcher
 from minikafka.server.replica_fetchers import FetcherStats, InitialFetchState, LeaderEndpoint
 from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server import replica_fetcher
+    from minikafka.server.replica_fetcher import ReplicaFetcher
+else:
+    replica_fetcher = deferred("minikafka.server.replica_fetcher")
 
 __all__ = ["InitialFetchState", "LeaderEndpoint", "ReplicaFetcherManager", "fetcher_id"]
 
@@ -174,7 +180,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
             broker_epoch=self._broker_epoch,
             connect=self._connect,
         )
-        fetcher = self._fetchers[key] = ReplicaFetcher(
+        fetcher = self._fetchers[key] = replica_fetcher.ReplicaFetcher(
             remote,
             replicas=self._replicas,
             clock=self._clock,

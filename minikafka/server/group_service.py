@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
 
 from minikafka.config.broker import BrokerConfig
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
-from minikafka.coordinator.group.shard import GroupShard
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.sensor import Sensor
 from minikafka.protocol.compression import CompressionType
-from minikafka.protocol.internal.group_record_codec import UnreadableRecord, decode_record, encode_record
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timer import Timer
 from minikafka.server.coordinator_log import CoordinatorLog
@@ -25,6 +26,12 @@ from minikafka.server.log_io import LogIo
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Restart, Supervisor
 
+if TYPE_CHECKING:
+    from minikafka.coordinator.group.shard import GroupShard
+    from minikafka.protocol.internal import group_record_codec
+else:
+    group_record_codec = deferred("minikafka.protocol.internal.group_record_codec")
+
 
 class GroupReplay:
     """What a load reads, as calls of a ``GroupShard``."""
@@ -34,8 +41,8 @@ class GroupReplay:
 
     def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
         try:
-            record = decode_record(key, value)
-        except UnreadableRecord as error:
+            record = group_record_codec.decode_record(key, value)
+        except group_record_codec.UnreadableRecord as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         self._shard.replay(record, now_ms, producer_id=producer_id)
 
@@ -57,7 +64,7 @@ class GroupPurgatories:
         return self.heartbeat if operation.kind is OperationKind.SESSION else self.rebalance
 
 
-class GroupService(CoordinatorService[GroupShard]):
+class GroupService(CoordinatorService["GroupShard"]):
     """See the module header."""
 
     def __init__(
@@ -66,24 +73,25 @@ class GroupService(CoordinatorService[GroupShard]):
         config: BrokerConfig,
         replicas: ReplicaManager,
         topic: CoordinatorTopic,
-        new_shard: Callable[[], GroupShard],
+        new_shard: Callable[[GroupCounts], GroupShard],
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
         load_time: Sensor,
     ) -> None:
         self.parked = GroupPurgatories(timer)
+        self.counts = GroupCounts()
         self._config = config
         super().__init__(
             contents="groups",
             replicas=replicas,
             topic=topic,
-            new_shard=new_shard,
+            new_shard=lambda: new_shard(self.counts),
             replay=GroupReplay,
             new_log=lambda topic_partition: CoordinatorLog(
                 replicas,
                 topic_partition,
-                encode=encode_record,
+                encode=group_record_codec.encode_record,
                 compression=CompressionType(config.offsets_topic_compression_codec),
                 timeout_ms=config.offsets_commit_timeout_ms,
             ),

@@ -8,32 +8,41 @@ for each reason, with the status 503.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from minikafka.clock import Clock
+from minikafka.deferred import deferred
 from minikafka.errors import StartError
+from minikafka.metrics.series import Source
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.http_server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.log_cleaner import LogCleaner
 from minikafka.server.loop_lag import LoopLag
-from minikafka.server.metrics_of_broker import sources_of_broker
-from minikafka.server.metrics_of_clients import sources_of_clients
-from minikafka.server.metrics_of_data import sources_of_data
 from minikafka.server.services import Services
-from minikafka.server.status_page import add_status_page
 from minikafka.server.supervisor import Restart
 from minikafka.server.turns import Turns
 
 if TYPE_CHECKING:
-    from minikafka.server.metrics_collector import Exposition
+    from minikafka.server import (
+        metrics_collector,
+        metrics_of_broker,
+        metrics_of_clients,
+        metrics_of_data,
+        status_page,
+    )
+else:
+    metrics_collector = deferred("minikafka.server.metrics_collector")
+    metrics_of_broker = deferred("minikafka.server.metrics_of_broker")
+    metrics_of_clients = deferred("minikafka.server.metrics_of_clients")
+    metrics_of_data = deferred("minikafka.server.metrics_of_data")
+    status_page = deferred("minikafka.server.status_page")
 
 logger = logging.getLogger(__name__)
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
-
-_COLLECTOR = "minikafka.server.metrics_collector"
 
 
 async def start_http(
@@ -48,8 +57,17 @@ async def start_http(
     port = usual_port if config.http_port is None else config.http_port
     if port is None:
         return None
+    loop_lag = LoopLag(services.clock)
+
+    def sources() -> list[Source]:
+        return [
+            *metrics_of_data.sources_of_data(services, cleaner),
+            *metrics_of_clients.sources_of_clients(services),
+            *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag),
+        ]
+
     server = HttpServer(supervisor=services.supervisor)
-    add_pages(server, services)
+    add_pages(server, services, sources)
     try:
         await server.start(config.http_host, port)
     except StartError as error:
@@ -57,18 +75,19 @@ async def start_http(
             raise
         logger.warning("no metrics over HTTP, which nobody has asked for: %s", error)
         return None
-    loop_lag = LoopLag(services.clock)
     services.supervisor.start("loop-lag", loop_lag.run, restart=Restart.ALWAYS)
-    services.metrics_sources += sources_of_data(services, cleaner)
-    services.metrics_sources += sources_of_clients(services)
-    services.metrics_sources += sources_of_broker(services, socket_server, loop_lag)
     return server
 
 
-def add_pages(server: HttpServer, services: Services) -> None:
-    """Have ``server`` serve the pages of this module, and the status page."""
-    add_status_page(server, services)
-    server.add("/metrics", MetricsPage(services))
+def add_pages(server: HttpServer, services: Services, sources: Callable[[], list[Source]]) -> None:
+    """Have ``server`` serve the pages of this module, and the status page. ``sources`` says what a scrape
+    reads, in this order; it is called in another thread, before the first one."""
+
+    async def page(request: HttpRequest) -> HttpResponse:
+        return status_page.page()
+
+    async def status(request: HttpRequest) -> HttpResponse:
+        return status_page.status(services, request)
 
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse.text("ok")
@@ -77,6 +96,9 @@ def add_pages(server: HttpServer, services: Services) -> None:
         reasons = reasons_not_ready(services)
         return HttpResponse.text("\n".join(reasons), status=503) if reasons else HttpResponse.text("ready")
 
+    server.add("/", page)
+    server.add("/status.json", status)
+    server.add("/metrics", MetricsPage(sources, services.clock))
     server.add("/healthz", health)
     server.add("/readyz", ready)
 
@@ -96,9 +118,10 @@ def reasons_not_ready(services: Services) -> list[str]:
 class MetricsPage:
     """``/metrics``. Scrapes take turns: two at once would only make both slower."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
-        self._exposition: Exposition | None = None
+    def __init__(self, sources: Callable[[], list[Source]], clock: Clock) -> None:
+        self._sources = sources
+        self._clock = clock
+        self._exposition: metrics_collector.Exposition | None = None
         self._scraping = asyncio.Lock()
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
@@ -111,10 +134,9 @@ class MetricsPage:
                 await turns.give_way()
         return HttpResponse(b"".join(texts), content_type=METRICS_CONTENT_TYPE)
 
-    async def _load(self) -> Exposition:
-        """Import prometheus-client: 80 ms, off the loop."""
-        await asyncio.to_thread(importlib.import_module, _COLLECTOR)
-        from minikafka.server.metrics_collector import Exposition
-
-        self._exposition = Exposition(self._services.metrics_sources, self._services.clock.monotonic_ns)
+    async def _load(self) -> metrics_collector.Exposition:
+        """Off the loop, because of the imports: 80 ms, most of them prometheus-client's."""
+        self._exposition = await asyncio.to_thread(
+            lambda: metrics_collector.Exposition(self._sources(), self._clock.monotonic_ns)
+        )
         return self._exposition

@@ -166,6 +166,15 @@ def _groups(services: Services) -> Iterator[Sample]:
     yield from load_time_samples(
         services.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=services.clock.monotonic_ms()
     )
+    counts = services.groups.counts
+    for name, done in (
+        ("offset_commit", counts.offset_commits),
+        ("offset_expiration", counts.offset_expirations),
+        ("offset_deletion", counts.offset_deletions),
+        ("group_completed_rebalance", counts.completed_rebalances),
+        ("consumer_group_rebalance", counts.consumer_group_rebalances),
+    ):
+        yield Sample(names.GROUP_ACTIVITY[name], done)
 
 
 def _group_offsets(services: Services) -> Iterator[Sample]:

@@ -9,13 +9,13 @@ take the long road.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode
 from minikafka.metrics.request_metrics import RequestTiming
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.apis import consumer_group_heartbeat, heartbeat
 from minikafka.server.coordinator_requests import error_code
 from minikafka.server.hosted_shard import RequestTicket
 from minikafka.server.request_accounting import encode_answer, timed
@@ -23,9 +23,15 @@ from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
 
+if TYPE_CHECKING:
+    from minikafka.server.apis import consumer_group_heartbeat, heartbeat
+else:
+    heartbeat = deferred("minikafka.server.apis.heartbeat")
+    consumer_group_heartbeat = deferred("minikafka.server.apis.consumer_group_heartbeat")
+
 QUESTIONS: Final = {
-    int(ApiKey.HEARTBEAT): heartbeat.question,
-    int(ApiKey.CONSUMER_GROUP_HEARTBEAT): consumer_group_heartbeat.question,
+    int(ApiKey.HEARTBEAT): heartbeat,
+    int(ApiKey.CONSUMER_GROUP_HEARTBEAT): consumer_group_heartbeat,
 }
 
 _CORRELATION_ID: Final = slice(4, 8)
@@ -44,7 +50,7 @@ class RepeatedHeartbeat:
         self._services = services
         self._metrics = services.request_metrics.of(context.header.api_key)
         self._context = context
-        self._question = QUESTIONS[context.header.api_key](context, request)
+        self._question = QUESTIONS[context.header.api_key].question(context, request)
         self._before_id = data[: _CORRELATION_ID.start]
         self._after_id = data[_CORRELATION_ID.stop :]
         self._answered: Any = None

@@ -17,7 +17,6 @@ from minikafka.files import Files
 from minikafka.log.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import RequestChannelMetrics
-from minikafka.metrics.series import Source
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerClient
 from minikafka.replication.fetch_session import FetchSessionCache
@@ -89,8 +88,6 @@ class Services:
     """The czxid of this broker's registration (KIP-380); changes with its session."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
-    metrics_sources: list[Source] = field(default_factory=list)
-    """What a scrape reads, in this order. Parts of the broker add theirs."""
     swap_in_staged: SwapInStaged | None = None
     """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
     log_directory_failed: Callable[[], None] = lambda: None

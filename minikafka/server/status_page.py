@@ -13,7 +13,7 @@ from importlib.resources import files
 
 import msgspec
 
-from minikafka.server.http_server import HttpRequest, HttpResponse, HttpServer
+from minikafka.server.http_server import HttpRequest, HttpResponse
 from minikafka.server.services import Services
 from minikafka.server.status import describe
 
@@ -40,15 +40,12 @@ _HEADERS = (
 )
 
 
-def add_status_page(server: HttpServer, services: Services) -> None:
-    """Have ``server`` serve the page and what it draws."""
+def page() -> HttpResponse:
+    """``/``."""
+    return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
 
-    async def page(request: HttpRequest) -> HttpResponse:
-        return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
 
-    async def status(request: HttpRequest) -> HttpResponse:
-        document = describe(services, topic_filter=request.query.get("topic", ""))
-        return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)
-
-    server.add("/", page)
-    server.add("/status.json", status)
+def status(services: Services, request: HttpRequest) -> HttpResponse:
+    """``/status.json``: what the page draws."""
+    document = describe(services, topic_filter=request.query.get("topic", ""))
+    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)

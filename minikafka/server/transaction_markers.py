@@ -19,10 +19,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from minikafka.coordinator.transaction.effects import WriteMarkers
-from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
@@ -32,6 +30,10 @@ from minikafka.server.hosted_shard import HostedShard, ShardState
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.transaction.effects import WriteMarkers
+    from minikafka.coordinator.transaction.shard import TransactionShard
 
 logger = logging.getLogger(__name__)
 

@@ -10,19 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.transaction.effects import AllocateProducerId, WriteMarkers
-from minikafka.coordinator.transaction.shard import TransactionShard
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.sensor import Sensor
 from minikafka.protocol.compression import CompressionType
-from minikafka.protocol.internal.transaction_record_codec import (
-    UnreadableTransactionRecord,
-    decode_record,
-    encode_record,
-)
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timer import Timer
 from minikafka.server.coordinator_log import CoordinatorLog
@@ -37,6 +32,12 @@ from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.server.transaction_markers import TransactionMarkerChannels
 from minikafka.types import Offset
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.transaction.shard import TransactionShard
+    from minikafka.protocol.internal import transaction_record_codec
+else:
+    transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
 
 
 class BrokerTransactionSettings:
@@ -56,8 +57,8 @@ class TransactionReplay:
 
     def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
         try:
-            record = decode_record(key, value)
-        except UnreadableTransactionRecord as error:
+            record = transaction_record_codec.decode_record(key, value)
+        except transaction_record_codec.UnreadableTransactionRecord as error:
             raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
         self._shard.replay(record)
 
@@ -65,7 +66,7 @@ class TransactionReplay:
         """Nothing: no transaction writes to this topic."""
 
 
-class TransactionService(CoordinatorService[TransactionShard]):
+class TransactionService(CoordinatorService["TransactionShard"]):
     """See the module header."""
 
     def __init__(
@@ -95,7 +96,7 @@ class TransactionService(CoordinatorService[TransactionShard]):
             new_log=lambda topic_partition: CoordinatorLog(
                 replicas,
                 topic_partition,
-                encode=encode_record,
+                encode=transaction_record_codec.encode_record,
                 compression=CompressionType.NONE,
                 timeout_ms=config.request_timeout_ms,
             ),

@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from grafana.generator.board import Dashboard, Section
 from grafana.generator.panels import above, by_broker, graph, number, rows
-from grafana.generator.query import CLUSTER, GROUP, TOPIC, Query, highest, lag, series, top, total
+from grafana.generator.query import (
+    CLUSTER,
+    GROUP,
+    RATE_WINDOW,
+    TOPIC,
+    Query,
+    highest,
+    lag,
+    series,
+    top,
+    total,
+)
 from grafana.generator.variables import group_choice, topic_choice
 
 MANAGER = "kafka_coordinator_group_groupmetadatamanager_"
@@ -20,6 +31,11 @@ LAG = lag(CLUSTER, group=GROUP, topic=TOPIC)
 READ = highest(
     f"deriv({series(COMMITTED, GROUP, TOPIC)}[$__rate_interval])", "consumergroup", "topic", "partition"
 )
+
+
+def _per_minute(done: str) -> str:
+    return f"60 * rate({series(f'{COORDINATOR}{done}_count')}[{RATE_WINDOW}])"
+
 
 STATE = Section(
     "State",
@@ -119,6 +135,23 @@ COORDINATORS = Section(
             "A group belongs to the leader of one partition of __consumer_offsets.",
             series(f"{MANAGER}numgroups"),
             width=12,
+        ),
+        graph(
+            "Rebalances a minute",
+            "Classic: all members have a new assignment; the group does not read meanwhile. KIP-848: a "
+            "group's next epoch. Many in a row are consumers that come and go, or are too slow between two "
+            "polls.",
+            Query(total(_per_minute("group_completed_rebalance")), "classic"),
+            Query(total(_per_minute("consumer_group_rebalance")), "consumer"),
+        ),
+        graph(
+            "Offset commits",
+            "Offsets committed a second, by coordinator. Each is a write with acks=all.",
+            Query(
+                total(f"rate({series(f'{COORDINATOR}offset_commit_count')}[{RATE_WINDOW}])", "instance"),
+                "{{instance}}",
+            ),
+            unit="ops",
         ),
         graph(
             "Groups by protocol",

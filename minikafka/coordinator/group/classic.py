@@ -26,6 +26,7 @@ from minikafka.coordinator.group.classic_membership import (
 from minikafka.coordinator.group.classic_rebalance import Rebalances
 from minikafka.coordinator.group.classic_records import described, group_from_record
 from minikafka.coordinator.group.classic_state import ClassicGroupState
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
     Answer,
     Complete,
@@ -56,11 +57,16 @@ class ClassicGroups:
     """Works on the groups of a shard; ``groups`` is shared with the shard's other parts."""
 
     def __init__(
-        self, groups: dict[str, Group], *, settings: GroupSettings, new_uuid: Callable[[], UUID]
+        self,
+        groups: dict[str, Group],
+        *,
+        settings: GroupSettings,
+        new_uuid: Callable[[], UUID],
+        counts: GroupCounts,
     ) -> None:
         self._groups = groups
         self._settings = settings
-        self._rebalances = Rebalances(settings)
+        self._rebalances = Rebalances(settings, counts)
         self._joins = Joins(
             groups,
             settings=settings,

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.classic_records import current_record, group_record
 from minikafka.coordinator.group.classic_state import ClassicGroupState
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Append, Complete, Effects, Park, coordinator_error
 from minikafka.coordinator.group.messages import SyncGroupResult
 from minikafka.coordinator.group.settings import GroupSettings
@@ -62,6 +63,7 @@ class StoreAssignment(Append):
         for member in group.members.values():
             member.assignment = self._assignments.get(member.member_id, b"")
         group.transition(_STABLE, now_ms)
+        self._rebalances.counts.completed_rebalances += 1
         effects: Effects = []
         for member in group.members.values():
             if member.awaiting_sync is not None:
@@ -84,10 +86,11 @@ class StoreAssignment(Append):
 
 
 class Rebalances:
-    """Prepares and completes rebalances. Has no state but its settings."""
+    """Prepares and completes rebalances."""
 
-    def __init__(self, settings: GroupSettings) -> None:
+    def __init__(self, settings: GroupSettings, counts: GroupCounts) -> None:
         self._settings = settings
+        self.counts = counts
 
     def prepare_or_complete(self, group: ClassicGroup, reason: str, now_ms: int) -> Effects:
         """A member has come, changed or gone. ``reason`` is for the log."""

@@ -16,6 +16,7 @@ from minikafka.coordinator.group.consumer_membership import reconcile, remove_me
 from minikafka.coordinator.group.consumer_migration import downgrade_if_due
 from minikafka.coordinator.group.consumer_subscription import refresh_regexes, update_subscription
 from minikafka.coordinator.group.consumer_target import bump_epoch, topics_have_changed, update_target
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
     Answer,
     Complete,
@@ -50,6 +51,7 @@ class GroupWork:
         settings: GroupSettings,
         topics: TopicImage,
         new_uuid: Callable[[], UUID],
+        counts: GroupCounts,
     ) -> None:
         """``groups`` is shared with the shard's other parts; ``classic`` is where groups come from that are
         upgraded, and go that are downgraded."""
@@ -58,6 +60,7 @@ class GroupWork:
         self.settings = settings
         self.topics = topics
         self.new_uuid = new_uuid
+        self.counts = counts
 
     def find(self, group_id: str) -> ConsumerGroup | None:
         group = self.groups.get(group_id)
@@ -84,6 +87,7 @@ class GroupWork:
         others_match = refresh_regexes(draft, noted, topics, now_ms)
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
             bump_epoch(draft, topics)
+            self.counts.consumer_group_rebalances += 1
         if draft.group.epoch > draft.group.assignment_epoch:
             update_target(draft, topics, self.settings.group_consumer_assignors[0])
         reconcile(draft, before.member_id, topics, owned=owned, subscription_changed=wants_others)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Answer, Effects, Ticket
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
@@ -55,10 +56,12 @@ class GroupOffsets:
         *,
         settings: GroupSettings,
         make_simple: Callable[[str, int], Group],
+        counts: GroupCounts,
     ) -> None:
         """``make_simple(group_id, now_ms)`` makes a group for a commit of somebody who is no member."""
         self._groups = groups
         self._settings = settings
+        self._counts = counts
         self._log = OffsetsLog(groups, make_simple)
 
     # Requests
@@ -74,6 +77,7 @@ class GroupOffsets:
         if request.retention_time_ms != DEFAULT_RETENTION_TIME_MS:
             expire_timestamp_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
         records, result = self._records(request.group_id, request.offsets, expire_timestamp_ms, now_ms)
+        self._counts.offset_commits += len(records)
         if records:
             effects.append(OffsetsCommit(self._log, records, result, ticket))
         else:
@@ -106,6 +110,7 @@ class GroupOffsets:
         """
         self._admit_transactional(request)
         records, result = self._records(request.group_id, request.offsets, None, now_ms)
+        self._counts.offset_commits += len(records)
         if not records:
             return [Answer(ticket, result)]
         transaction = BatchOfTransaction(
@@ -215,6 +220,7 @@ class GroupOffsets:
             errors.append(ErrorCode.NONE)
             if self._log.holds(group_id, topic, partition):
                 records.append(_tombstone(group_id, topic, partition))
+        self._counts.offset_deletions += len(records)
         result = OffsetCommitResult(tuple(errors))
         return [OffsetsDelete(self._log, records, result, ticket) if records else Answer(ticket, result)]
 
@@ -261,6 +267,7 @@ class GroupOffsets:
                 has_left = True
             else:
                 records.append(_tombstone(group_id, topic, partition))
+                self._counts.offset_expirations += 1
         return has_left
 
     def _is_expired(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:

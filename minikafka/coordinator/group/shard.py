@@ -17,6 +17,7 @@ from uuid import UUID
 from minikafka.coordinator.group.classic import ClassicGroups
 from minikafka.coordinator.group.consumer import ConsumerGroups
 from minikafka.coordinator.group.consumer_work import GroupWork
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
     Answer,
     Append,
@@ -91,14 +92,29 @@ class Tombstones(Append):
 class GroupShard:
     """See the module header."""
 
-    def __init__(self, *, settings: GroupSettings, topics: TopicImage, new_uuid: Callable[[], UUID]) -> None:
+    def __init__(
+        self,
+        counts: GroupCounts,
+        *,
+        settings: GroupSettings,
+        topics: TopicImage,
+        new_uuid: Callable[[], UUID],
+    ) -> None:
+        """``counts`` is shared with the other shards of a broker."""
         self._groups: dict[str, Group] = {}
-        self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid)
+        self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid, counts=counts)
         work = GroupWork(
-            self._groups, classic=self._classic, settings=settings, topics=topics, new_uuid=new_uuid
+            self._groups,
+            classic=self._classic,
+            settings=settings,
+            topics=topics,
+            new_uuid=new_uuid,
+            counts=counts,
         )
         self._consumer = ConsumerGroups(work)
-        self._offsets = GroupOffsets(self._groups, settings=settings, make_simple=self._classic.make_simple)
+        self._offsets = GroupOffsets(
+            self._groups, settings=settings, make_simple=self._classic.make_simple, counts=counts
+        )
 
     def __repr__(self) -> str:
         return f"GroupShard({len(self._groups)} groups)"

@@ -175,9 +175,9 @@ def value_writer(record_type: int, version: int) -> Writer:
     return compile_writer(_value_schema(record_type, version), no_names)
 
 
-def no_names(path: tuple[str, ...]) -> frozenset[str]:
+def no_names(path: tuple[str, ...]) -> tuple[frozenset[str], ...]:
     """A body is made for one version: it has no names of others."""
-    return frozenset()
+    return ()
 
 
 def _key_schema(record_type: int) -> EntitySchema:

@@ -1,119 +1,36 @@
-"""One file per API: what it does, which versions differ how, and one ``handle``. This is the list of all of
-them."""
+"""One file per API, with the name of its key: what it does, which versions differ how, and one ``handle``.
+
+``HANDLERS`` is the list of all of them. A file is imported when its API is first asked for.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, Final
 
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.apis import (
-    add_offsets_to_txn,
-    add_partitions_to_txn,
-    alter_client_quotas,
-    alter_configs,
-    alter_partition_reassignments,
-    alter_replica_log_dirs,
-    api_versions,
-    consumer_group_describe,
-    consumer_group_heartbeat,
-    controlled_shutdown,
-    create_partitions,
-    create_topics,
-    delete_groups,
-    delete_records,
-    delete_topics,
-    describe_client_quotas,
-    describe_cluster,
-    describe_configs,
-    describe_groups,
-    describe_log_dirs,
-    describe_producers,
-    describe_quorum,
-    describe_topic_partitions,
-    describe_transactions,
-    elect_leaders,
-    end_txn,
-    fetch,
-    find_coordinator,
-    get_telemetry_subscriptions,
-    heartbeat,
-    incremental_alter_configs,
-    init_producer_id,
-    join_group,
-    leader_and_isr,
-    leave_group,
-    list_config_resources,
-    list_groups,
-    list_offsets,
-    list_partition_reassignments,
-    list_transactions,
-    metadata,
-    offset_commit,
-    offset_delete,
-    offset_fetch,
-    offset_for_leader_epoch,
-    produce,
-    push_telemetry,
-    stop_replica,
-    sync_group,
-    txn_offset_commit,
-    update_features,
-    update_metadata,
-    write_txn_markers,
-)
+from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
 
-HANDLERS: dict[ApiKey, Any] = {
-    ApiKey.PRODUCE: produce.handle,
-    ApiKey.FETCH: fetch.handle,
-    ApiKey.LIST_OFFSETS: list_offsets.handle,
-    ApiKey.METADATA: metadata.handle,
-    ApiKey.LEADER_AND_ISR: leader_and_isr.handle,
-    ApiKey.STOP_REPLICA: stop_replica.handle,
-    ApiKey.UPDATE_METADATA: update_metadata.handle,
-    ApiKey.CONTROLLED_SHUTDOWN: controlled_shutdown.handle,
-    ApiKey.OFFSET_COMMIT: offset_commit.handle,
-    ApiKey.OFFSET_FETCH: offset_fetch.handle,
-    ApiKey.FIND_COORDINATOR: find_coordinator.handle,
-    ApiKey.JOIN_GROUP: join_group.handle,
-    ApiKey.HEARTBEAT: heartbeat.handle,
-    ApiKey.LEAVE_GROUP: leave_group.handle,
-    ApiKey.SYNC_GROUP: sync_group.handle,
-    ApiKey.DESCRIBE_GROUPS: describe_groups.handle,
-    ApiKey.LIST_GROUPS: list_groups.handle,
-    ApiKey.API_VERSIONS: api_versions.handle,
-    ApiKey.CREATE_TOPICS: create_topics.handle,
-    ApiKey.DELETE_TOPICS: delete_topics.handle,
-    ApiKey.DELETE_RECORDS: delete_records.handle,
-    ApiKey.INIT_PRODUCER_ID: init_producer_id.handle,
-    ApiKey.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
-    ApiKey.ADD_PARTITIONS_TO_TXN: add_partitions_to_txn.handle,
-    ApiKey.ADD_OFFSETS_TO_TXN: add_offsets_to_txn.handle,
-    ApiKey.END_TXN: end_txn.handle,
-    ApiKey.WRITE_TXN_MARKERS: write_txn_markers.handle,
-    ApiKey.TXN_OFFSET_COMMIT: txn_offset_commit.handle,
-    ApiKey.DESCRIBE_CONFIGS: describe_configs.handle,
-    ApiKey.ALTER_CONFIGS: alter_configs.handle,
-    ApiKey.ALTER_REPLICA_LOG_DIRS: alter_replica_log_dirs.handle,
-    ApiKey.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
-    ApiKey.CREATE_PARTITIONS: create_partitions.handle,
-    ApiKey.DELETE_GROUPS: delete_groups.handle,
-    ApiKey.ELECT_LEADERS: elect_leaders.handle,
-    ApiKey.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
-    ApiKey.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
-    ApiKey.OFFSET_DELETE: offset_delete.handle,
-    ApiKey.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas.handle,
-    ApiKey.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
-    ApiKey.DESCRIBE_QUORUM: describe_quorum.handle,
-    ApiKey.UPDATE_FEATURES: update_features.handle,
-    ApiKey.DESCRIBE_CLUSTER: describe_cluster.handle,
-    ApiKey.DESCRIBE_PRODUCERS: describe_producers.handle,
-    ApiKey.DESCRIBE_TRANSACTIONS: describe_transactions.handle,
-    ApiKey.LIST_TRANSACTIONS: list_transactions.handle,
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: consumer_group_heartbeat.handle,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: consumer_group_describe.handle,
-    ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: get_telemetry_subscriptions.handle,
-    ApiKey.PUSH_TELEMETRY: push_telemetry.handle,
-    ApiKey.LIST_CONFIG_RESOURCES: list_config_resources.handle,
-    ApiKey.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
-}
+
+class _Handlers(Mapping[ApiKey, Any]):
+    """The ``handle`` of each file."""
+
+    def __init__(self) -> None:
+        self._keys: Final = SUPPORTED.keys() | BETWEEN_BROKERS.keys()
+
+    def __getitem__(self, key: ApiKey) -> Any:
+        if key not in self._keys:
+            raise KeyError(key)
+        return import_module(f"{__name__}.{key.name.lower()}").handle
+
+    def __iter__(self) -> Iterator[ApiKey]:
+        return iter(sorted(self._keys))
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._keys
+
+
+HANDLERS: Final = _Handlers()

@@ -197,6 +197,26 @@ async def test_a_cleaner_tells_what_it_does(tmp_path: Path) -> None:
     )
 
 
+async def test_what_groups_have_done_is_counted(broker: Broker) -> None:
+    await produce(broker, "orders", 2)
+    consumer = AIOKafkaConsumer(
+        "orders", bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False
+    )
+    async with consumer:
+        while not consumer.assignment():
+            await consumer.getmany(timeout_ms=100)
+        await consumer.commit({At("orders", 0): 1, At("orders", 1): 1})
+    found = await scrape(broker)
+    group = "kafka_server_group_coordinator_metrics"
+    counts = {
+        name.removeprefix(f"{group}_"): count for (name, _), count in found.items() if name.endswith("_count")
+    }
+    assert counts["offset_commit_count"] == 2
+    assert counts["group_completed_rebalance_count"] >= 1
+    assert counts["offset_deletion_count"] == counts["consumer_group_rebalance_count"] == 0
+    assert value(found, f"{group}_partition_load_time_max") >= 0
+
+
 async def test_what_has_no_series_because_there_is_too_much_is_counted(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import msgspec
 
 from minikafka.coordinator.group.classic import ClassicGroups
 from minikafka.coordinator.group.classic_group import ClassicGroup
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
@@ -63,7 +64,10 @@ class Members:
         self.shell = FakeShell()
         self.groups: dict[str, Group] = {}
         self.uuids = 0
-        self.classic = ClassicGroups(self.groups, settings=self.settings, new_uuid=self._new_uuid)
+        self.counts = GroupCounts()
+        self.classic = ClassicGroups(
+            self.groups, settings=self.settings, new_uuid=self._new_uuid, counts=self.counts
+        )
         self.shell.expired = self.classic.expired
 
     def _new_uuid(self) -> UUID:

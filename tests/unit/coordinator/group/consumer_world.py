@@ -9,6 +9,7 @@ from minikafka.coordinator.group.classic import ClassicGroups
 from minikafka.coordinator.group.consumer import ConsumerGroups
 from minikafka.coordinator.group.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer_work import GroupWork
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects, GroupOperation
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
@@ -76,12 +77,15 @@ class World:
         self.topics = FakeTopics(**partition_counts)
         self.settings = FakeSettings()
         self.shell = FakeShell()
+        self.counts = GroupCounts()
         self.restart()
 
     def restart(self) -> None:
         """Another broker leads: it has what is in the log, and begins."""
         self.groups: dict[str, Group] = {}
-        self.classic = ClassicGroups(self.groups, settings=self.settings, new_uuid=self._new_uuid)
+        self.classic = ClassicGroups(
+            self.groups, settings=self.settings, new_uuid=self._new_uuid, counts=self.counts
+        )
         self.coordinator = ConsumerGroups(
             GroupWork(
                 self.groups,
@@ -89,6 +93,7 @@ class World:
                 settings=self.settings,
                 topics=self.topics,
                 new_uuid=self._new_uuid,
+                counts=self.counts,
             )
         )
         self.shell.expired = self.expired

@@ -68,6 +68,7 @@ def test_a_stable_group_is_described_with_what_its_members_want_and_have() -> No
     assert [m.metadata for m in described.members] == [subscription("t")] * 2
     assert [m.assignment for m in described.members] == [leader.encode(), static.encode()]
     assert members.group.listed() == ListedGroup("g", "consumer", "Stable", "classic")
+    assert members.counts.completed_rebalances == 1
 
 
 def test_a_group_that_rebalances_is_described_without_a_protocol() -> None:

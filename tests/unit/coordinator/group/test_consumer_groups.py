@@ -70,6 +70,7 @@ def test_a_second_member_gets_what_the_first_has_given_back_and_not_earlier(worl
     second.beat()
     assert partitions(second) == [2, 3]
     assert world.group.state == "Stable"
+    assert world.counts.consumer_group_rebalances == 2, "one for each who came"
 
 
 def test_who_leaves_is_replaced_at_the_next_heartbeat_of_another(world: World) -> None:

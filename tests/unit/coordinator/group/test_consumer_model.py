@@ -237,10 +237,13 @@ class GroupMachine(RuleBasedStateMachine):
         copy = ConsumerGroups(
             GroupWork(
                 groups,
-                classic=ClassicGroups(groups, settings=world.settings, new_uuid=world._new_uuid),
+                classic=ClassicGroups(
+                    groups, settings=world.settings, new_uuid=world._new_uuid, counts=world.counts
+                ),
                 settings=world.settings,
                 topics=world.topics,
                 new_uuid=world._new_uuid,
+                counts=world.counts,
             )
         )
         for record in log:

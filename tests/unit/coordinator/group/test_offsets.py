@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Answer, Complete, Effects, GroupOperation, OperationKind
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
@@ -80,7 +81,10 @@ class Story:
     def __init__(self) -> None:
         self.groups: dict[str, Group] = {}
         self.settings: Any = FakeSettings()
-        self.offsets = GroupOffsets(self.groups, settings=self.settings, make_simple=self._make_simple)
+        self.counts = GroupCounts()
+        self.offsets = GroupOffsets(
+            self.groups, settings=self.settings, make_simple=self._make_simple, counts=self.counts
+        )
         self.shell = FakeShell()
 
     def _make_simple(self, group_id: str, now_ms: int) -> Group:
@@ -287,6 +291,7 @@ def test_offsets_of_subscribed_topics_are_not_deleted(story: Story) -> None:
     assert story.delete(("t", 0), group_id="unknown").answer.code is ErrorCode.GROUP_ID_NOT_FOUND
     group.refuses = KafkaError(ErrorCode.NON_EMPTY_GROUP)
     assert story.delete(("u", 0)).answer.code is ErrorCode.NON_EMPTY_GROUP
+    assert story.counts.offset_deletions == 1
 
 
 def test_a_delete_that_is_refused_leaves_the_offset(story: Story) -> None:
@@ -307,6 +312,7 @@ def test_offsets_expire_and_then_their_group_goes(story: Story) -> None:
     story.shell.advance(MINUTE_MS)
     assert story.expire() == [tombstone("t", 1), GroupRecord(GroupMetadataKey("g"), None)]
     assert not story.groups and not story.offsets.has_offsets("g")
+    assert (story.counts.offset_commits, story.counts.offset_expirations) == (2, 2)
 
 
 def group_with_members(group: FakeGroup) -> None:

@@ -9,6 +9,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Append
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import OffsetFetchGroup
@@ -33,7 +34,12 @@ Place = tuple[str, str, int]
 
 def make_offsets(groups: dict[str, Group]) -> GroupOffsets:
     settings: Any = FakeSettings()
-    return GroupOffsets(groups, settings=settings, make_simple=lambda group_id, now_ms: FakeGroup(group_id))
+    return GroupOffsets(
+        groups,
+        settings=settings,
+        make_simple=lambda group_id, now_ms: FakeGroup(group_id),
+        counts=GroupCounts(),
+    )
 
 
 def visible_of(offsets: GroupOffsets) -> dict[Place, int]:

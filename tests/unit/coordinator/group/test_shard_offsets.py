@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 
+from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects
 from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
@@ -71,7 +72,10 @@ class Story:
         rng = random.Random(1)
         settings: Any = Settings()
         return GroupShard(
-            settings=settings, topics=Topics(), new_uuid=lambda: UUID(int=rng.getrandbits(128), version=4)
+            GroupCounts(),
+            settings=settings,
+            topics=Topics(),
+            new_uuid=lambda: UUID(int=rng.getrandbits(128), version=4),
         )
 
     def fail_over(self) -> None:
