@@ -23,6 +23,7 @@ from minikafka.config.loader import UnknownProperty
 from minikafka.network.addresses import format_address
 from minikafka.server.broker import Broker
 from minikafka.server.descriptors import raise_limit
+from minikafka.server.freed_memory import keep_freed_memory
 
 logger = logging.getLogger("minikafka.cli.broker")
 
@@ -48,6 +49,7 @@ def run_broker(
     for unknown_property in unknown:
         logger.warning(str(unknown_property))
     raise_limit()
+    keep_freed_memory()
     directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         return runner.run(_serve(config, directories, temporary_directory, usual_http_port))

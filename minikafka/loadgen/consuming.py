@@ -37,6 +37,12 @@ CONFIG = {
     "fetch.queue.backoff.ms": 5,  # by default librdkafka rests for 1 s whenever its queue is full
     "queued.min.messages": 50_000,
 }
+REPEATED_CONFIG = {
+    "enable.partition.eof": True,  # not beside producers, where every single record would be followed by one
+    "fetch.wait.max.ms": 5,
+}
+"""Of readers that begin again at the end. librdkafka has one fetch under way at a time, and the last one of a
+pass, which waits for more than there is, would hold up the next pass for 500 ms, its default."""
 
 
 class OneConsumer:
@@ -57,13 +63,9 @@ class OneConsumer:
         self._next = dict(self._starts)
         self._repeats_until_ns = 0
         self._passes = 1
+        own_config = CONFIG if job.is_stamped else CONFIG | REPEATED_CONFIG
         config = client_config(
-            job.bootstrap,
-            reachability,
-            # Not beside producers, where every single record would be followed by an end.
-            CONFIG | {"enable.partition.eof": not job.is_stamped},
-            job.workload.consumer_config,
-            is_consumer=True,
+            job.bootstrap, reachability, own_config, job.workload.consumer_config, is_consumer=True
         )
         self._consumer = Consumer(config)
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -113,19 +113,25 @@ class LogReader:
     def _read_part(
         self, segment: LogSegment, position: int, max_bytes: int, min_one_message: bool, cached_only: bool
     ) -> Slice:
-        """At most ``max_bytes``, but the whole first batch where the caller wants one."""
-        records = segment.read_bytes(max(max_bytes, _LENGTH_ENDS_AT), position, cached_only=cached_only)
+        """At most ``max_bytes``, but the whole first batch where the caller wants one.
+
+        Where it does not, a few bytes tell first whether the batch fits at all: a fetch of many partitions
+        may ask that of each, with all but one batch of its bytes left.
+        """
+        size = max(max_bytes, _LENGTH_ENDS_AT) if min_one_message else _LENGTH_ENDS_AT
+        records = segment.read_bytes(size, position, cached_only=cached_only)
         if len(records) < _LENGTH_ENDS_AT:
             raise self._too_short(segment, position)
         first_batch_bytes = _LENGTH.unpack_from(records, _LENGTH_AT)[0] + _LENGTH_ENDS_AT
-        if first_batch_bytes <= max_bytes:
+        fits = first_batch_bytes <= max_bytes
+        if min_one_message and fits:
             return Slice(segment, position, records, False)
-        if not min_one_message:
+        if not (min_one_message or fits):
             return Slice(segment, position, b"", True)
         if first_batch_bytes > segment.size - position:
             raise self._too_short(segment, position)
-        records = segment.read_bytes(first_batch_bytes, position, cached_only=cached_only)
-        return Slice(segment, position, records, False)
+        size = max_bytes if fits else first_batch_bytes
+        return Slice(segment, position, segment.read_bytes(size, position, cached_only=cached_only), False)
 
     def _remember(self, offset: int, segment: LogSegment, position: int) -> None:
         positions = self._tail_positions

@@ -171,8 +171,7 @@ class ReadableLog(LocalLog):
             KafkaError: OFFSET_OUT_OF_RANGE, CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         log_end_offset, high_watermark = self.log_end_offset, self.high_watermark
-        if fetch_offset < self.log_start_offset or fetch_offset > log_end_offset:
-            raise self._out_of_range(fetch_offset)
+        self.check_range(fetch_offset)
         committed = isolation is FetchIsolation.TXN_COMMITTED
         stable_offset = self.last_stable_offset
         if isolation is FetchIsolation.HIGH_WATERMARK:
@@ -222,12 +221,14 @@ class ReadableLog(LocalLog):
             stable_offset,
         )
 
-    def _out_of_range(self, fetch_offset: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"{self.topic_partition} holds offsets {self.log_start_offset} to {self.log_end_offset}, "
-            f"not {fetch_offset}",
-        )
+    def check_range(self, fetch_offset: int) -> None:
+        """Raises KafkaError (OFFSET_OUT_OF_RANGE) where ``read`` would."""
+        if not self.log_start_offset <= fetch_offset <= self.log_end_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} holds offsets {self.log_start_offset} to {self.log_end_offset}, "
+                f"not {fetch_offset}",
+            )
 
     def _position_of(self, offset: int, cached_only: bool) -> tuple[int, int]:
         """Segment base offset and position where the batch of ``offset`` starts, or would."""

@@ -132,7 +132,7 @@ def _by_topic(partitions: Sequence[_Partition], by_id: bool) -> list[list[_Parti
     previous: object = groups  # equal to no topic
     for partition in partitions:
         topic: object = partition.topic_id if by_id else partition.topic
-        if topic != previous:
+        if topic is not previous and topic != previous:  # UUIDs are compared in Python
             groups.append([])
             previous = topic
         groups[-1].append(partition)

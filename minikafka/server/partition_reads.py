@@ -2,7 +2,9 @@
 
 Kafka's ``ReplicaManager.readFromLog``. The request's byte limit is spent in the order of the partitions;
 the first record batch found is returned even when it is larger than every limit, so that a consumer never
-stalls (KIP-74).
+stalls (KIP-74). Once it is spent, or less is left than the next batch needs, the answer is full: it says of
+the partitions that follow how they stand, and nothing of them is read. Kafka looks in each for a batch that
+would still fit; with hundreds of partitions that costs more than the records that it finds.
 
 Followers read up to the log end, from the leader alone; consumers up to the high watermark or the last stable
 offset, from any replica when they say that they can (KIP-392); the bounds are those of the moment when the
@@ -103,6 +105,8 @@ class PartitionRead(NamedTuple):
     preferred_read_replica: int = NO_REPLICA
     start: LogOffsetMetadata | None = None
     """Where the read began in the log's files, for counting what has come since."""
+    first_entry_incomplete: bool = False
+    """Whether the first batch is larger than what was left for this partition, and was left out."""
 
 
 class Reads(NamedTuple):
@@ -169,13 +173,15 @@ def read_partitions(
             partition.stats.fetch_requests += 1
             is_held_back = throttle is not None and throttle.holds_back(partition)
             has_held_back = has_held_back or is_held_back
+            max_bytes = 0 if is_held_back else max(0, min(want.max_bytes, whole.left, budget.left))
             read = _read(
                 replicas,
                 partition,
                 want,
                 params,
-                max_bytes=0 if is_held_back else max(0, min(want.max_bytes, whole.left, budget.left)),
+                max_bytes=max_bytes,
                 min_one_message=not (budget.is_touched or is_held_back),
+                is_full=whole.is_full and budget.is_touched,
                 cached_only=cached_only,
             )
         except KafkaError as error:
@@ -196,6 +202,8 @@ def read_partitions(
             reads.append(read)
             size_bytes = len(read.records)
             has_parted = read.diverging_epoch is not None
+            if read.first_entry_incomplete and max_bytes == whole.left:
+                whole.is_full = params.max_bytes - whole.left >= params.min_bytes
         if is_from_follower and partition is not None and not has_parted:
             followed.append((partition, want))
         whole.spend(size_bytes)
@@ -218,15 +226,16 @@ def _whole_batches(records: Buffer) -> Buffer:
 class _Budget:
     """Bytes that an answer may have; the first batch may be larger than all of it."""
 
-    __slots__ = ("is_touched", "left")
+    __slots__ = ("is_full", "is_touched", "left")
 
     def __init__(self, size_bytes: int) -> None:
         self.left = size_bytes
-        self.is_touched = False
+        self.is_touched = self.is_full = False
 
     def spend(self, size_bytes: int) -> None:
         self.left -= size_bytes
         self.is_touched = self.is_touched or size_bytes > 0
+        self.is_full = self.is_full or self.left <= 0
 
 
 def _in_turn(
@@ -253,6 +262,7 @@ def _read(
     *,
     max_bytes: int,
     min_one_message: bool,
+    is_full: bool,
     cached_only: bool,
 ) -> PartitionRead:
     if want.topic_id is not None and want.topic_id != partition.topic_id:
@@ -269,7 +279,10 @@ def _read(
         diverging_epoch = partition.diverging_epoch(
             last_fetched_epoch=want.last_fetched_epoch, fetch_offset=want.fetch_offset
         )
-    if preferred != NO_REPLICA or diverging_epoch is not None:
+    is_read_elsewhere = preferred != NO_REPLICA or diverging_epoch is not None
+    if is_full and not is_read_elsewhere:
+        log.check_range(want.fetch_offset)
+    if is_full or is_read_elsewhere:
         return PartitionRead(
             want,
             high_watermark=log.high_watermark,
@@ -293,6 +306,7 @@ def _read(
         log_start_offset=data.log_start_offset,
         aborted_transactions=data.aborted_transactions,
         start=data.fetch_offset_metadata,
+        first_entry_incomplete=data.first_entry_incomplete,
     )
 
 

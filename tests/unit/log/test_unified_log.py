@@ -57,14 +57,17 @@ def test_what_is_appended_is_read_from_every_offset_and_size(tmp_path: Path) -> 
 
 
 def test_the_first_batch_comes_whole_or_not_at_all(tmp_path: Path) -> None:
-    log = open_log(tmp_path / "t-0")
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files)
     records = batch([b"x" * 500])
     append(log, records)
     append(log, records)
     whole = log.read(0, max_bytes=10, min_one_message=True, isolation=LOG_END)
     assert len(whole.records) == len(records) and not whole.first_entry_incomplete
-    nothing = log.read(0, max_bytes=10, min_one_message=False, isolation=LOG_END)
+    files.reads.clear()
+    nothing = log.read(0, max_bytes=400, min_one_message=False, isolation=LOG_END)
     assert nothing.records == b"" and nothing.first_entry_incomplete
+    assert files.reads[-1][1] == 12, "its header says that it is too large: the rest is not read"
     cut = log.read(0, max_bytes=len(records) + 5, min_one_message=False, isolation=LOG_END)
     assert len(cut.records) == len(records) + 5  # a client drops the half batch at the end
     at_end = log.read(2, max_bytes=10, min_one_message=True, isolation=LOG_END)

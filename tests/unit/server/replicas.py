@@ -301,6 +301,7 @@ class Replicas:
         replica_epoch: int = BROKER_EPOCH,
         rack: str | None = None,
         min_bytes: int = 1,
+        answer_bytes_max: int = 50 << 20,
         max_wait_ms: int = 500,
         isolation: FetchIsolation | None = None,
     ) -> FetchParams:
@@ -308,7 +309,7 @@ class Replicas:
         return FetchParams(
             max_wait_ms,
             min_bytes,
-            50 << 20,
+            answer_bytes_max,
             isolation or usual,
             BrokerId(replica_id),
             replica_epoch,

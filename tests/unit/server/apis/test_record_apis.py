@@ -12,6 +12,7 @@ from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.records import Record, build_batch, iterate_records
+from minikafka.server.apis.fetch import CONSUMER_ANSWER_BYTES_MAX
 from minikafka.testing import Broker
 from tests.unit.server.running import topics_of
 
@@ -175,6 +176,23 @@ async def test_a_fetch_session_tells_only_news(client: Client, version: int) -> 
     assert (record.offset, record.value) == (1, b"b")
     wrong = await client.fetch(version, 1, session_id=first.session_id, session_epoch=9, topics=[])
     assert wrong.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+
+
+async def test_a_consumer_gets_its_records_in_pieces_and_all_that_it_insists_on(client: Client) -> None:
+    value = bytes(900_000)
+    for _ in range(13):
+        await client.produce(12, batch(value))
+
+    async def fetched_bytes(**fields: Any) -> int:
+        body = client.fetch_body(0, max_bytes=50 << 20, **fields)
+        body["topics"][0]["partitions"][0]["partition_max_bytes"] = 50 << 20
+        answer = await client.connection.request(ApiKey.FETCH, body, version=12, deadline_ms=DEADLINE_MS)
+        ((partition,),) = [topic.partitions for topic in answer.responses]
+        assert partition.error_code == ErrorCode.NONE
+        return len(partition.records)
+
+    assert await fetched_bytes() == CONSUMER_ANSWER_BYTES_MAX
+    assert await fetched_bytes(min_bytes=10 << 20) == 10 << 20
 
 
 async def test_fetching_an_unknown_topic_id_fails_for_that_topic_alone(client: Client) -> None:
