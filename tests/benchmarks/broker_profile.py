@@ -109,7 +109,7 @@ def taken(load: Load, machine: Mapping[str, Any]) -> str:
         tempfile.TemporaryDirectory() as directory,
         running_broker(Path(directory), properties=KEEP_LITTLE) as broker,
     ):
-        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log.connection.close": False})
+        admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 2})
         admin.create_topics([NewTopic(TOPIC, load.partitions, 1)])[TOPIC].result(60)
         if load.before:
             finished(bench(load.before, broker))
