@@ -3,6 +3,8 @@
 A benchmark module has ``run(quick: bool) -> list[dict]``: one dict a row, the same keys in rows of one kind.
 Each module runs in a process of its own, so that none measures what another left on the heap. The JSON
 says which machine, which versions and which commit the numbers belong to.
+
+``bin/bench profile`` takes profiles instead (``broker_profile``); it is none of the benchmarks.
 """
 
 from __future__ import annotations
@@ -35,8 +37,17 @@ Row = dict[str, Any]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the chosen benchmarks. Returns the exit status: 1 when one failed."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["profile"]:
+        from tests.benchmarks import broker_profile
+
+        return broker_profile.main(argv[1:], machine())
     names = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
-    options = argparse.ArgumentParser(prog="bin/bench", description=f"Benchmarks: {', '.join(names)}.")
+    options = argparse.ArgumentParser(
+        prog="bin/bench",
+        description=f"Benchmarks: {', '.join(names)}.",
+        epilog="bin/bench profile [WORKLOAD ...] takes profiles of a broker under load.",
+    )
     options.add_argument("names", nargs="*", metavar="NAME", help="which ones; all unless given")
     options.add_argument("--quick", action="store_true", help="shorter runs, rougher numbers")
     options.add_argument("--json", type=Path, metavar="FILE", help="where to keep the results")
