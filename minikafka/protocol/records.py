@@ -47,7 +47,7 @@ from minikafka.types import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQU
 if TYPE_CHECKING:
     from minikafka.protocol import uniform_runs
 else:
-    uniform_runs = deferred("minikafka.protocol.uniform_runs")  # 0.7 MB of tables
+    uniform_runs = deferred("minikafka.protocol.uniform_runs")  # for batches of many records
 
 __all__ = [
     "InvalidRecords",
