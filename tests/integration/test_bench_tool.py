@@ -259,7 +259,9 @@ def test_offsets_of_a_compacted_topic_are_not_taken_for_records(
     (check,) = result["checks"]
     assert flow(result, "consume")["records"] == check["seen"]
     passes, rest = divmod(check["expected"], offsets)
-    assert passes > 1 and (rest, check["seen"]) == (0, passes * left)
+    assert passes > 1 and rest == 0
+    left_by_now = len(read_to_end(broker, topic))  # fewer if the cleaner went on meanwhile
+    assert passes * left_by_now <= check["seen"] <= passes * left
     assert check["bound_only"] == f"offsets of {topic}, which is compacted, are no count of its records"
 
 

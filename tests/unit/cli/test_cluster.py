@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import re
@@ -17,6 +18,7 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from minikafka.cli import cluster as cluster_command
+from tests.support.ports import free_port
 
 WAIT_S = 40.0
 """For a machine that is busy with other things; a start takes two seconds."""
@@ -165,10 +167,14 @@ def error_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 
 
 def test_a_port_that_is_taken_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        said = error_of(capsys, f"--port={port - 1}", f"--data-dir={tmp_path}")
-    assert f"broker 2 cannot listen on port {port}: Address already in use" in said
+    with contextlib.ExitStack() as stack:
+        while True:
+            port = free_port()  # of broker 1
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server(("127.0.0.1", port + 1)))
+                break
+        said = error_of(capsys, f"--port={port}", f"--data-dir={tmp_path}")
+    assert f"broker 2 cannot listen on port {port + 1}: Address already in use" in said
 
 
 def test_what_cannot_be_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

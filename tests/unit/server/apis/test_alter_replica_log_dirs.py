@@ -12,6 +12,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.records import Record, build_batch
+from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.types import TopicPartition
 from tests.unit.server.conftest import AdminBroker
 from tests.unit.server.running import until
@@ -131,16 +132,18 @@ async def test_a_wished_for_directory_is_where_a_new_topic_goes(broker: AdminBro
     assert {place(broker, TopicPartition("later", number)) for number in range(4)} == {target}
 
 
-async def test_the_copy_is_described_with_its_lag(broker: AdminBroker) -> None:
+async def test_the_copy_is_described_with_its_lag(
+    broker: AdminBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     append(broker, 10)
     source, target = place(broker), elsewhere(broker)
     size = broker.replica_manager.partition(A0).log.size_bytes
-    broker.replica_manager.alter_log_dir(A0, target)  # the mover has not had its turn yet
-    answer: Any = await described(broker)
+    with monkeypatch.context() as held:
+        held.setattr(ReplicationQuotaManager, "is_quota_exceeded", lambda quota, now_ms: True)
+        broker.replica_manager.alter_log_dir(A0, target)
+        answer: Any = await described(broker)
     assert (source, 0, size, 0, False) in answer
-    copies = [each for each in answer if each[4]]
-    assert [(each[0], each[1]) for each in copies] == [(target, 0)]
-    assert copies[0][3] == 10 - copies[0][2] * 10 // size
+    assert [each for each in answer if each[4]] == [(target, 0, 0, 10, True)]
     await until(broker.broker, lambda: place(broker) == target, "the replica is there")
     answer = await described(broker)
     assert (target, 0, size, 0, False) in answer and not any(each[4] for each in answer)
