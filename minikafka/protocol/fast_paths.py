@@ -28,7 +28,7 @@ from minikafka.types import NO_OFFSET, NO_TIMESTAMP, Buffer
 _PRODUCE_FLEXIBLE_SINCE: Final = 9
 _PRODUCE_TOPIC_IDS_SINCE: Final = 13
 _FETCH_FLEXIBLE_SINCE: Final = 12
-_FETCH_TOPIC_IDS_SINCE: Final = 13
+FETCH_TOPIC_IDS_SINCE: Final = 13
 _NODE_ENDPOINTS_IN_FETCH_SINCE: Final = 16
 _CURRENT_LEADER_IN_PRODUCE_SINCE: Final = 10
 
@@ -309,7 +309,7 @@ def fetch_response(
     uncopied."""
     version = header.api_version
     flexible = version >= _FETCH_FLEXIBLE_SINCE
-    by_id = version >= _FETCH_TOPIC_IDS_SINCE
+    by_id = version >= FETCH_TOPIC_IDS_SINCE
     out = bytearray(_FLEXIBLE_FRAME.size if flexible else _FRAME.size)
     first = out
     pieces: list[Buffer] = []

@@ -14,10 +14,11 @@ What Kafka does with a request that it cannot serve, and so do we:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
@@ -38,6 +39,11 @@ from minikafka.server.request_accounting import encode_answer, fetch_metrics, ti
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
+
+if TYPE_CHECKING:
+    from minikafka.server import repeated_fetch
+else:
+    repeated_fetch = deferred("minikafka.server.repeated_fetch")
 
 Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
@@ -94,6 +100,7 @@ class Dispatcher:
             self._remember_produce(connection, header, request, frame)
         elif header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
+            self._remember_fetch(context, request, memoryview(frame))
         elif header.api_key in QUESTIONS:
             self._remember_heartbeat(context, request, frame)
         if not metrics.note(header.api_version):
@@ -130,10 +137,21 @@ class Dispatcher:
             connection.memory = RepeatedProduce(self._services, connection)
         connection.memory.remember(header, request, memoryview(frame))
 
-    def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
-        """But not on a connection that produces: there that is what is worth remembering."""
+    def _remember_fetch(self, context: RequestContext, request: Any, frame: memoryview) -> None:
+        """As a heartbeat."""
         connection = context.connection
-        if context.handler_time is None and not isinstance(connection.memory, RepeatedProduce):
+        memory = connection.memory
+        if context.handler_time is not None or isinstance(memory, RepeatedProduce):
+            return
+        if not (isinstance(memory, repeated_fetch.RepeatedFetch) and memory.is_like(frame)):
+            found = repeated_fetch.RepeatedFetch.of(self._services, context, request, frame)
+            connection.memory = found or memory
+
+    def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
+        """But not on a connection that produces or fetches: there that is what is worth remembering."""
+        connection = context.connection
+        worthier = (RepeatedProduce, repeated_fetch.RepeatedFetch)
+        if context.handler_time is None and not isinstance(connection.memory, worthier):
             connection.memory = RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:

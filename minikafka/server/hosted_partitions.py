@@ -28,6 +28,8 @@ class HostedPartitions:
         self.partitions: dict[TopicPartition, Partition] = {}
         self.stats = BrokerTopicStats()
         """What has gone through them."""
+        self.by_topic_id: dict[bytes, dict[int, Partition]] = {}
+        """The same partitions, by the bytes of their topics' ids."""
         self._by_topic: dict[str, dict[int, Partition]] = {}
         self._names: dict[UUID, str] = {}
         self._without_log: set[TopicPartition] = set()
@@ -86,6 +88,7 @@ class HostedPartitions:
 
     def _host(self, partition: Partition) -> None:
         topic, number = partition.topic_partition
+        self.by_topic_id.setdefault(partition.topic_id.bytes, {})[number] = partition
         self.partitions[partition.topic_partition] = partition
         self._by_topic.setdefault(topic, {})[number] = partition
         self._names[partition.topic_id] = topic
@@ -102,7 +105,10 @@ class HostedPartitions:
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
             siblings = self._by_topic[topic_partition.topic]
-            del siblings[topic_partition.partition]
+            of_id = self.by_topic_id[partition.topic_id.bytes]
+            del siblings[topic_partition.partition], of_id[topic_partition.partition]
+            if not of_id:
+                del self.by_topic_id[partition.topic_id.bytes]
             if not siblings:
                 del self._by_topic[topic_partition.topic]
                 self._names.pop(partition.topic_id, None)

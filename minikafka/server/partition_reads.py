@@ -159,7 +159,7 @@ def read_partitions(
     is_from_follower = params.is_from_follower
     throttle = LeaderThrottle.of(replicas, params)
     has_held_back = False
-    whole = _Budget(params.max_bytes)
+    whole = Budget(params.max_bytes)
     turns = _in_turn(replicas, params, wanted, whole) if is_from_follower else zip(wanted, repeat(whole))
     for want, budget in turns:
         if not want.topic_partition.topic:
@@ -202,8 +202,8 @@ def read_partitions(
             reads.append(read)
             size_bytes = len(read.records)
             has_parted = read.diverging_epoch is not None
-            if read.first_entry_incomplete and max_bytes == whole.left:
-                whole.is_full = params.max_bytes - whole.left >= params.min_bytes
+            if read.first_entry_incomplete:
+                whole.leave_out(max_bytes, params)
         if is_from_follower and partition is not None and not has_parted:
             followed.append((partition, want))
         whole.spend(size_bytes)
@@ -223,7 +223,7 @@ def _whole_batches(records: Buffer) -> Buffer:
     return memoryview(records)[:end] if 0 < end < len(records) else records
 
 
-class _Budget:
+class Budget:
     """Bytes that an answer may have; the first batch may be larger than all of it."""
 
     __slots__ = ("is_full", "is_touched", "left")
@@ -237,12 +237,18 @@ class _Budget:
         self.is_touched = self.is_touched or size_bytes > 0
         self.is_full = self.is_full or self.left <= 0
 
+    def leave_out(self, max_bytes: int, params: FetchParams) -> None:
+        """A batch did not fit into ``max_bytes``. If that was all that is left, and the reader has what it
+        wants at least, the answer is full."""
+        if max_bytes == self.left:
+            self.is_full = params.max_bytes - self.left >= params.min_bytes
+
 
 def _in_turn(
-    replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], whole: _Budget
-) -> Iterator[tuple[WantedPartition, _Budget]]:
+    replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], whole: Budget
+) -> Iterator[tuple[WantedPartition, Budget]]:
     """The partitions in whose ISR the follower is, then the others, each with the bytes it may take from."""
-    catching_up = _Budget(CATCH_UP_BYTES_MAX)
+    catching_up = Budget(CATCH_UP_BYTES_MAX)
     late = []
     for want in wanted:
         partition = replicas.partitions.get(want.topic_partition)

@@ -32,6 +32,13 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
         (" if timing is None else timed(timing, (answer,))", ""),
         (" if timing is None else timed(timing, parked)", ""),
     ],
+    "minikafka.server.repeated_fetch": [
+        ("            stats.fetch_requests += len(wanted)\n", ""),
+        ("            stats.bytes_out += records_bytes\n", "            pass\n"),
+        ("        self._client.fetched_bytes += size_bytes\n", ""),
+        ("        self._metrics.note(self._version)\n", ""),
+        ("if not self._counter.count & TIMED_MASK", "if False"),
+    ],
     "minikafka.server.dispatcher": [
         ("        if not metrics.note(header.api_version):\n    ", ""),
         (

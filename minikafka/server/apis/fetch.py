@@ -67,7 +67,7 @@ LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
     client = services.client_quotas.client(context.header.client_id)
-    params = _params(services, context, request, client)
+    params = fetch_params(services, context, request, client)
     session = _session(services, context, request, is_follower=params.is_from_follower)
     keys, wanted = [], []
     for key, want in session.partitions():
@@ -105,9 +105,10 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
     ).start()
 
 
-def _params(
+def fetch_params(
     services: Services, context: RequestContext, request: Any, quota_client: QuotaClient
 ) -> FetchParams:
+    """What holds for the whole request."""
     version = context.api_version
     if version >= FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id, replica_epoch = request.replica_state
