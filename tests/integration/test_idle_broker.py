@@ -37,7 +37,7 @@ PUT_OFF = (
     "minikafka.server.replica_fetcher",
     # APIs that neither a start, nor a client's first look at the cluster, nor a stop asks for
     "minikafka.server.apis.produce", "minikafka.server.apis.fetch", "minikafka.server.apis.create_topics",
-    "minikafka.server.apis.join_group", "minikafka.server.apis.end_txn",
+    "minikafka.server.apis.join_group", "minikafka.server.apis.end_txn", "minikafka.server.repeated_fetch",
     # pages
     "minikafka.server.metrics_collector", "minikafka.server.metrics_of_data", "minikafka.server.status_page",
 )  # fmt: skip
