@@ -64,8 +64,7 @@ class FetchPattern:
         """The pattern of a request that was just read from ``frame``; None when it is not of the usual kind:
         by topic ids, without a session, without tagged fields."""
         version = header.api_version
-        session = request.session_id, request.session_epoch
-        if version < FETCH_TOPIC_IDS_SINCE or session != _NO_SESSION:
+        if version < FETCH_TOPIC_IDS_SINCE or (request.session_id, request.session_epoch) != _NO_SESSION:
             return None
         topics_at = header.body_start + _LIMITS_BYTES + (0 if version >= _REPLICA_STATE_SINCE else 4)
         rack = request.rack_id.encode()

@@ -47,6 +47,7 @@ def request(
         "session_epoch": -1,
         "topics": [
             {
+                "topic": "orders",
                 "topic_id": UUID(int=number),
                 "partitions": [dict(zip(FIELDS, each, strict=True)) for each in wanted],
             }
@@ -192,18 +193,11 @@ def test_requests_of_another_kind_have_no_pattern(version: int) -> None:
     assert pattern_of(request(version, forgotten_topics_data=[{"topic_id": UUID(int=1)}])) is None
     assert pattern_of(request(version, cluster_id="c")) is None
     assert pattern_of(request(version, [])) is None
-    by_name = encode_request(
-        api_key=1,
-        api_version=12,
-        correlation_id=1,
-        client_id=None,
-        body={
-            "replica_id": -1, "max_wait": 1, "min_bytes": 1, "max_bytes": 1, "isolation_level": 0,
-            "session_id": 0, "session_epoch": -1, "forgotten_topics_data": [], "rack_id": "",
-            "topics": [{"topic": "a", "partitions": [dict(zip(FIELDS, ONE[0][1][0], strict=True))]}],
-        },
-    )  # fmt: skip
-    assert pattern_of(memoryview(by_name)[4:]) is None
+
+
+@pytest.mark.parametrize("version", range(SUPPORTED[ApiKey.FETCH].min, VERSIONS.start))
+def test_requests_by_topic_names_have_no_pattern(version: int) -> None:
+    assert pattern_of(request(version)) is None
 
 
 PARTITION = st.builds(
