@@ -40,10 +40,15 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "minikafka.network.connection": [
-        ("            self.received_ns = self.received_ns or self._now_ns()\n", ""),
         (
-            "        if count > 1 and not self.received_ns:  # all but the first have to wait\n"
-            "            self.received_ns = self._now_ns()\n",
+            "            self._lags = True\n"
+            "            self.received_ns = self.received_ns or self._now_ns()\n",
+            "",
+        ),
+        (
+            "            self._lags = True\n"
+            "            if not self.received_ns:  # all but the first have to wait\n"
+            "                self.received_ns = self._now_ns()\n",
             "",
         ),
         ("            self.received_ns = 0\n", ""),
