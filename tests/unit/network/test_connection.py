@@ -351,6 +351,24 @@ def test_frames_that_grew_together_beyond_the_budget_finish_one_after_another() 
     assert first.budget.waiting == 0
 
 
+def test_who_has_overdrawn_lets_others_do_so_also_when_the_budget_was_free_again_meanwhile() -> None:
+    first = Wire(echo, budget_bytes=1000)
+    second, third, fourth = (Wire(echo, like=first) for _ in range(3))
+    large = framed(b"x" * 1500)
+    second.connection.data_received(large[:600])
+    first.connection.data_received(large[:600])
+    assert first.budget.exhausted and first.transport.reading, "it was the one to go on"
+    second.lose()
+    assert not first.budget.exhausted
+    first.connection.data_received(large[600:])
+    assert first.sent() == [b"x" * 1500]
+    for wire in (third, fourth):
+        wire.connection.data_received(large[:600])
+    assert fourth.transport.reading, "now another is"
+    fourth.connection.data_received(large[600:])
+    assert fourth.sent() == [b"x" * 1500]
+
+
 def test_a_closed_connection_gives_back_its_share_and_its_place_in_line() -> None:
     first = Wire(echo, budget_bytes=1000)
     second, third = Wire(echo, like=first), Wire(echo, like=first)

@@ -58,6 +58,7 @@ class World:
         self.gone: Counter[str] = Counter()
         self.versions: Counter[int] = Counter()
         self.client_bytes = 0
+        self.ends = Counter({TP: 0, OTHER: 0})
         for at in (TP, OTHER):
             self.lead(at)
 
@@ -79,6 +80,7 @@ class World:
             self.replicas.stop_replica(at, delete=True, leader_epoch=self.epoch)
         self.gone += self.topic
         self.topic = Counter()
+        self.ends.clear()
         self.topic_id = UUID(int=self.topic_id.int + 1)
 
     def produce(
@@ -107,6 +109,7 @@ class World:
         if hosted is None or not hosted.is_leader:
             counts["failed_produce_requests"] += 1
         else:
+            self.ends[at] += records
             counts["messages_in"] += records
             counts["bytes_in"] += len(sent)
         self.versions[version] += 1
@@ -116,6 +119,8 @@ class World:
     # What a scrape says
 
     def check(self) -> None:
+        for at, partition in self.replicas.manager.partitions.items():
+            assert partition.log.log_end_offset == self.ends[at]
         stats = self.replicas.manager.stats
         total = stats.total()
         for name in ("produce_requests", "messages_in", "bytes_in", "failed_produce_requests"):
@@ -231,20 +236,27 @@ def test_the_counts_go_on_when_the_leader_comes_back(world: World, long_roads: l
     assert len(long_roads) == 2
 
 
-def test_a_partition_that_is_not_hosted_any_more_gets_nothing_from_who_still_has_it(world: World) -> None:
-    world.produce()
-    world.produce()
-    log = world.replicas.partition().log
-    written = log.log_end_offset
+def test_a_partition_that_is_not_hosted_any_more_is_led_by_nobody(world: World) -> None:
+    """Who produced to it still has it, and would else go on."""
+    partition = world.replicas.partition()
+    assert partition.is_leader
     world.delete()
-    world.produce()
-    assert log.log_end_offset == written
+    assert not partition.is_leader
+
+
+def test_who_goes_over_to_another_partition_writes_there(world: World, long_roads: list[object]) -> None:
+    for at in (TP, OTHER):
+        for _ in range(4):
+            world.produce(at=at)
+            world.check()
+    assert len(long_roads) == 2
 
 
 def test_a_refused_batch_is_counted_once_and_as_refused(world: World) -> None:
     world.produce()
     world.produce()
     world.produce(size=2_000_000)
+    world.ends[TP] -= 1
     world.topic["messages_in"] -= 1
     world.topic["bytes_in"] -= len(batch(1, 2_000_000))
     world.topic["failed_produce_requests"] += 1
