@@ -101,6 +101,7 @@ class HostedPartitions:
         self._without_log.discard(topic_partition)
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
+            partition.leave()
             siblings = self._by_topic[topic_partition.topic]
             del siblings[topic_partition.partition]
             if not siblings:
