@@ -52,9 +52,8 @@ class RepeatedProduce:
         self._metrics = services.request_metrics.of(ApiKey.PRODUCE)
         self._counter = RequestCounter()
         self._now_ns = services.clock.monotonic_ns
-        self._partition: Partition | None = (
-            None  # led here when it was last looked up; ``_tally`` is its topic's
-        )
+        self._partition: Partition | None = None
+        """Led here when it was last looked up; ``_tally`` is its topic's."""
         self._tally = ProduceTally()
         self._pattern: ProducePattern | None = None
         self._client: QuotaClient | None = None
