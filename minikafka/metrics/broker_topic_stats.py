@@ -1,7 +1,8 @@
 """What went through a broker, counted by topic: plain integers that are added to where the work is done.
 
 Kafka: ``BrokerTopicStats``, ``BrokerTopicMetrics``. Kafka counts everything twice, for the topic and for all
-topics; here the total is added up when somebody asks, so a request pays for one addition.
+topics; here the total is added up when somebody asks, so a request pays for one addition. Nearly all Produce
+requests share that with the count of their API (``ProduceTally``).
 
 Invariants: there are counts for each topic that is hosted here and for no other, so their number is bounded;
 the total never falls, because a topic that goes leaves its counts in it.
@@ -11,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Final
+
+from minikafka.metrics.request_metrics import ProduceTally, RequestCounter
 
 FIELDS: Final = (
     "messages_in",
@@ -22,12 +25,15 @@ FIELDS: Final = (
     "failed_produce_requests",
     "failed_fetch_requests",
 )
+_TALLIED: Final = frozenset(("messages_in", "bytes_in", "produce_requests"))
+"""What a ``ProduceTally`` has too, under the same names."""
 
 
 class TopicStats:
-    """Counts of one topic. Whoever does the work adds to them."""
+    """Counts of one topic. Whoever does the work adds to them, or to a tally; who wants to know one asks for
+    its ``value``."""
 
-    __slots__ = FIELDS
+    __slots__ = (*FIELDS, "_tallies")
 
     def __init__(self) -> None:
         self.messages_in = 0
@@ -41,13 +47,34 @@ class TopicStats:
         """Reads, refused ones too."""
         self.failed_produce_requests = 0
         self.failed_fetch_requests = 0
+        self._tallies: dict[RequestCounter, ProduceTally] = {}
 
     def __repr__(self) -> str:
-        return f"TopicStats({', '.join(f'{name}={getattr(self, name)}' for name in FIELDS)})"
+        return f"TopicStats({', '.join(f'{name}={self.value(name)}' for name in FIELDS)})"
+
+    def value(self, name: str) -> int:
+        """One of ``FIELDS``, with what the tallies have."""
+        value: int = getattr(self, name)
+        if name in _TALLIED:
+            value += sum(getattr(tally, name) for tally in self._tallies.values())
+        return value
+
+    def tally(self, counter: RequestCounter) -> ProduceTally:
+        """Where to count requests for this topic that ``counter`` counts, for both."""
+        tally = self._tallies.get(counter)
+        if tally is None:
+            tally = self._tallies[counter] = counter.tally()
+        return tally
 
     def add(self, other: TopicStats) -> None:
         for name in FIELDS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+            setattr(self, name, getattr(self, name) + other.value(name))
+
+    def settle_tallies(self) -> None:
+        """The topic is not hosted here any more: what was counted for others too becomes theirs alone."""
+        for counter, tally in self._tallies.items():
+            counter.settle(tally)
+        self._tallies.clear()
 
 
 class BrokerTopicStats:
@@ -81,6 +108,7 @@ class BrokerTopicStats:
         stats = self._topics.pop(topic, None)
         if stats is not None:
             self.elsewhere.add(stats)
+            stats.settle_tallies()
 
     def of(self, topic: str) -> TopicStats:
         """Where to count a request for a topic that may not be here."""

@@ -1,8 +1,10 @@
 """How many requests of each API came, which errors they were answered with, and where their time went.
 
-Kafka: ``RequestMetrics``, ``RequestChannel.Response``. The counts are exact: one addition a request. Times
-are taken of every request, but of one in ``TIMED_ONE_IN`` of Produce and Fetch, which come in thousands, and
-of one in ``FREQUENT_TIMED_ONE_IN`` of heartbeats, which come in hundreds.
+Kafka: ``RequestMetrics``, ``RequestChannel.Response``. The counts are exact: one addition a request, which is
+one for its topic too where nearly all Produce requests go (``ProduceTally``). Times are taken of every
+request, but of one in ``TIMED_ONE_IN`` of Produce and Fetch, which come in thousands, and of one in
+``FREQUENT_TIMED_ONE_IN`` of heartbeats, which come in hundreds.
+
 A timed request has a ``RequestTiming``, which is told of each of its stations:
 
     arrived --queue--> began --local--> handled --remote--> completed --response queue--> left --send--> sent
@@ -118,12 +120,71 @@ def quantiles(values: Iterable[float], shares: Sequence[float]) -> list[float]:
 
 
 class RequestCounter:
-    """The requests of one version of one API. ``count`` is added to by whoever serves one."""
+    """The requests of one version of one API. ``count`` is added to by whoever serves one without a tally."""
 
-    __slots__ = ("count",)
+    __slots__ = ("_tallies", "count")
 
     def __init__(self) -> None:
         self.count = 0
+        self._tallies: set[ProduceTally] = set()
+
+    def __repr__(self) -> str:
+        return f"RequestCounter({self.total}, {len(self._tallies)} tallies)"
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return self.count + sum(tally.produce_requests for tally in self._tallies)
+
+    def tally(self) -> ProduceTally:
+        """A new one, whose requests are counted here too.
+
+        It does not begin with one that is timed, but goes on in the round that this counter is in: else a
+        topic's first request would always be timed, and of many topics more than one in ``TIMED_ONE_IN``.
+        """
+        tally = ProduceTally(-self.count & TIMED_MASK)
+        self._tallies.add(tally)
+        return tally
+
+    def settle(self, tally: ProduceTally) -> None:
+        """Keep what a tally has, and let go of it."""
+        self._tallies.remove(tally)
+        self.count += tally.produce_requests
+
+
+class ProduceTally:
+    """Requests of one version, each with one batch that was appended to one topic: one number that the topic
+    and the API share.
+
+    Who serves such a request takes 1 from ``until_timed``, and times it when that was 0 or less
+    (``note_timed``); it adds the batch's size to ``bytes_in``, and to ``further_records`` those behind its
+    first. Counting down says at once which one to time, and Python keeps such small numbers ready.
+    """
+
+    __slots__ = ("_requests_then", "bytes_in", "further_records", "until_timed")
+
+    def __init__(self, until_timed: int = 0) -> None:
+        self.until_timed = until_timed
+        """How many requests come before the next one that is timed."""
+        self._requests_then = until_timed  # that were served, when it is 0
+        self.bytes_in = 0
+        self.further_records = 0
+
+    def __repr__(self) -> str:
+        return f"ProduceTally({self.produce_requests} requests, {self.messages_in} records)"
+
+    @property
+    def produce_requests(self) -> int:
+        return self._requests_then - self.until_timed
+
+    @property
+    def messages_in(self) -> int:
+        return self.produce_requests + self.further_records
+
+    def note_timed(self) -> None:
+        """The request that was just served was the one to be timed."""
+        self.until_timed += TIMED_ONE_IN
+        self._requests_then += TIMED_ONE_IN
 
 
 class RequestMetrics:
@@ -161,11 +222,11 @@ class RequestMetrics:
     @property
     def counts(self) -> Mapping[int, int]:
         """Requests by version."""
-        return {version: counter.count for version, counter in self._counters.items()}
+        return {version: counter.total for version, counter in self._counters.items()}
 
     @property
     def count(self) -> int:
-        return sum(counter.count for counter in self._counters.values())
+        return sum(counter.total for counter in self._counters.values())
 
     def note(self, version: int) -> bool:
         """A request came. Returns whether to take its time."""

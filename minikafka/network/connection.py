@@ -95,25 +95,10 @@ class Connection(Peer, asyncio.Protocol):
     """
 
     __slots__ = (
-        "_budget",
-        "_collecting",
-        "_counted_bytes",
-        "_handler",
-        "_held",
-        "_hold",
-        "_idleness",
-        "_loop",
-        "_mute_timer",
-        "_now_ns",
-        "_owner",
-        "_reader",
-        "_reading",
-        "_responses",
-        "_serving",
-        "_transport",
-        "_unsent_bytes",
-        "received_ns",
-    )
+        "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idleness", "_lags",
+        "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading", "_responses", "_serving",
+        "_transport", "_unsent_bytes", "received_ns",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -139,6 +124,7 @@ class Connection(Peer, asyncio.Protocol):
         self._serving = False
         self._held: list[Buffer] = []
         self._unsent_bytes = 0  # in the transport above its high-water mark
+        self._lags = False  # when all frames are handled, ``received_ns`` or ``_collecting`` is to be reset
         self._collecting = False  # a frame is being collected, and may be handled whatever the budget says
         self._counted_bytes = 0  # what the budget knows of
         self._mute_timer = MuteTimer(loop, self.unmute)
@@ -212,6 +198,7 @@ class Connection(Peer, asyncio.Protocol):
         self._idleness.is_active = True
         frames = self._reader.feed(data)
         if self._hold or self._budget.exhausted:
+            self._lags = True
             self.received_ns = self.received_ns or self._now_ns()
             if not self._hold & _CLOSING:
                 self._held += frames
@@ -265,11 +252,16 @@ class Connection(Peer, asyncio.Protocol):
         handler = self._handler
         responses = self._responses
         done, count = 0, len(frames)
-        if count > 1 and not self.received_ns:  # all but the first have to wait
-            self.received_ns = self._now_ns()
+        turn = frames
+        if count > 1:
+            self._lags = True
+            if not self.received_ns:  # all but the first have to wait
+                self.received_ns = self._now_ns()
+            if count > FRAMES_PER_TURN:
+                turn = frames[:FRAMES_PER_TURN]
         self._serving = True
         try:
-            for frame in frames:
+            for frame in turn:
                 if self._hold:
                     break
                 done += 1
@@ -280,9 +272,6 @@ class Connection(Peer, asyncio.Protocol):
                         self._hold |= _PENDING
                     if responses.out_bytes >= WRITE_BYTES:
                         self._flush()
-                if done == FRAMES_PER_TURN and done < count:
-                    self._hold |= _TURN
-                    self._loop.call_soon(self._resume, _TURN)
         except PeerProtocolError as error:
             logger.warning("closing the connection from %s (%s): %s", self.peer, self.id, error)
             self.close()
@@ -295,10 +284,15 @@ class Connection(Peer, asyncio.Protocol):
             return
         if done < count:
             self._held = [*frames[done:], *self._held]
-        else:
+            if done == FRAMES_PER_TURN:
+                self._hold |= _TURN
+                self._loop.call_soon(self._resume, _TURN)
+        elif self._lags:
+            self._lags = False
             self.received_ns = 0
-            self._collecting = False  # the frame that it was for has been handled
-            self._budget.settle(self)
+            if self._collecting:  # the frame that it was for has been handled
+                self._collecting = False
+                self._budget.settle(self)
 
     def _settle(self) -> None:
         """Bring held frames, the budget and the transport's reading in line with ``_hold``."""
@@ -317,7 +311,7 @@ class Connection(Peer, asyncio.Protocol):
             if self._budget.exhausted and not self._budget.may_overdraw(self):
                 self._wait_for_budget()
             else:
-                self._collecting = True
+                self._collecting = self._lags = True
         if self._reader.error is not None and not self._held:
             logger.warning("closing the connection from %s (%s): %s", self.peer, self.id, self._reader.error)
             self.close()

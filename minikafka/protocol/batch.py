@@ -26,9 +26,11 @@ from minikafka.protocol.compression import CompressionType, CorruptBatch
 from minikafka.types import NO_SEQUENCE, Buffer
 
 __all__ = [
+    "ATTRIBUTES_LOW_AT",
     "HEADER_SIZE",
     "LOG_OVERHEAD",
     "MAGIC",
+    "TRANSACTIONAL_MASK",
     "BatchHeader",
     "CompressionType",
     "CorruptBatch",
@@ -49,6 +51,8 @@ LOG_OVERHEAD: Final = 12
 MAGIC: Final = 2
 _MAGIC_POSITION: Final = 16
 _ATTRIBUTES_POSITION: Final = 21
+ATTRIBUTES_LOW_AT: Final = _ATTRIBUTES_POSITION + 1
+"""Of the attributes, the byte that has a meaning."""
 _BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 _SEQUENCE_MAX: Final = 2**31 - 1
 

@@ -221,14 +221,13 @@ def plain_produce_answer(
     time in ms, log start offset) → frame."""
     name = _topic(ProducePartitionResponse(topic, topic_id, index), by_id, flexible=True)
     size = len(name) + 46
-    head, body = _ONE_HEAD.pack, _ONE_BODY.pack
+    whole = Struct(f"{_ONE_HEAD.format}{len(name)}s{_ONE_BODY.format[1:]}").pack
 
     def pack(correlation_id: int, base_offset: int, log_append_time_ms: int, log_start_offset: int) -> bytes:
-        return (
-            head(size, correlation_id, 0, 2)
-            + name
-            + body(2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0)
-        )
+        return whole(
+            size, correlation_id, 0, 2, name,
+            2, index, 0, base_offset, log_append_time_ms, log_start_offset, 1, 0, 0, 0, 0, 0,
+        )  # fmt: skip
 
     return pack
 

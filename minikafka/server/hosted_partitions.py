@@ -104,6 +104,7 @@ class HostedPartitions:
         self._without_log.discard(topic_partition)
         partition = self.partitions.pop(topic_partition, None)
         if partition is not None:
+            partition.leave()
             siblings = self._by_topic[topic_partition.topic]
             of_id = self.by_topic_id[partition.topic_id.bytes]
             del siblings[topic_partition.partition], of_id[topic_partition.partition]

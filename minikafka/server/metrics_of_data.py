@@ -52,7 +52,7 @@ def _traffic(services: Services) -> Iterator[Sample]:
     for series, field in _TRAFFIC:
         yield Sample(series, getattr(total, field))
         for topic, counts in topics:
-            yield Sample(series, getattr(counts, field), (topic,))
+            yield Sample(series, counts.value(field), (topic,))
     yield Sample(names.REPLICATION_BYTES_IN, stats.replication_bytes_in)
     yield Sample(names.REPLICATION_BYTES_OUT, stats.replication_bytes_out)
 

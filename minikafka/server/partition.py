@@ -34,7 +34,7 @@ from minikafka.replication.isr import IsrChange, IsrOutcome
 from minikafka.replication.partition_replicas import LiveBrokerEpoch, PartitionReplicas
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.partition_offsets import PartitionOffsets
-from minikafka.types import NO_EPOCH, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
+from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -163,6 +163,10 @@ class Partition(PartitionOffsets):
         self.controller_epoch = state.controller_epoch
         self.replication.follow(state.replicas, state.partition_epoch)
         return is_new_epoch
+
+    def leave(self) -> None:
+        """It is not hosted here any more. Who still has it finds nobody leading."""
+        self.leader_id = NO_LEADER
 
     def _is_stale(self, state: LeaderAndIsrPartition) -> bool:
         if state.partition_epoch < self.partition_epoch:

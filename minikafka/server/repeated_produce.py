@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.errors import KafkaError
-from minikafka.metrics.request_metrics import TIMED_MASK, RequestCounter, RequestTiming
+from minikafka.metrics.request_metrics import ProduceTally, RequestCounter, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.batch import producer_of
@@ -22,6 +22,7 @@ from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.client_quotas import QuotaClient
 from minikafka.server.current_leader import answer_produce
 from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.partition import Partition
 from minikafka.server.request_accounting import timed
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal
@@ -38,8 +39,10 @@ class RepeatedProduce:
         "_metrics",
         "_misses",
         "_now_ns",
+        "_partition",
         "_pattern",
         "_services",
+        "_tally",
         "_topic_partition",
     )
 
@@ -49,6 +52,9 @@ class RepeatedProduce:
         self._metrics = services.request_metrics.of(ApiKey.PRODUCE)
         self._counter = RequestCounter()
         self._now_ns = services.clock.monotonic_ns
+        self._partition: Partition | None = None
+        """Led here when it was last looked up; ``_tally`` is its topic's."""
+        self._tally = ProduceTally()
         self._pattern: ProducePattern | None = None
         self._client: QuotaClient | None = None
         self._topic_partition = TopicPartition("", 0)
@@ -62,15 +68,16 @@ class RepeatedProduce:
         pattern, client = self._pattern, self._client
         if pattern is None or client is None or client.is_limited:
             return None
+        partition = self._partition
+        if partition is None or partition.leader_id != partition.node_id:
+            partition = self._look_up()
+            if partition is None:
+                return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
         records = pattern.records_in(view)
         if records is None:
             return None
         if pattern.topic_id is not None and self._services.metadata.topic_by_id(pattern.topic_id) is None:
-            return None
-        replicas = self._services.replica_manager
-        partition = replicas.partitions.get(self._topic_partition)
-        if partition is None or partition.leader_id != replicas.node_id:
             return None
         log = partition.log
         if log.config.flush_messages < LONG_MAX:  # its answer may have to wait
@@ -80,29 +87,48 @@ class RepeatedProduce:
             producer = log.producers.last_entry(producer_id)
             if producer is None or not producer.is_in_transaction(epoch):
                 return None  # its coordinator has to be asked
-        counter = self._counter
-        timing = None if counter.count & TIMED_MASK else self._timing(len(view))
+        tally = self._tally
+        timing = None if tally.until_timed > 0 else self._timing(len(view))
         try:
-            info = replicas.append_to(partition, records, required_acks=pattern.acks)
+            info = self._services.replica_manager.append_to(partition, records, required_acks=pattern.acks)
         except KafkaError:
             return None
+        first_offset = info.first_offset
+        tally.until_timed -= 1  # whom the append woke may have been here too
+        tally.bytes_in += len(records)
+        if info.last_offset != first_offset:
+            tally.further_records += info.last_offset - first_offset
         client.produced_bytes += len(view)
         answer = pattern.answer(
             view,
-            base_offset=info.first_offset,
+            base_offset=first_offset,
             log_append_time_ms=info.log_append_time,
             log_start_offset=info.log_start_offset,
         )
-        counter.count += 1
-        if pattern.acks != -1 or log.high_watermark > info.last_offset:
-            return (answer,) if timing is None else timed(timing, (answer,))
-        parked = self._park(pattern, answer, Offset(info.last_offset + 1))
-        return parked if timing is None else timed(timing, parked)
+        result: Result = (answer,)
+        if pattern.acks == -1 and log.high_watermark <= info.last_offset:
+            result = self._park(pattern, answer, Offset(info.last_offset + 1))
+        return result if timing is None else self._timed(timing, result)
+
+    def _look_up(self) -> Partition | None:
+        """The partition, if it is led here, whose topic counts from now on: it may be another of the same
+        name."""
+        partition = self._services.replica_manager.partitions.get(self._topic_partition)
+        if partition is None or not partition.is_leader:
+            self._partition = None
+        else:
+            self._partition = partition
+            self._tally = partition.stats.tally(self._counter)
+        return self._partition
 
     def _timing(self, size_bytes: int) -> RequestTiming:
         return RequestTiming(
             self._metrics, self._now_ns, arrived_ns=self._connection.received_ns, size_bytes=size_bytes
         )
+
+    def _timed(self, timing: RequestTiming, result: Result) -> Result:
+        self._tally.note_timed()
+        return timed(timing, result)
 
     def _park(self, pattern: ProducePattern, answer: bytes, required_offset: Offset) -> PendingResponse:
         """``answer`` leaves when the replicas have what was appended; else one that says why not."""
@@ -145,6 +171,7 @@ class RepeatedProduce:
         if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
             return
         self._counter = self._metrics.counter(header.api_version)
+        self._partition = None
         self._pattern = pattern = ProducePattern.of(header, request, frame)
         if pattern is not None:
             name = pattern.topic

@@ -120,19 +120,24 @@ class ReplicaManager(LeadershipChanges):
         required_acks: int,
         terms: AppendTerms = BY_CLIENT,
     ) -> AppendInfo:
-        """Append a batch of a producer or coordinator and wake those who wait for it.
+        """Append a batch of a producer or coordinator, count it and wake those who wait for it.
 
         Raises:
             KafkaError: see ``partition`` and ``Partition.append_as_leader``.
         """
-        return self.append_to(
-            self.partition(topic_partition), records, required_acks=required_acks, terms=terms
-        )
+        partition = self.partition(topic_partition)
+        info = self.append_to(partition, records, required_acks=required_acks, terms=terms)
+        stats = partition.stats
+        stats.produce_requests += 1
+        stats.messages_in += info.last_offset - info.first_offset + 1
+        stats.bytes_in += len(records)
+        return info
 
     def append_to(
         self, partition: Partition, records: Buffer, *, required_acks: int, terms: AppendTerms = BY_CLIENT
     ) -> AppendInfo:
-        """``append`` for who has looked the partition up, and knows that this broker leads it.
+        """``append`` for who has looked the partition up, knows that this broker leads it, and counts what
+        was appended.
 
         Raises:
             KafkaError: see ``Partition.append_as_leader``.
@@ -144,10 +149,6 @@ class ReplicaManager(LeadershipChanges):
         except KafkaError as error:
             self.note_failure(partition, error)
             raise
-        stats = partition.stats
-        stats.produce_requests += 1
-        stats.messages_in += info.last_offset - info.first_offset + 1
-        stats.bytes_in += len(records)
         self._note_flush(log, rolled=info.rolled)
         if log.high_watermark != high_watermark:
             self.parked.high_watermark_moved(partition.topic_partition)

@@ -188,7 +188,7 @@ async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
             traced[counted] = instructions(serve) / (chunks_traced * frames_a_chunk)
         road.take(counted=True)
         log = services.replica_manager.partition(TopicPartition("road", 0)).log
-        counts = services.replica_manager.stats.topics["road"].messages_in
+        counts = services.replica_manager.stats.topics["road"].value("messages_in")
         requests = pairs * (PIECE_REQUESTS + frames_a_chunk) + chunks_traced * frames_a_chunk
         assert log.log_end_offset == 2 * counts == 2 * requests
         return Measured(found, Pair(traced[True], traced[False]))

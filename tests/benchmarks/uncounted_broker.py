@@ -23,14 +23,22 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
     ],
     "minikafka.server.repeated_produce": [
         (
-            "        counter = self._counter\n"
-            "        timing = None if counter.count & TIMED_MASK else self._timing(len(view))\n",
+            "        tally = self._tally\n"
+            "        timing = None if tally.until_timed > 0 else self._timing(len(view))\n",
             "",
         ),
-        ("        client.produced_bytes += len(view)\n", ""),
-        ("        counter.count += 1\n", ""),
-        (" if timing is None else timed(timing, (answer,))", ""),
-        (" if timing is None else timed(timing, parked)", ""),
+        (
+            "        first_offset = info.first_offset\n"
+            "        tally.until_timed -= 1  # whom the append woke may have been here too\n"
+            "        tally.bytes_in += len(records)\n"
+            "        if info.last_offset != first_offset:\n"
+            "            tally.further_records += info.last_offset - first_offset\n"
+            "        client.produced_bytes += len(view)\n",
+            "",
+        ),
+        ("base_offset=first_offset", "base_offset=info.first_offset"),
+        (" if timing is None else self._timed(timing, result)", ""),
+        ("            self._tally = partition.stats.tally(self._counter)\n", ""),
     ],
     "minikafka.server.repeated_fetch": [
         ("            stats.fetch_requests += len(wanted)\n", ""),
@@ -47,10 +55,15 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
         ),
     ],
     "minikafka.network.connection": [
-        ("            self.received_ns = self.received_ns or self._now_ns()\n", ""),
         (
-            "        if count > 1 and not self.received_ns:  # all but the first have to wait\n"
-            "            self.received_ns = self._now_ns()\n",
+            "            self._lags = True\n"
+            "            self.received_ns = self.received_ns or self._now_ns()\n",
+            "",
+        ),
+        (
+            "            self._lags = True\n"
+            "            if not self.received_ns:  # all but the first have to wait\n"
+            "                self.received_ns = self._now_ns()\n",
             "",
         ),
         ("            self.received_ns = 0\n", ""),

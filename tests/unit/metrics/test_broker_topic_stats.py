@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minikafka.metrics.broker_topic_stats import BrokerTopicStats
+from minikafka.metrics.request_metrics import RequestCounter
 
 
 def test_the_total_is_the_sum_of_the_topics_and_of_what_is_not_here() -> None:
@@ -34,3 +35,23 @@ def test_forgetting_an_unknown_topic_does_nothing() -> None:
     stats = BrokerTopicStats()
     stats.forget("never seen")
     assert stats.total().messages_in == 0
+
+
+def test_what_a_tally_has_counts_for_the_topic_and_stays_when_the_topic_goes() -> None:
+    stats, counter = BrokerTopicStats(), RequestCounter()
+    topic = stats.host("a")
+    topic.produce_requests += 1
+    topic.messages_in += 10
+    tally = topic.tally(counter)
+    assert topic.tally(counter) is tally and topic.tally(RequestCounter()) is not tally
+    tally.until_timed -= 2
+    tally.bytes_in += 700
+    tally.further_records += 3
+    names = ("produce_requests", "messages_in", "bytes_in", "fetch_requests")
+    for _ in range(2):
+        assert [topic.value(name) for name in names] == [3, 15, 700, 0]
+        assert [stats.total().value(name) for name in names] == [3, 15, 700, 0]
+    stats.forget("a")
+    assert [stats.total().value(name) for name in names] == [3, 15, 700, 0]
+    assert [stats.host("a").value(name) for name in names] == [0, 0, 0, 0]
+    assert counter.count == counter.total == 2

@@ -8,7 +8,9 @@ from minikafka.metrics.request_metrics import (
     RESERVOIR_SIZE,
     TIMED_ONE_IN,
     Phase,
+    ProduceTally,
     RequestChannelMetrics,
+    RequestCounter,
     RequestMetrics,
     RequestTiming,
     Reservoir,
@@ -110,6 +112,48 @@ def test_versions_are_counted_apart() -> None:
         metrics.note(version)
     assert metrics.counts == {1: 1, 12: 2}
     assert metrics.count == 3
+
+
+def serve(tally: ProduceTally) -> bool:
+    """As who serves a request of one record does. Whether it was one to be timed."""
+    is_timed = tally.until_timed <= 0
+    tally.until_timed -= 1
+    if is_timed:
+        tally.note_timed()
+    return is_timed
+
+
+def test_a_tally_counts_for_its_version_too() -> None:
+    metrics = RequestMetrics("Produce", timed_one_in=TIMED_ONE_IN)
+    metrics.note(9)
+    tally = metrics.counter(12).tally()
+    for count in range(1, 2 * TIMED_ONE_IN):
+        serve(tally)
+        assert (metrics.counts, metrics.count) == ({9: 1, 12: count}, count + 1)
+
+
+def test_a_settled_tally_leaves_what_it_had() -> None:
+    counter = RequestCounter()
+    tallies = [counter.tally(), counter.tally()]
+    for tally, requests in zip(tallies, (300, 7), strict=True):
+        for _ in range(requests):
+            serve(tally)
+    counter.settle(tallies[0])
+    assert (counter.count, counter.total) == (300, 307)
+    serve(tallies[1])
+    assert counter.total == 308
+
+
+def test_of_many_tallies_no_more_are_timed_than_of_one() -> None:
+    """Each goes on in the round that the API is in; the first requests of all would else be timed."""
+    metrics = RequestMetrics("Produce", timed_one_in=TIMED_ONE_IN)
+    timed = 0
+    for _ in range(TIMED_ONE_IN):
+        timed += metrics.note(12)  # the first request of each producer goes the long road
+        tally = metrics.counter(12).tally()
+        timed += sum(serve(tally) for _ in range(20))
+    assert metrics.count == 21 * TIMED_ONE_IN
+    assert timed == 21
 
 
 def test_fetches_of_consumers_and_followers_are_fetches_too() -> None:

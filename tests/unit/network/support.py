@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, cast
 
@@ -160,6 +161,7 @@ class Wire:
         budget_bytes: int = 1 << 30,
         frame_bytes_max: int = 1 << 20,
         like: Wire | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.loop = like.loop if like else ManualLoop()
         self.budget = like.budget if like else MemoryBudget(budget_bytes, call_soon=self.loop.call_soon)
@@ -171,6 +173,7 @@ class Wire:
             budget=self.budget,
             frame_bytes_max=frame_bytes_max,
             listener_name="PLAINTEXT",
+            now_ns=now_ns,
         )
         self.transport = MemoryTransport(self.connection)
         self.connection.connection_made(self.transport)

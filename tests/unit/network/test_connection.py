@@ -230,6 +230,56 @@ def test_one_busy_connection_leaves_others_their_turn() -> None:
     assert wire.transport.reading
 
 
+# When a request came
+
+
+def test_a_frame_that_has_to_wait_is_known_by_when_it_came() -> None:
+    seen: list[tuple[bytes, int]] = []
+    now_ns = 0
+
+    def look(connection: Connection, frame: Buffer) -> Result:
+        seen.append((bytes(frame), connection.received_ns))
+        return None
+
+    wire = Wire(look, now_ns=lambda: now_ns)
+    wire.send(b"alone")
+    now_ns = 5
+    wire.send(b"first", b"second")
+    now_ns = 7
+    wire.send(b"alone again")
+    wire.connection.mute()
+    now_ns = 9
+    wire.send(b"muted")
+    now_ns = 11
+    wire.send(b"muted too")
+    now_ns = 20
+    wire.connection.unmute()
+    wire.send(b"in time")
+    assert seen == [
+        (b"alone", 0),
+        (b"first", 5),
+        (b"second", 5),
+        (b"alone again", 0),
+        (b"muted", 9),
+        (b"muted too", 9),
+        (b"in time", 0),
+    ]
+
+
+def test_frames_that_wait_for_their_turn_came_with_the_others() -> None:
+    seen: list[int] = []
+
+    def look(connection: Connection, frame: Buffer) -> Result:
+        seen.append(connection.received_ns)
+        return None
+
+    wire = Wire(look, now_ns=iter(range(3, 100)).__next__)
+    wire.send(*[b"a"] * (FRAMES_PER_TURN + 2))
+    wire.loop.turn()
+    wire.send(b"b")
+    assert seen == [3] * (FRAMES_PER_TURN + 2) + [0]
+
+
 # The budget of all connections
 
 
@@ -299,6 +349,24 @@ def test_frames_that_grew_together_beyond_the_budget_finish_one_after_another() 
     assert all(wire.transport.reading for wire in wires)
     assert first.budget.used_bytes == 0
     assert first.budget.waiting == 0
+
+
+def test_who_has_overdrawn_lets_others_do_so_also_when_the_budget_was_free_again_meanwhile() -> None:
+    first = Wire(echo, budget_bytes=1000)
+    second, third, fourth = (Wire(echo, like=first) for _ in range(3))
+    large = framed(b"x" * 1500)
+    second.connection.data_received(large[:600])
+    first.connection.data_received(large[:600])
+    assert first.budget.exhausted and first.transport.reading, "it was the one to go on"
+    second.lose()
+    assert not first.budget.exhausted
+    first.connection.data_received(large[600:])
+    assert first.sent() == [b"x" * 1500]
+    for wire in (third, fourth):
+        wire.connection.data_received(large[:600])
+    assert fourth.transport.reading, "now another is"
+    fourth.connection.data_received(large[600:])
+    assert fourth.sent() == [b"x" * 1500]
 
 
 def test_a_closed_connection_gives_back_its_share_and_its_place_in_line() -> None:
