@@ -15,9 +15,15 @@ import mmap
 import os
 import shutil
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from minikafka.deferred import deferred
 from minikafka.types import Buffer
+
+if TYPE_CHECKING:
+    from minikafka import exchange
+else:
+    exchange = deferred("minikafka.exchange")
 
 
 class File(Protocol):
@@ -258,7 +264,10 @@ class OsFiles:
         temporary = f"{path}.tmp"
         with open(temporary, "wb", buffering=0) as file:
             file.write(data)
-        os.replace(temporary, path)
+        if os.path.exists(path) and exchange.exchange(temporary, path):
+            os.unlink(temporary)
+        else:
+            os.replace(temporary, path)
 
     def list(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
