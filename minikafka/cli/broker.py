@@ -82,11 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.properties:
         print(properties_text())
         return 0
-    from minikafka.cli.temporary_directory import TemporaryDirectory
-
     try:
         if not arguments.in_memory:
             return _run(load_configuration(arguments), with_http=arguments.http_port != OFF)
+        from minikafka.cli.temporary_directory import TemporaryDirectory
+
         with TemporaryDirectory() as directory:
             arguments.data_dir = directory.path
             return _run(

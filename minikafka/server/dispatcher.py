@@ -14,10 +14,11 @@ What Kafka does with a request that it cannot serve, and so do we:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
@@ -29,20 +30,27 @@ from minikafka.protocol.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.apis import api_versions
 from minikafka.server.handler_time import HandlerTime
-from minikafka.server.repeated_heartbeat import QUESTIONS, RepeatedHeartbeat
-from minikafka.server.repeated_produce import RepeatedProduce
 from minikafka.server.request_accounting import encode_answer, fetch_metrics, timed
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
 
+if TYPE_CHECKING:
+    from minikafka.protocol.produce_request import ProduceRequest
+    from minikafka.server import repeated_heartbeat, repeated_produce
+else:
+    repeated_produce = deferred("minikafka.server.repeated_produce")
+    repeated_heartbeat = deferred("minikafka.server.repeated_heartbeat")
+
+
 Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
 
 _VERSIONS = SUPPORTED | BETWEEN_BROKERS
+
+_HEARTBEATS = frozenset(map(int, (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
 
 
 class _Route(NamedTuple):
@@ -94,7 +102,7 @@ class Dispatcher:
             self._remember_produce(connection, header, request, frame)
         elif header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
-        elif header.api_key in QUESTIONS:
+        elif header.api_key in _HEARTBEATS:
             self._remember_heartbeat(context, request, frame)
         if not metrics.note(header.api_version):
             return self._handle(handler, context, request)
@@ -126,15 +134,16 @@ class Dispatcher:
     def _remember_produce(
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
     ) -> None:
-        if not isinstance(connection.memory, RepeatedProduce):
-            connection.memory = RepeatedProduce(self._services, connection)
+        if not isinstance(connection.memory, repeated_produce.RepeatedProduce):
+            connection.memory = repeated_produce.RepeatedProduce(self._services, connection)
         connection.memory.remember(header, request, memoryview(frame))
 
     def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
         """But not on a connection that produces: there that is what is worth remembering."""
         connection = context.connection
-        if context.handler_time is None and not isinstance(connection.memory, RepeatedProduce):
-            connection.memory = RepeatedHeartbeat(self._services, context, request, frame)
+        produces = isinstance(connection.memory, repeated_produce.RepeatedProduce)
+        if context.handler_time is None and not produces:
+            connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
         pending = PendingResponse()
