@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 else:
     unified_log = deferred("minikafka.log.unified_log")
 
-
 IsStray = Callable[[TopicPartition, UUID | None], bool]
 """Whether a log that was found does not belong to this broker (any more)."""
 

@@ -41,7 +41,6 @@ else:
     bodies = deferred("minikafka.protocol.control.bodies")
     produce_request = deferred("minikafka.protocol.produce_request")
 
-
 __all__ = [
     "AnyBody",
     "Body",

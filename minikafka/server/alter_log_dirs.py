@@ -52,7 +52,6 @@ else:
     batch = deferred("minikafka.protocol.batch")
     truncation = deferred("minikafka.replication.truncation")
 
-
 logger = logging.getLogger(__name__)
 
 FLUSH_BYTES = 32 * 1024 * 1024

@@ -38,7 +38,6 @@ else:
     coordinator_loading = deferred("minikafka.server.coordinator_loading")
     hosted_shard = deferred("minikafka.server.hosted_shard")
 
-
 logger = logging.getLogger(__name__)
 
 RELOAD_PAUSE_MS = 1_000

@@ -44,7 +44,6 @@ else:
     repeated_produce = deferred("minikafka.server.repeated_produce")
     repeated_heartbeat = deferred("minikafka.server.repeated_heartbeat")
 
-
 Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
 

@@ -26,7 +26,10 @@ Where it differs from Kafka:
 - a LeaderAndIsr of the leader epoch that is known already is applied (assignment, ISR, controller epoch),
   where Kafka of the ZooKeeper era answers STALE_CONTROLLER_EPOCH: a controller may send it after a failover;
 - a partition without a live leader is followed without a fetcher, where Kafka leaves the partition as it was:
-  so a deposed leader stops at once.
+  so a deposed leader stops at once;
+- a leader that a reassignment removes stops with the UpdateMetadata that names its successor. Only the
+  StopReplica with deletion would end it, two round trips later, while its producers wait for replicas that
+  follow the successor already.
 """
 
 from __future__ import annotations
@@ -240,6 +243,22 @@ class LeadershipChanges(HostedPartitions):
             offset = log.high_watermark if log.leader_epoch == NO_EPOCH else log.log_end_offset
             start = InitialFetchState(partition.topic_id, leader, partition.leader_epoch, offset)
             self.fetchers.add({topic_partition: start})
+
+    def let_go_of_moved(self, states: Iterable[LeaderAndIsrPartition]) -> None:
+        """What all brokers are told of partitions. Where this one leads, has no replica any more and somebody
+        else leads in a later epoch, it stops: whoever waits, and whoever comes, is sent to the new leader."""
+        for state in states:
+            partition = self.partitions.get(state.topic_partition)
+            if (
+                partition is not None
+                and partition.leader_id == self.node_id
+                and partition.topic_id == state.topic_id
+                and partition.leader_epoch < state.leader_epoch
+                and state.leader >= 0
+                and self.node_id not in state.replicas
+            ):
+                partition.make_follower(state)
+                self._leadership_changed(state.topic_partition)
 
     def _stop_fetching(self, topic_partition: TopicPartition) -> None:
         self._without_fetcher.discard(topic_partition)

@@ -61,7 +61,6 @@ else:
     segment_swap = deferred("minikafka.log.segment_swap")
     staged = deferred("minikafka.log.staged_compaction")
 
-
 logger = logging.getLogger(__name__)
 
 _READ_BYTES_MIN = 64 * 1024
@@ -264,9 +263,8 @@ class LogCleaner:
         services, directory = self._services, log.directory
         manifest = await services.log_io.run(partial(staged.read_manifest, services.files, directory))
         if manifest.id != manifest_id:
-            raise staged.StaleManifest(
-                f"{directory} has what job {manifest.id} has prepared, not {manifest_id}"
-            )
+            problem = f"{directory} has what job {manifest.id} has prepared, not {manifest_id}"
+            raise staged.StaleManifest(problem)
         cleanable = CleanableLog(log, now_ms=services.clock.now_ms())
         check_manifest(cleanable, manifest)
         await services.log_io.run(partial(staged.check_files, services.files, directory, manifest))

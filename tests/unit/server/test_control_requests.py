@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import msgspec
 import pytest
 
 from minikafka.coordination import paths
@@ -109,6 +110,16 @@ async def test_a_later_controller_is_obeyed_and_the_one_before_it_refused_from_t
     assert controlled.broker.replica_manager.partition(A0).is_leader
     assert TopicPartition("b", 0) not in controlled.broker.replica_manager.partitions
     assert controlled.broker.metadata.topic("b") is None
+
+
+async def test_a_leader_hears_with_everybody_else_that_it_was_moved_away(controlled: Controlled) -> None:
+    await controlled.lead(partition())
+    moved = msgspec.structs.replace(
+        partition(leader=2, leader_epoch=1), replicas=(BrokerId(2),), isr=(BrokerId(2),)
+    )
+    assert (await controlled.tell(moved)).error_code == 0
+    hosted = controlled.broker.replica_manager.hosted(A0)
+    assert (hosted.leader_id, hosted.leader_epoch) == (2, 1)
 
 
 @pytest.mark.parametrize("first", ["lead", "stop", "tell"])

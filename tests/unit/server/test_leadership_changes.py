@@ -11,7 +11,12 @@ from uuid import UUID
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.control.messages import EPOCH_DURING_DELETE
+from minikafka.protocol.control.messages import (
+    EPOCH_DURING_DELETE,
+    LEADER_DURING_DELETE,
+    LeaderAndIsrPartition,
+)
+from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.server.replica_fetchers import InitialFetchState, LeaderEndpoint
 from minikafka.testing.simulation.faults import failing
@@ -19,6 +24,7 @@ from minikafka.types import LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.replicas import (
     OTHER,
+    THREE,
     TOPIC_ID,
     TP,
     TWO,
@@ -266,6 +272,38 @@ def test_a_deposed_leader_answers_everybody_who_waits(replicas: Replicas) -> Non
 
 
 # Disks
+
+
+def test_a_leader_that_was_moved_away_stops_when_everybody_hears_of_its_successor(replicas: Replicas) -> None:
+    replicas.lead(epoch=3)
+    write = UncommittedAppend(TP, replicas.append(acks=-1))
+    told: list[str] = []
+    DelayedProduce(replicas.manager, [write], lambda: told.append("producer"), timeout_ms=1000).wait()
+    replicas.manager.let_go_of_moved([state_of(leader=TWO, epoch=4, isr=(TWO, THREE), replicas=(TWO, THREE))])
+    assert told == ["producer"]
+    assert write.error is not None and write.error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (replicas.partition().leader_id, replicas.partition().leader_epoch) == (TWO, 4)
+    assert replicas.stop_replica(delete=True, leader_epoch=LeaderEpoch(4)) is NONE
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        state_of(leader=TWO, epoch=4),
+        state_of(leader=TWO, epoch=3, replicas=(TWO, THREE)),
+        state_of(leader=-1, epoch=4, replicas=(TWO, THREE)),
+        state_of(leader=LEADER_DURING_DELETE, epoch=4, replicas=(TWO, THREE)),
+        state_of(leader=TWO, epoch=4, replicas=(TWO, THREE), topic_id=UUID(int=9)),
+        state_of(OTHER, leader=TWO, epoch=4, replicas=(TWO, THREE)),
+    ],
+    ids=["still a replica", "no later epoch", "nobody leads", "being deleted", "another topic", "not here"],
+)
+def test_nothing_else_that_everybody_hears_ends_a_leader(
+    replicas: Replicas, other: LeaderAndIsrPartition
+) -> None:
+    replicas.lead(epoch=3)
+    replicas.manager.let_go_of_moved([other])
+    assert replicas.manager.partition(TP).leader_epoch == 3
 
 
 def test_a_log_that_cannot_be_made_is_a_storage_error_of_its_partition(
