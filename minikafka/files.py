@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -296,8 +297,6 @@ class OsFiles:
             pass
 
     def remove_tree(self, path: str) -> None:
-        import shutil  # here: with its archive formats it takes 2 ms
-
         if os.path.lexists(path):
             shutil.rmtree(path)
 

@@ -10,6 +10,7 @@ import asyncio
 import gc
 import logging
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -117,8 +118,6 @@ def _stop_on_signals(temporary_directory: str | None) -> asyncio.Future[None]:
             return
         logger.warning("ending at once", extra={"signal": signal_number.name})
         if temporary_directory is not None:
-            import shutil
-
             shutil.rmtree(temporary_directory, ignore_errors=True)
         os._exit(128 + signal_number)
 

@@ -130,7 +130,7 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Any:
             return produce_request.read_produce_request(view, header.body_start, api_version)
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
-    if bodies.is_control(api_key):
+    if api_key in BETWEEN_BROKERS:
         return bodies.decode_body(api_key, "request", view[header.body_start :])
     return _read(_reader(api_key, api_version, "request"), view, header.body_start, api_key, api_version)
 
@@ -190,7 +190,7 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)
         position = _CORRELATION_ID.size
-        if bodies.is_control(api_key):
+        if api_key in BETWEEN_BROKERS:
             return correlation_id, bodies.decode_body(api_key, "response", view[position:])
         if message_schema(api_key, api_version, "response").header_flexible:
             position = skip_tagged_fields(view, position)
