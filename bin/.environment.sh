@@ -7,7 +7,8 @@
 # run of cmp. Several calls at once are safe: one makes the environment, the others wait (.environment.py).
 # POSIX sh, so that it starts fast and works everywhere.
 
-root=$(cd -P -- "$(dirname -- "$0")/.." && pwd) || exit 1
+case $0 in */*) root=${0%/*}/.. ;; *) root=.. ;; esac
+root=$(cd -P -- "$root" && pwd) || exit 1
 
 environment() {
     case $1 in

@@ -82,11 +82,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.properties:
         print(properties_text())
         return 0
-    from minikafka.cli.temporary_directory import TemporaryDirectory
-
     try:
         if not arguments.in_memory:
             return _run(load_configuration(arguments), with_http=arguments.http_port != OFF)
+        from minikafka.cli.temporary_directory import TemporaryDirectory
+
         with TemporaryDirectory() as directory:
             arguments.data_dir = directory.path
             return _run(
@@ -155,11 +155,13 @@ def properties_text() -> str:
 
 
 def _run(loaded: Loaded, *, with_http: bool, temporary_directory: str | None = None) -> int:
-    # All that is imported stays. Looking for garbage in it meanwhile, 60 times, finds next to none in 10 ms.
+    # All that is imported stays. Looking for garbage in it finds next to none: 60 times meanwhile 10 ms, once
+    # at the end, if it were not frozen, 20 ms.
     gc.disable()
     from minikafka.cli.logs import configure_logging
     from minikafka.cli.run_broker import run_broker
 
+    gc.freeze()
     gc.enable()
     config: BrokerConfig = loaded.config
     configure_logging(level=config.log_level, format=config.log_format)

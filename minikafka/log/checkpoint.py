@@ -22,9 +22,10 @@ import binascii
 import os
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from minikafka.errors import MinikafkaError, StartError
 from minikafka.files import DirectoryLock, Files
@@ -57,8 +58,7 @@ class EpochEntry(NamedTuple):
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointWrite:
+class CheckpointWrite(msgspec.Struct, frozen=True):
     """A checkpoint to write: made on the loop, run on the disk thread."""
 
     files: Files

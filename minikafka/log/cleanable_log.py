@@ -11,14 +11,23 @@ largest ratio comes first.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from minikafka.config.definition import LONG_MAX
+from minikafka.deferred import deferred
 from minikafka.log.checkpoint import encode_uuid
-from minikafka.log.compaction_job import CompactedSegment, CompactionJob, LastRecord, SourceSegment
-from minikafka.log.retention import DeletedFiles
-from minikafka.log.segment import LogSegment
-from minikafka.log.staged_compaction import CompactionManifest, StaleManifest, epochs_below
-from minikafka.log.unified_log import UnifiedLog
+
+if TYPE_CHECKING:
+    from minikafka.log import compaction_job
+    from minikafka.log import staged_compaction as staged
+    from minikafka.log.compaction_job import CompactedSegment, CompactionJob
+    from minikafka.log.retention import DeletedFiles
+    from minikafka.log.segment import LogSegment
+    from minikafka.log.staged_compaction import CompactionManifest
+    from minikafka.log.unified_log import UnifiedLog
+else:
+    compaction_job = deferred("minikafka.log.compaction_job")
+    staged = deferred("minikafka.log.staged_compaction")
 
 
 class CleanableLog:
@@ -77,11 +86,11 @@ class CleanableLog:
             for segment in log.segments
             if segment.base_offset >= self.first_uncleanable_offset and segment.has_aborted_transactions
         ]
-        return CompactionJob(
+        return compaction_job.CompactionJob(
             directory=log.directory,
             config=log.config,
             segments=tuple(
-                SourceSegment(
+                compaction_job.SourceSegment(
                     segment.base_offset,
                     segment.size,
                     segment.offset_index.entries * segment.offset_index.ENTRY_BYTES,
@@ -94,7 +103,7 @@ class CleanableLog:
             first_dirty_offset=self.first_dirty_offset,
             first_uncleanable_offset=self.first_uncleanable_offset,
             last_records={
-                producer_id: LastRecord(entry.producer_epoch, entry.last_data_offset)
+                producer_id: compaction_job.LastRecord(entry.producer_epoch, entry.last_data_offset)
                 for producer_id, entry in log.producers.active_producers().items()
             },
             now_ms=now_ms,
@@ -134,11 +143,11 @@ def check_manifest(cleanable: CleanableLog, manifest: CompactionManifest) -> Non
     """
     log, end_offset = cleanable.log, manifest.result.end_offset
     if (manifest.topic, manifest.partition) != log.topic_partition:
-        raise StaleManifest(f"what is prepared is for {manifest.topic}-{manifest.partition}")
+        raise staged.StaleManifest(f"what is prepared is for {manifest.topic}-{manifest.partition}")
     if log.topic_id is not None and manifest.topic_id != encode_uuid(log.topic_id):
-        raise StaleManifest(f"topic {manifest.topic} was deleted and created again")
+        raise staged.StaleManifest(f"topic {manifest.topic} was deleted and created again")
     if end_offset > cleanable.first_uncleanable_offset:
-        raise StaleManifest(
+        raise staged.StaleManifest(
             f"what is prepared reaches up to offset {end_offset}, but only below "
             f"{cleanable.first_uncleanable_offset} may {log.topic_partition} be compacted now"
         )
@@ -146,9 +155,11 @@ def check_manifest(cleanable: CleanableLog, manifest: CompactionManifest) -> Non
     found = [(segment.base_offset, segment.size) for segment in segments]
     following = list(log.segments)[len(segments)].base_offset
     if found != [(source.base_offset, source.size) for source in manifest.sources] or following != end_offset:
-        raise StaleManifest(f"the segments of {log.topic_partition} are not those any more that were read")
-    if epochs_below(log.leader_epochs, end_offset) != manifest.leader_epochs:
-        raise StaleManifest(
+        raise staged.StaleManifest(
+            f"the segments of {log.topic_partition} are not those any more that were read"
+        )
+    if staged.epochs_below(log.leader_epochs, end_offset) != manifest.leader_epochs:
+        raise staged.StaleManifest(
             f"{log.topic_partition} was truncated or has lost its beginning since it was read"
         )
 

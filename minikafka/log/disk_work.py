@@ -10,8 +10,9 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from minikafka.files import Files
 from minikafka.log.checkpoint import PARTITION_METADATA
@@ -32,8 +33,7 @@ class DiskWork(Protocol):
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class NewLogSync:
+class NewLogSync(msgspec.Struct, frozen=True):
     """Makes a new partition's directory durable: its ``partition.metadata`` and ``paths`` (its first leader
     epoch), its entries, its own name."""
 
@@ -55,8 +55,7 @@ class NewLogSync:
         self.files.sync_directory(self.log_directory)
 
 
-@dataclass(frozen=True, slots=True)
-class SwapSync:
+class SwapSync(msgspec.Struct, frozen=True):
     """Makes the names of swapped segments in a partition's directory durable."""
 
     files: Files
@@ -73,8 +72,7 @@ class SwapSync:
             return  # deleted meanwhile
 
 
-@dataclass(frozen=True, slots=True)
-class DirectorySync:
+class DirectorySync(msgspec.Struct, frozen=True):
     """Makes the renames in a log directory durable."""
 
     files: Files
@@ -84,8 +82,7 @@ class DirectorySync:
         self.files.sync_directory(self.log_directory)
 
 
-@dataclass(frozen=True, slots=True)
-class DirectoryRemoval:
+class DirectoryRemoval(msgspec.Struct, frozen=True):
     """Removes the directory of a deleted partition, from ``due_ms`` on."""
 
     files: Files

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
+from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.files import Files
 from minikafka.log.checkpoint import (
@@ -35,8 +37,13 @@ from minikafka.log.directory_names import (
 from minikafka.log.future_logs import FoundLog
 from minikafka.log.log_directories import RandomBits, random_uuid
 from minikafka.log.log_segments import OpenSegments
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log import unified_log
+    from minikafka.log.unified_log import UnifiedLog
+else:
+    unified_log = deferred("minikafka.log.unified_log")
 
 IsStray = Callable[[TopicPartition, UUID | None], bool]
 """Whether a log that was found does not belong to this broker (any more)."""
@@ -85,7 +92,7 @@ class LogDirectoryLoader:
         recovery_point: int = 0,
     ) -> UnifiedLog:
         """Open or create the log in ``directory``. Raises OSError."""
-        log = UnifiedLog.load(
+        log = unified_log.UnifiedLog.load(
             directory,
             topic_partition,
             config=self._topic_config(topic_partition.topic),

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import KafkaError
@@ -41,8 +41,10 @@ from minikafka.log.log_shutdown import (
     recovery_point_checkpoint,
     shut_down,
 )
-from minikafka.log.retention import DeletedFiles
-from minikafka.log.unified_log import UnifiedLog
+
+if TYPE_CHECKING:
+    from minikafka.log.retention import DeletedFiles
+    from minikafka.log.unified_log import UnifiedLog
 
 
 class Cleanup(NamedTuple):

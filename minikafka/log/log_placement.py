@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import logging
 import os
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
@@ -39,8 +40,11 @@ from minikafka.log.disk_work import DirectoryRemoval, NewLogSync, discard
 from minikafka.log.log_directories import random_uuid
 from minikafka.log.log_directory_loader import log_stray
 from minikafka.log.log_registry import LogRegistry, Replacement
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
+
 
 PREFERRED_DIRECTORIES_MAX = 10_000
 """Wishes for replicas that are not here (yet); the oldest are forgotten. Kafka keeps all."""

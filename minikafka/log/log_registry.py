@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.config.topic import DAY_MS, TopicConfig
@@ -31,8 +31,11 @@ from minikafka.log.log_directories import LogDirectories, RandomBits
 from minikafka.log.log_directory_loader import IsStray, LogDirectoryLoader
 from minikafka.log.log_segments import OpenSegments
 from minikafka.log.log_shutdown import close_failed
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
+
 
 _log = logging.getLogger(__name__)
 

@@ -9,9 +9,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from minikafka.errors import InvariantError
-from minikafka.log.segment import LogSegment
+
+if TYPE_CHECKING:
+    from minikafka.log.segment import LogSegment
+
 
 OPEN_SEGMENTS_MAX = 256
 """Closed segments that stay open for readers, of all logs that share one limit: about 768 descriptors."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from minikafka.errors import KafkaError
 from minikafka.files import Files
@@ -22,8 +23,11 @@ from minikafka.log.checkpoint import (
     write_clean_shutdown_marker,
 )
 from minikafka.log.disk_work import DiskWork
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
+
 
 _log = logging.getLogger(__name__)
 

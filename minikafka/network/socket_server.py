@@ -22,7 +22,8 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+
+import msgspec
 
 from minikafka.config.listeners import Listener
 from minikafka.errors import StartError
@@ -47,8 +48,7 @@ PORT_ATTEMPTS = 16
 """Tries to find a port that is free on several addresses, when the system picks it for the first one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SocketServerConfig:
+class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka's properties, ``.`` written as ``_``, with Kafka's defaults."""
 
     socket_request_max_bytes: int = 100 * 1024 * 1024
@@ -58,7 +58,7 @@ class SocketServerConfig:
     connections_max_idle_ms: int = 600_000
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
-    max_connections_per_ip_overrides: Mapping[str, int] = field(default_factory=dict)
+    max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
     queued_max_request_bytes: int = -1
 
 

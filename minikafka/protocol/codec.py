@@ -16,14 +16,13 @@ from __future__ import annotations
 
 import struct
 from functools import cache, partial
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.protocol.api_versions import BETWEEN_BROKERS, FLEXIBLE_SINCE, SUPPORTED, ApiKey
-from minikafka.protocol.control.bodies import decode_body, encode_body, is_control
-from minikafka.protocol.produce_request import read_produce_request
 from minikafka.protocol.reading import (
     ELEMENTS_MAX,
     MALFORMED,
@@ -34,6 +33,13 @@ from minikafka.protocol.reading import (
 from minikafka.protocol.schema import Direction, message_schema, names_by_version
 from minikafka.protocol.writing import Body, Writer, compile_writer
 from minikafka.types import Buffer
+
+if TYPE_CHECKING:
+    from minikafka.protocol import produce_request
+    from minikafka.protocol.control import bodies
+else:
+    bodies = deferred("minikafka.protocol.control.bodies")
+    produce_request = deferred("minikafka.protocol.produce_request")
 
 __all__ = [
     "AnyBody",
@@ -121,11 +127,11 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Any:
     api_key, api_version = header.api_key, header.api_version
     if api_key == ApiKey.PRODUCE:
         try:
-            return read_produce_request(view, header.body_start, api_version)
+            return produce_request.read_produce_request(view, header.body_start, api_version)
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
-    if is_control(api_key):
-        return decode_body(api_key, "request", view[header.body_start :])
+    if api_key in BETWEEN_BROKERS:
+        return bodies.decode_body(api_key, "request", view[header.body_start :])
     return _read(_reader(api_key, api_version, "request"), view, header.body_start, api_key, api_version)
 
 
@@ -136,7 +142,7 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
     if isinstance(body, msgspec.Struct):
-        data = encode_body(body)
+        data = bodies.encode_body(body)
         return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
     write, header_flexible = _writer(api_key, api_version, "response")
     out = bytearray(_RESPONSE_PREFIX.size)
@@ -163,7 +169,7 @@ def encode_request(
         out += _CLIENT_ID_LENGTH.pack(len(data))
         out += data
     if isinstance(body, msgspec.Struct):
-        out += encode_body(body)
+        out += bodies.encode_body(body)
     else:
         write, header_flexible = _writer(api_key, api_version, "request")
         if header_flexible:
@@ -184,8 +190,8 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     try:
         (correlation_id,) = _CORRELATION_ID.unpack_from(view)
         position = _CORRELATION_ID.size
-        if is_control(api_key):
-            return correlation_id, decode_body(api_key, "response", view[position:])
+        if api_key in BETWEEN_BROKERS:
+            return correlation_id, bodies.decode_body(api_key, "response", view[position:])
         if message_schema(api_key, api_version, "response").header_flexible:
             position = skip_tagged_fields(view, position)
     except MALFORMED as error:

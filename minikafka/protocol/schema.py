@@ -1,27 +1,23 @@
-"""What kio knows of the messages, in the form that ``reading`` and ``writing`` compile from.
+"""The fields of every message, in the form that ``reading`` and ``writing`` compile from.
 
-kio generates one dataclass per (API, version, request or response) from Kafka's message JSON. Only these
-classes are used at run time, as schemas; bytes are read and written by ``reading`` and ``writing``, because
-kio 0.6.5's own reader
-- reserves memory for the count that an array claims, and aborts the process when it cannot (12 bytes do it),
-- raises KeyError on a tagged field that it does not know, which KIP-482 says to skip,
-- takes a null array where the schema allows none,
-- copies records, and refuses buffers that are writable.
-Unit tests hold both directions equal to kio's.
-
-A message module of kio is imported when its API and version are first used (1 to 5 ms each), never at start.
+They are kio's (``kio_schema``), but for those of ApiVersions (``api_versions_schema``): every client asks for
+it first, and a broker that has just started would have to import kio for its answer, 20 ms.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from functools import cache
-from importlib import import_module
-from types import NoneType, UnionType
-from typing import Any, Final, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from minikafka.errors import InvariantError
+from minikafka.deferred import deferred
+from minikafka.protocol.api_versions import ApiKey
+
+if TYPE_CHECKING:
+    from minikafka.protocol import api_versions_schema, kio_schema
+else:
+    api_versions_schema = deferred("minikafka.protocol.api_versions_schema")
+    kio_schema = deferred("minikafka.protocol.kio_schema")
 
 Direction = Literal["request", "response"]
 
@@ -66,93 +62,23 @@ def message_schema(api_key: int, api_version: int, direction: Direction) -> Mess
     """The schema of one message.
 
     Raises:
-        InvariantError: kio has no such API or version; callers check against ``SUPPORTED`` first.
+        InvariantError: there is no such API or version; callers check against ``SUPPORTED`` first.
     """
-    message = _message_class(api_key, api_version, direction)
-    return MessageSchema(
-        message.__name__.removesuffix("Request").removesuffix("Response"),
-        api_version,
-        message.__header_schema__.__flexible__,
-        _entity(message),
-    )
+    if api_key == ApiKey.API_VERSIONS:
+        return api_versions_schema.message_schema(api_version, direction)
+    return kio_schema.message_schema(api_key, api_version, direction)
 
 
 def names_by_version(api_key: int, direction: Direction, path: tuple[str, ...]) -> Iterator[frozenset[str]]:
     """The field names of the entity at ``path`` in the versions of the API, the newest first. Each version is
     imported when it is its turn."""
-    for api_version in reversed(_versions(api_key)):
+    versions = (
+        api_versions_schema.VERSIONS if api_key == ApiKey.API_VERSIONS else kio_schema.versions(api_key)
+    )
+    for api_version in reversed(versions):
         entity: EntitySchema | None = message_schema(api_key, api_version, direction).body
         for step in path:
             fields = {field.name: field for field in entity.fields} if entity else {}
             entity = fields[step].entity if step in fields else None
         if entity is not None:
             yield frozenset(field.name for field in entity.fields)
-
-
-def _versions(api_key: int) -> list[int]:
-    from kio.schema.index import api_key_map, schema_name_map
-
-    return sorted(schema_name_map[api_key_map[api_key]])
-
-
-def _message_class(api_key: int, api_version: int, direction: Direction) -> Any:
-    from kio.schema.index import api_key_map, schema_name_map
-    from kio.static.constants import EntityType
-
-    kind: Literal[EntityType.request, EntityType.response]
-    kind = EntityType.request if direction == "request" else EntityType.response
-    try:
-        path = schema_name_map[api_key_map[api_key]][api_version][kind]
-    except KeyError:
-        raise InvariantError(
-            f"there is no schema for a {direction} of api key {api_key}, version {api_version}"
-        ) from None
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
-
-
-def _entity(message: Any) -> EntitySchema:
-    fields = [_field(field) for field in dataclasses.fields(message)]
-    untagged = [field for field in fields if field.tag is None]
-    tagged = sorted((field for field in fields if field.tag is not None), key=lambda field: field.tag or 0)
-    return EntitySchema(message.__name__, message.__flexible__, (*untagged, *tagged))
-
-
-def _field(field: dataclasses.Field[Any]) -> FieldSchema:
-    inner, nullable = _without_none(field.type)
-    is_array = get_origin(inner) is tuple
-    if is_array:
-        inner, _ = _without_none(get_args(inner)[0])
-    entity = _entity(inner) if dataclasses.is_dataclass(inner) else None
-    default: Any = REQUIRED
-    if field.default is not dataclasses.MISSING:
-        default = _plain(field.default)
-    return FieldSchema(
-        field.name,
-        None if entity else field.metadata["kafka_type"],
-        entity,
-        is_array,
-        nullable,
-        field.metadata.get("tag"),
-        default,
-    )
-
-
-def _without_none(option: Any) -> tuple[Any, bool]:
-    """``X | None`` → (X, True), anything else → (itself, False)."""
-    if get_origin(option) is not UnionType:
-        return option, False
-    return next(inner for inner in get_args(option) if inner is not NoneType), True
-
-
-def _plain(value: Any) -> Any:
-    """kio's default as bodies hold it."""
-    import datetime
-
-    if dataclasses.is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
-    if isinstance(value, datetime.timedelta):
-        return round(value / datetime.timedelta(milliseconds=1))
-    if isinstance(value, datetime.datetime):
-        return round(value.timestamp() * 1000)
-    return value

@@ -28,21 +28,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from typing import TYPE_CHECKING
 
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.disk_work import DirectorySync
-from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.log_registry import Replacement
-from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.batch import read_header
-from minikafka.replication.truncation import truncation_point
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.disk_writer import DiskWriter
-from minikafka.server.partition import Partition
 from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.services import Services
 from minikafka.server.supervisor import Restart
 from minikafka.types import NO_EPOCH, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log import fetch_data
+    from minikafka.log.unified_log import UnifiedLog
+    from minikafka.protocol import batch
+    from minikafka.replication import truncation
+    from minikafka.server.partition import Partition
+else:
+    fetch_data = deferred("minikafka.log.fetch_data")
+    batch = deferred("minikafka.protocol.batch")
+    truncation = deferred("minikafka.replication.truncation")
 
 logger = logging.getLogger(__name__)
 
@@ -108,7 +116,7 @@ class ReplicaAlterLogDirs:
                 continue
             try:
                 size_bytes = self._turn(partition, future)
-            except ColdRead as cold:
+            except fetch_data.ColdRead as cold:
                 await self._services.log_io.warmed(cold)
                 continue
             except KafkaError as error:
@@ -178,7 +186,7 @@ class ReplicaAlterLogDirs:
                 future.config.segment_bytes,
             ),
             min_one_message=True,
-            isolation=FetchIsolation.LOG_END,
+            isolation=fetch_data.FetchIsolation.LOG_END,
         )
         return data.records
 
@@ -242,7 +250,7 @@ def _cut_to_common_epochs(future: UnifiedLog, current: UnifiedLog) -> None:
         epoch, end_offset = current.end_offset_for_epoch(future.leader_epoch)
         if epoch == future.leader_epoch and end_offset >= future.log_end_offset:
             return
-        cut = truncation_point(
+        cut = truncation.truncation_point(
             leader_epoch=epoch,
             leader_end_offset=end_offset,
             log_end_offset=future.log_end_offset,
@@ -262,7 +270,7 @@ def copy(records: bytes | bytearray | memoryview, future: UnifiedLog, current: U
     """
     size_bytes = 0
     if records:
-        first_offset = read_header(records).base_offset
+        first_offset = batch.read_header(records).base_offset
         if first_offset < future.log_end_offset == future.log_start_offset:
             # The current log starts inside of a batch: begin with the whole of it.
             future.truncate_fully_and_start_at(first_offset)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -37,7 +38,6 @@ from minikafka.server.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.own_broker import ask_own_broker
 from minikafka.server.parked_operations import ParkedOperations
-from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
@@ -49,6 +49,9 @@ from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.server.topic_store import StoredTopic
 from minikafka.types import BrokerId
+
+if TYPE_CHECKING:
+    from minikafka.server.partition_reads import WantedPartition
 
 
 def open_log_manager(

@@ -31,12 +31,12 @@ from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files
-from minikafka.log.compaction_job import CompactionJob, CompactionResult
 from minikafka.server.log_io import LogIo
 from minikafka.server.pace import Pace
 
 if TYPE_CHECKING:
     from minikafka.log import cleaner
+    from minikafka.log.compaction_job import CompactionJob, CompactionResult
 else:
     cleaner = deferred("minikafka.log.cleaner")
 

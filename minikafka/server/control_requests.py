@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+
+import msgspec
 
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, KafkaError
@@ -32,8 +33,7 @@ def check_broker_epoch(services: Services, broker_epoch: int, api: str, controll
     return ErrorCode.STALE_BROKER_EPOCH
 
 
-@dataclass
-class Refusal:
+class Refusal(msgspec.Struct):
     """Filled in by ``refused``."""
 
     error_code: int = 0

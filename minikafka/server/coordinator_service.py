@@ -16,33 +16,36 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from minikafka.deferred import deferred
 from minikafka.errors import KafkaError
 from minikafka.metrics.sensor import Sensor
-from minikafka.server.coordinator_loading import CoordinatorLoad, Replay
-from minikafka.server.coordinator_log import CoordinatorLog
-from minikafka.server.coordinator_operations import PurgatoryOf
 from minikafka.server.coordinator_topic import CoordinatorTopic
-from minikafka.server.hosted_shard import (
-    HostedShard,
-    RequestTicket,
-    S,
-    ShardState,
-    TicketCall,
-    not_coordinator,
-)
 from minikafka.server.log_io import LogIo
-from minikafka.server.partition import Partition
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Supervisor
 from minikafka.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server import coordinator_loading, hosted_shard
+    from minikafka.server.coordinator_loading import Replay
+    from minikafka.server.coordinator_log import CoordinatorLog
+    from minikafka.server.coordinator_operations import PurgatoryOf
+    from minikafka.server.hosted_shard import CoordinatorShard, HostedShard, RequestTicket, TicketCall
+    from minikafka.server.partition import Partition
+else:
+    coordinator_loading = deferred("minikafka.server.coordinator_loading")
+    hosted_shard = deferred("minikafka.server.hosted_shard")
 
 logger = logging.getLogger(__name__)
 
 RELOAD_PAUSE_MS = 1_000
 """Before a shard in which something went wrong is loaded anew: a bug that comes back at once must not take
 all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
+
+
+S = TypeVar("S", bound="CoordinatorShard")
 
 
 class CoordinatorService(Generic[S]):
@@ -92,7 +95,7 @@ class CoordinatorService(Generic[S]):
         """``ask`` for what is about a partition of the topic as a whole."""
         shard = self._shards.get(number)
         if shard is None:
-            ticket.answer(not_coordinator())
+            ticket.answer(hosted_shard.not_coordinator())
         else:
             shard.ask(call, ticket)
 
@@ -104,7 +107,7 @@ class CoordinatorService(Generic[S]):
         """
         shard = self._shards.get(self.topic.partition_for(key))
         if shard is None:
-            raise not_coordinator()
+            raise hosted_shard.not_coordinator()
         return shard.check_active()
 
     def shards(self) -> Iterator[S]:
@@ -114,7 +117,7 @@ class CoordinatorService(Generic[S]):
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS: one is not there yet.
         """
         for _, shard in sorted(self._shards.items()):
-            if shard.state is not ShardState.FAILED:
+            if shard.state is not hosted_shard.ShardState.FAILED:
                 yield shard.check_active()
 
     def hosted_shards(self) -> list[HostedShard[S]]:
@@ -155,7 +158,7 @@ class CoordinatorService(Generic[S]):
 
     def _begin(self, partition: Partition, *, pause_ms: int = 0) -> None:
         topic_partition = partition.topic_partition
-        shard = HostedShard(
+        shard = hosted_shard.HostedShard(
             self._new_shard(),
             self._new_log(topic_partition),
             leader_epoch=partition.leader_epoch,
@@ -170,30 +173,30 @@ class CoordinatorService(Generic[S]):
 
     async def _load(self, partition: Partition, shard: HostedShard[S], pause_ms: int, began_ms: int) -> None:
         await asyncio.sleep(pause_ms / 1000)
-        load = CoordinatorLoad(
+        load = coordinator_loading.CoordinatorLoad(
             partition,
             self._replay(shard.shard),
             log_io=self._log_io,
             clock=self._clock,
             buffer_bytes=self._load_buffer_bytes,
-            is_wanted=lambda: shard.state is ShardState.LOADING,
+            is_wanted=lambda: shard.state is hosted_shard.ShardState.LOADING,
         )
         try:
             loaded = await load.run()
             if loaded is not None:
                 await self._until_ready(shard, loaded.end_offset)
         except KafkaError as error:
-            if shard.state is ShardState.LOADING:
+            if shard.state is hosted_shard.ShardState.LOADING:
                 logger.error(
                     "the %s of %s cannot be loaded: %s", self._contents, partition.topic_partition, error
                 )
                 shard.fail()
             return
         except Exception:  # our bug, which the supervisor logs; else clients were told to wait for ever
-            if shard.state is ShardState.LOADING:
+            if shard.state is hosted_shard.ShardState.LOADING:
                 shard.fail()
             raise
-        if loaded is None or shard.state is not ShardState.LOADING:
+        if loaded is None or shard.state is not hosted_shard.ShardState.LOADING:
             return
         shard.activate()
         ended_ms = self._clock.monotonic_ms()

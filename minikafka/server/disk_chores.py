@@ -8,10 +8,12 @@ taken offline; a replica that is to be moved to another log directory wants to b
 from __future__ import annotations
 
 import asyncio
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
 
 
 class Noted(NamedTuple):

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from minikafka.errors import KafkaError, StartError
 from minikafka.log.disk_work import DiskWork, run_all
 from minikafka.log.flush import Flush
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.server.services import Services
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import UnifiedLog
+
 
 T = TypeVar("T")
 

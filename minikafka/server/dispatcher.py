@@ -30,25 +30,27 @@ from minikafka.protocol.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.protocol.produce_request import ProduceRequest
 from minikafka.server.apis import api_versions
 from minikafka.server.handler_time import HandlerTime
-from minikafka.server.repeated_heartbeat import QUESTIONS, RepeatedHeartbeat
-from minikafka.server.repeated_produce import RepeatedProduce
 from minikafka.server.request_accounting import encode_answer, fetch_metrics, timed
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka.server import repeated_fetch
+    from minikafka.protocol.produce_request import ProduceRequest
+    from minikafka.server import repeated_fetch, repeated_heartbeat, repeated_produce
 else:
     repeated_fetch = deferred("minikafka.server.repeated_fetch")
+    repeated_heartbeat = deferred("minikafka.server.repeated_heartbeat")
+    repeated_produce = deferred("minikafka.server.repeated_produce")
 
 Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
 
 _VERSIONS = SUPPORTED | BETWEEN_BROKERS
+
+_HEARTBEATS = frozenset(map(int, (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
 
 
 class _Route(NamedTuple):
@@ -101,7 +103,7 @@ class Dispatcher:
         elif header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
             self._remember_fetch(context, request, memoryview(frame))
-        elif header.api_key in QUESTIONS:
+        elif header.api_key in _HEARTBEATS:
             self._remember_heartbeat(context, request, frame)
         if not metrics.note(header.api_version):
             return self._handle(handler, context, request)
@@ -133,15 +135,15 @@ class Dispatcher:
     def _remember_produce(
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
     ) -> None:
-        if not isinstance(connection.memory, RepeatedProduce):
-            connection.memory = RepeatedProduce(self._services, connection)
+        if not isinstance(connection.memory, repeated_produce.RepeatedProduce):
+            connection.memory = repeated_produce.RepeatedProduce(self._services, connection)
         connection.memory.remember(header, request, memoryview(frame))
 
     def _remember_fetch(self, context: RequestContext, request: Any, frame: memoryview) -> None:
         """As a heartbeat."""
         connection = context.connection
         memory = connection.memory
-        if context.handler_time is not None or isinstance(memory, RepeatedProduce):
+        if context.handler_time is not None or isinstance(memory, repeated_produce.RepeatedProduce):
             return
         if not (isinstance(memory, repeated_fetch.RepeatedFetch) and memory.is_like(frame)):
             found = repeated_fetch.RepeatedFetch.of(self._services, context, request, frame)
@@ -150,9 +152,9 @@ class Dispatcher:
     def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
         """But not on a connection that produces or fetches: there that is what is worth remembering."""
         connection = context.connection
-        worthier = (RepeatedProduce, repeated_fetch.RepeatedFetch)
+        worthier = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
         if context.handler_time is None and not isinstance(connection.memory, worthier):
-            connection.memory = RepeatedHeartbeat(self._services, context, request, frame)
+            connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
         pending = PendingResponse()

@@ -24,17 +24,18 @@ from minikafka.deferred import deferred
 from minikafka.network.broker_client import BrokerClient
 from minikafka.server.follower_partition import PartitionT, Replicas
 from minikafka.server.java_hash import java_abs, string_hash, to_int
-from minikafka.server.remote_leader import Connect, RemoteLeader
 from minikafka.server.replica_fetchers import FetcherStats, InitialFetchState, LeaderEndpoint
 from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server import replica_fetcher
+    from minikafka.server import remote_leader, replica_fetcher
+    from minikafka.server.remote_leader import Connect
     from minikafka.server.replica_fetcher import ReplicaFetcher
 else:
     replica_fetcher = deferred("minikafka.server.replica_fetcher")
+    remote_leader = deferred("minikafka.server.remote_leader")
 
 __all__ = ["InitialFetchState", "LeaderEndpoint", "ReplicaFetcherManager", "fetcher_id"]
 
@@ -172,7 +173,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
         return moved
 
     def _start(self, key: FetcherKey, leader: LeaderEndpoint) -> ReplicaFetcher[PartitionT]:
-        remote = RemoteLeader(
+        remote = remote_leader.RemoteLeader(
             leader,
             client_id=f"broker-{self._node_id}-fetcher-{key.fetcher_id}",
             node_id=self._node_id,

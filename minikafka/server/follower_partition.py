@@ -5,11 +5,13 @@ Kafka: the follower's methods of ``Partition`` and ``ReplicaManager``.
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from minikafka.errors import KafkaError
-from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.types import Buffer, LeaderEpoch, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import AppendInfo, UnifiedLog
 
 
 class FollowerPartition(Protocol):

@@ -11,15 +11,12 @@ from typing import TYPE_CHECKING
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.group.counts import GroupCounts
-from minikafka.coordinator.group.effects import GroupOperation, OperationKind
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.sensor import Sensor
 from minikafka.protocol.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timer import Timer
-from minikafka.server.coordinator_log import CoordinatorLog
-from minikafka.server.coordinator_operations import Purgatory
 from minikafka.server.coordinator_service import CoordinatorService
 from minikafka.server.coordinator_topic import CoordinatorTopic
 from minikafka.server.log_io import LogIo
@@ -27,10 +24,16 @@ from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Restart, Supervisor
 
 if TYPE_CHECKING:
+    from minikafka.coordinator.group import effects
+    from minikafka.coordinator.group.effects import GroupOperation
     from minikafka.coordinator.group.shard import GroupShard
     from minikafka.protocol.internal import group_record_codec
+    from minikafka.server import coordinator_log
+    from minikafka.server.coordinator_operations import Purgatory
 else:
     group_record_codec = deferred("minikafka.protocol.internal.group_record_codec")
+    effects = deferred("minikafka.coordinator.group.effects")
+    coordinator_log = deferred("minikafka.server.coordinator_log")
 
 
 class GroupReplay:
@@ -61,7 +64,7 @@ class GroupPurgatories:
         return f"GroupPurgatories({self.rebalance!r}, {self.heartbeat!r})"
 
     def of(self, operation: GroupOperation) -> Purgatory:
-        return self.heartbeat if operation.kind is OperationKind.SESSION else self.rebalance
+        return self.heartbeat if operation.kind is effects.OperationKind.SESSION else self.rebalance
 
 
 class GroupService(CoordinatorService["GroupShard"]):
@@ -88,7 +91,7 @@ class GroupService(CoordinatorService["GroupShard"]):
             topic=topic,
             new_shard=lambda: new_shard(self.counts),
             replay=GroupReplay,
-            new_log=lambda topic_partition: CoordinatorLog(
+            new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
                 replicas,
                 topic_partition,
                 encode=group_record_codec.encode_record,

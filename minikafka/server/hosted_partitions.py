@@ -7,13 +7,16 @@ here), *offline* (its log directory failed, or could not take it), or not here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.log_manager import LogManager
 from minikafka.metrics.broker_topic_stats import BrokerTopicStats
-from minikafka.server.partition import Partition
 from minikafka.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.partition import Partition
 
 
 class HostedPartitions:

@@ -37,7 +37,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.log_manager import LogManager
 from minikafka.protocol.control.messages import (
@@ -52,12 +54,18 @@ from minikafka.protocol.control.messages import (
     StopReplicaResponse,
 )
 from minikafka.server.disk_chores import DiskChores
+from minikafka.server.host_broker import HostBroker
 from minikafka.server.hosted_partitions import HostedPartitions
 from minikafka.server.parked_operations import ParkedOperations
-from minikafka.server.partition import HostBroker, Partition
 from minikafka.server.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.turns import Turns
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server import partition as partitions_file
+    from minikafka.server.partition import Partition
+else:
+    partitions_file = deferred("minikafka.server.partition")
 
 logger = logging.getLogger(__name__)
 
@@ -196,7 +204,9 @@ class LeadershipChanges(HostedPartitions):
         except OSError as error:
             self._mark_offline(topic_partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {error}") from error
-        partition = Partition(topic_partition, topic_id=state.topic_id, host=self._host_broker, log=log)
+        partition = partitions_file.Partition(
+            topic_partition, topic_id=state.topic_id, host=self._host_broker, log=log
+        )
         self._host(partition)
         if topic_partition in self.log_manager.future_logs:
             self._chores.moves.set()  # it was being moved when the broker stopped

@@ -30,18 +30,13 @@ import errno
 import logging
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.cleanable_log import CleanableLog, check_manifest, filthiest
-from minikafka.log.compaction_job import CompactionJob, CompactionResult
 from minikafka.log.disk_work import SwapSync
-from minikafka.log.offset_map import ENTRY_BYTES
-from minikafka.log.retention import DeletedFiles
-from minikafka.log.segment_swap import remove_cleaned
-from minikafka.log.staged_compaction import StaleManifest, adopt, check_files, read_manifest, refusal
-from minikafka.log.unified_log import UnifiedLog
 from minikafka.server.compaction_runner import (
     CompactionFailed,
     CompactionProcessDied,
@@ -54,6 +49,17 @@ from minikafka.server.services import Services
 from minikafka.server.supervisor import Restart
 from minikafka.server.turns import Turns
 from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log import offset_map, segment_swap
+    from minikafka.log import staged_compaction as staged
+    from minikafka.log.compaction_job import CompactionJob, CompactionResult
+    from minikafka.log.retention import DeletedFiles
+    from minikafka.log.unified_log import UnifiedLog
+else:
+    offset_map = deferred("minikafka.log.offset_map")
+    segment_swap = deferred("minikafka.log.segment_swap")
+    staged = deferred("minikafka.log.staged_compaction")
 
 logger = logging.getLogger(__name__)
 
@@ -246,8 +252,8 @@ class LogCleaner:
         self._in_progress[at] = log
         try:
             await self._swap_in_staged(log, manifest_id, validate_only=validate_only)
-        except StaleManifest as error:
-            raise refusal(error) from error
+        except staged.StaleManifest as error:
+            raise staged.refusal(error) from error
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{at}: {error}") from error
         finally:
@@ -255,19 +261,20 @@ class LogCleaner:
 
     async def _swap_in_staged(self, log: UnifiedLog, manifest_id: str, *, validate_only: bool) -> None:
         services, directory = self._services, log.directory
-        manifest = await services.log_io.run(partial(read_manifest, services.files, directory))
+        manifest = await services.log_io.run(partial(staged.read_manifest, services.files, directory))
         if manifest.id != manifest_id:
-            raise StaleManifest(f"{directory} has what job {manifest.id} has prepared, not {manifest_id}")
+            problem = f"{directory} has what job {manifest.id} has prepared, not {manifest_id}"
+            raise staged.StaleManifest(problem)
         cleanable = CleanableLog(log, now_ms=services.clock.now_ms())
         check_manifest(cleanable, manifest)
-        await services.log_io.run(partial(check_files, services.files, directory, manifest))
+        await services.log_io.run(partial(staged.check_files, services.files, directory, manifest))
         if validate_only:
             return
         try:
-            await services.log_io.run(partial(adopt, services.files, directory, manifest))
+            await services.log_io.run(partial(staged.adopt, services.files, directory, manifest))
             if not await self._swap_in(cleanable, manifest.result):
-                raise StaleManifest(f"{log.topic_partition} has changed in this moment")
-        except (OSError, StaleManifest):
+                raise staged.StaleManifest(f"{log.topic_partition} has changed in this moment")
+        except (OSError, staged.StaleManifest):
             await self._discard(directory)
             raise
         self.compactions += 1
@@ -364,7 +371,9 @@ class LogCleaner:
     async def _discard(self, directory: str) -> None:
         """Remove what a compaction that came to nothing has left."""
         try:
-            await self._services.log_io.run(partial(remove_cleaned, directory, files=self._services.files))
+            await self._services.log_io.run(
+                partial(segment_swap.remove_cleaned, directory, files=self._services.files)
+            )
         except OSError as error:
             logger.warning("cannot remove the remains of a compaction in %s: %s", directory, error)
 
@@ -386,6 +395,6 @@ def _stats_of(job: CompactionJob, result: CompactionResult, elapsed_ms: int) -> 
     return CleanerStats(
         bytes_read=sum(segment.size for segment in job.segments if segment.base_offset in replaced),
         bytes_written=sum(segment.size for segment in result.segments),
-        buffer_utilization=result.map_entries * ENTRY_BYTES / job.map_bytes,
+        buffer_utilization=result.map_entries * offset_map.ENTRY_BYTES / job.map_bytes,
         elapsed_ms=elapsed_ms,
     )

@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from minikafka.log.fetch_data import ColdRead
+if TYPE_CHECKING:
+    from minikafka.log.fetch_data import ColdRead
+
 
 T = TypeVar("T")
 

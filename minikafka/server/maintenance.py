@@ -13,14 +13,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from minikafka.files import Files
-from minikafka.log.retention import DeletedFiles
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.disk_writer import PIECES_PER_HOP, DiskWriter
 from minikafka.server.services import Services
 from minikafka.server.supervisor import Restart
 from minikafka.server.turns import Turns
+
+if TYPE_CHECKING:
+    from minikafka.log.retention import DeletedFiles
+
 
 SLEEP_MS_MAX = 24 * 60 * 60 * 1000
 """An interval of "never" (2^63-1 ms, Kafka's default of the flush scheduler) is slept in days."""

@@ -19,36 +19,22 @@ Where it differs from Kafka: see ``replication.isr``.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append import UnexpectedAppendOffset
 from minikafka.log.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome
-from minikafka.replication.partition_replicas import LiveBrokerEpoch, PartitionReplicas
+from minikafka.replication.partition_replicas import PartitionReplicas
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.server.host_broker import HostBroker
 from minikafka.server.partition_offsets import PartitionOffsets
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(slots=True, frozen=True, kw_only=True)
-class HostBroker:
-    """What the partitions of a broker know of it and of its cluster."""
-
-    node_id: BrokerId
-    clock: Clock
-    replica_lag_time_max_ms: int
-    live_broker_epoch: LiveBrokerEpoch
-    log_truncated: Callable[[UnifiedLog], None]
-    """Called when records are gone that a checkpoint on the disk may count on."""
 
 
 class FollowerProgress(NamedTuple):

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -24,17 +24,20 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_registry import Replacement
-from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.disk_chores import DiskChores
+from minikafka.server.host_broker import HostBroker
 from minikafka.server.leadership_changes import LeadershipChanges
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.parked_operations import ParkedOperations
-from minikafka.server.partition import HostBroker, Partition
 from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.server.turns import Turns
 from minikafka.types import BrokerId, Buffer, Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.unified_log import AppendInfo, UnifiedLog
+    from minikafka.server.partition import Partition
 
 
 class IsrWriter(Protocol):

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
@@ -28,7 +29,6 @@ from minikafka.server.controller_loop import ControllerLoop
 from minikafka.server.group_service import GroupService
 from minikafka.server.log_io import LogIo
 from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.partition_reads import WantedPartition
 from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
@@ -40,6 +40,9 @@ from minikafka.server.transaction_service import TransactionService
 from minikafka.server.transaction_verification import TransactionVerification
 from minikafka.types import BrokerId, TopicPartition
 
+if TYPE_CHECKING:
+    from minikafka.server.partition_reads import WantedPartition
+
 
 class SwapInStaged(Protocol):
     """``LogCleaner.swap_in_staged``."""
@@ -47,8 +50,7 @@ class SwapInStaged(Protocol):
     async def __call__(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True)
-class Services:
+class Services(msgspec.Struct, kw_only=True):
     """The parts of a running broker. ``config`` is replaced as a whole when a dynamic property changes."""
 
     config: BrokerConfig
@@ -76,12 +78,12 @@ class Services:
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
     controller: ControllerLoop
-    request_metrics: RequestChannelMetrics = field(default_factory=request_channel_metrics)
-    log_flushes: KafkaTimer = field(default_factory=KafkaTimer)
+    request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
+    log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
-    leadership_changes: asyncio.Lock = field(default_factory=asyncio.Lock)
+    leadership_changes: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """Held while a controller's request is carried out: one after the other (``replicaStateChangeLock``)."""
-    instructed: asyncio.Event = field(default_factory=asyncio.Event)
+    instructed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when a controller has told this broker everything once: the cluster's metadata, then what to lead
     and follow."""
     broker_epoch: int = -1

@@ -21,12 +21,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.codec import Body
 from minikafka.server.broker_connection import BrokerConnection, Connect
-from minikafka.server.hosted_shard import HostedShard, ShardState
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition
@@ -34,6 +34,10 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.coordinator.transaction.effects import WriteMarkers
     from minikafka.coordinator.transaction.shard import TransactionShard
+    from minikafka.server import hosted_shard
+    from minikafka.server.hosted_shard import HostedShard
+else:
+    hosted_shard = deferred("minikafka.server.hosted_shard")
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +56,7 @@ class WantedMarkers(NamedTuple):
 
     @property
     def is_wanted(self) -> bool:
-        return self.shard.state is ShardState.ACTIVE
+        return self.shard.state is hosted_shard.ShardState.ACTIVE
 
     def tell(self, errors: Errors) -> None:
         """Tell the shard what became of them."""

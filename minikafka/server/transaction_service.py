@@ -13,19 +13,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.transaction.effects import AllocateProducerId, WriteMarkers
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.sensor import Sensor
 from minikafka.protocol.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timer import Timer
-from minikafka.server.coordinator_log import CoordinatorLog
-from minikafka.server.coordinator_operations import Purgatory
 from minikafka.server.coordinator_service import CoordinatorService
 from minikafka.server.coordinator_topic import CoordinatorTopic
 from minikafka.server.features import TRANSACTION_VERSION_LEVEL
-from minikafka.server.hosted_shard import HostedShard, ShardState
 from minikafka.server.log_io import LogIo
 from minikafka.server.producer_ids import ProducerIdManager
 from minikafka.server.replica_manager import ReplicaManager
@@ -34,10 +30,18 @@ from minikafka.server.transaction_markers import TransactionMarkerChannels
 from minikafka.types import Offset
 
 if TYPE_CHECKING:
+    from minikafka.coordinator.transaction import effects
+    from minikafka.coordinator.transaction.effects import AllocateProducerId
     from minikafka.coordinator.transaction.shard import TransactionShard
     from minikafka.protocol.internal import transaction_record_codec
+    from minikafka.server import coordinator_log, hosted_shard
+    from minikafka.server.coordinator_operations import Purgatory
+    from minikafka.server.hosted_shard import HostedShard
 else:
     transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
+    effects = deferred("minikafka.coordinator.transaction.effects")
+    coordinator_log = deferred("minikafka.server.coordinator_log")
+    hosted_shard = deferred("minikafka.server.hosted_shard")
 
 
 class BrokerTransactionSettings:
@@ -93,7 +97,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             topic=topic,
             new_shard=new_shard,
             replay=TransactionReplay,
-            new_log=lambda topic_partition: CoordinatorLog(
+            new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
                 replicas,
                 topic_partition,
                 encode=transaction_record_codec.encode_record,
@@ -121,7 +125,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         Raises:
             KafkaError: that cannot be heard of any more.
         """
-        while shard.state is ShardState.LOADING:
+        while shard.state is hosted_shard.ShardState.LOADING:
             settled: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
             shard.when_committed(end_offset, partial(_settle, settled))
             error = await settled
@@ -132,9 +136,9 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def _do_other(self, shard: HostedShard[TransactionShard], effect: Any) -> None:
         match effect:
-            case WriteMarkers():
+            case effects.WriteMarkers():
                 self.markers.write(shard, effect)
-            case AllocateProducerId():
+            case effects.AllocateProducerId():
                 self._supervisor.start("producer-id", lambda: self._allocate(shard, effect))
             case _:
                 raise InvariantError(f"{shard!r} wants {effect!r}")

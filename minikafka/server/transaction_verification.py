@@ -22,11 +22,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.log.verification_state import VerificationGuard
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import ApiKey
@@ -36,6 +35,10 @@ from minikafka.server.coordinator_topic import CoordinatorTopic
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log.verification_state import VerificationGuard
+
 
 logger = logging.getLogger(__name__)
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from tests.integration.conftest import StartBroker
+from tests.integration.support.process import BrokerProcess
 
 pytestmark = pytest.mark.minikafka_only
 
@@ -28,13 +29,19 @@ sys.exit(status)
 PUT_OFF = (
     # of others
     "aiofiles", "aiokafka", "cramjam", "crc32c", "kazoo", "prometheus_client", "re2", "rich",
-    # records
-    "minikafka.log.cleaner", "minikafka.protocol.uniform_runs",
+    # of the standard library
+    "ctypes",
+    # partitions and their logs
+    "minikafka.log.cleaner", "minikafka.log.staged_compaction", "minikafka.log.unified_log",
+    "minikafka.protocol.records", "minikafka.protocol.uniform_runs",
+    "minikafka.server.partition", "minikafka.server.repeated_produce",
     # groups and transactions
+    "minikafka.coordinator.effects", "minikafka.server.coordinator_loading", "minikafka.server.hosted_shard",
+    "minikafka.server.repeated_heartbeat",
     "minikafka.coordinator.group.shard", "minikafka.coordinator.transaction.shard",
     "minikafka.protocol.internal.group_record_codec", "minikafka.protocol.internal.transaction_record_codec",
-    # followers
-    "minikafka.server.replica_fetcher",
+    # other brokers
+    "minikafka.protocol.control.bodies", "minikafka.server.remote_leader", "minikafka.server.replica_fetcher",
     # APIs that neither a start, nor a client's first look at the cluster, nor a stop asks for
     "minikafka.server.apis.produce", "minikafka.server.apis.fetch", "minikafka.server.apis.create_topics",
     "minikafka.server.apis.join_group", "minikafka.server.apis.end_txn", "minikafka.server.repeated_fetch",
@@ -54,11 +61,24 @@ def test_an_idle_broker_has_not_loaded_what_it_does_not_need(
     broker = start_broker(command=command)
     assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics == {}
 
-    assert broker.stop() == 0
-    *_, last = broker.log_text().splitlines()
-    loaded = last.removeprefix(LOADED).split()
+    loaded = loaded_when_stopped(broker)
     assert "minikafka.server.apis.metadata" in loaded
     assert [name for name in put_off if name in loaded] == []
+
+
+def test_the_first_answer_does_without_kio(start_broker: StartBroker) -> None:
+    broker = start_broker(command=[sys.executable, "-c", THEN_LIST_MODULES])  # asks for ApiVersions
+
+    loaded = loaded_when_stopped(broker)
+    assert "minikafka.server.apis.api_versions" in loaded
+    assert "kio" not in loaded
+
+
+def loaded_when_stopped(broker: BrokerProcess) -> list[str]:
+    """The names of the modules that it had."""
+    assert broker.stop() == 0
+    *_, last = broker.log_text().splitlines()
+    return last.removeprefix(LOADED).split()
 
 
 def test_what_is_put_off_exists() -> None:

@@ -36,11 +36,6 @@ _DECODERS: dict[tuple[int, str], msgspec.msgpack.Decoder[Any]] = {
 _ENCODER = msgspec.msgpack.Encoder()
 
 
-def is_control(api_key: int) -> bool:
-    """Whether an api key is one of those that only brokers use."""
-    return ApiKey.LEADER_AND_ISR <= api_key <= ApiKey.CONTROLLED_SHUTDOWN
-
-
 def encode_body(body: msgspec.Struct) -> bytes:
     return _ENCODER.encode(body)
 
