@@ -25,7 +25,7 @@ class HostedPartitions:
     def __init__(
         self, *, node_id: BrokerId, log_manager: LogManager, is_known: Callable[[TopicPartition], bool]
     ) -> None:
-        """``is_known``: whether the cluster has the partition, on whatever broker."""
+        """``is_known``: whether the cluster has the partition, on whatever broker, or may have it."""
         self.node_id = node_id
         self.log_manager = log_manager
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -46,7 +46,7 @@ class HostedPartitions:
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR when its log directory is offline; NOT_LEADER_OR_FOLLOWER when it
-                is on other brokers; UNKNOWN_TOPIC_OR_PARTITION.
+                is on other brokers, or may be; UNKNOWN_TOPIC_OR_PARTITION.
         """
         partition = self.partitions.get(topic_partition)
         if partition is not None:

@@ -122,6 +122,12 @@ class MetadataCache:
             return None
         return topic.partitions[topic_partition.partition]
 
+    def may_have(self, topic_partition: TopicPartition) -> bool:
+        """Whether the cluster has the partition. Until a controller has told, that cannot be denied of any:
+        clients that have known it for long take an UNKNOWN_TOPIC_OR_PARTITION of a broker that has just
+        started for the end of it."""
+        return self.controller_id == NO_LEADER or self.partition(topic_partition) is not None
+
     def put_topic(self, topic: TopicMetadata) -> None:
         """Add a topic, or replace what was known of it (also when it was deleted and made anew)."""
         if any(partition.partition != index for index, partition in enumerate(topic.partitions)):

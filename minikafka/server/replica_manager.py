@@ -93,7 +93,7 @@ class ReplicaManager(LeadershipChanges):
                 log_truncated=self._log_truncated,
             ),
             log_manager=log_manager,
-            is_known=lambda topic_partition: metadata.partition(topic_partition) is not None,
+            is_known=metadata.may_have,
             parked=parked,
             chores=chores,
             inter_broker_listener_name=inter_broker_listener_name,

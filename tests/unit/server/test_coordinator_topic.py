@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -78,7 +79,11 @@ async def commit(broker: Any) -> None:
 
 
 async def committed(broker: Any) -> dict[tuple[str, int], int]:
-    answer = await broker.ask(ApiKey.OFFSET_FETCH, 2, {"group_id": "one", "topics": None})
+    async with asyncio.timeout(20):
+        while True:
+            answer = await broker.ask(ApiKey.OFFSET_FETCH, 2, {"group_id": "one", "topics": None})
+            if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+                break
     assert answer.error_code == ErrorCode.NONE
     return {
         (topic.name, each.partition_index): each.committed_offset

@@ -20,9 +20,10 @@ from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.server.replica_fetchers import InitialFetchState, LeaderEndpoint
 from minikafka.testing.simulation.faults import failing
-from minikafka.types import LeaderEpoch, Offset, TopicPartition
+from minikafka.types import NO_LEADER, LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.replicas import (
+    BROKER_EPOCH,
     OTHER,
     THREE,
     TOPIC_ID,
@@ -57,6 +58,7 @@ def replicas(tmp_path: Path, disk: Disk) -> Iterator[Replicas]:
 def test_leaders_followers_and_strangers_are_told_apart(replicas: Replicas) -> None:
     replicas.lead(TP)
     replicas.follow(OTHER)
+    replicas.broker_started(TWO, BROKER_EPOCH)
     manager = replicas.manager
     assert manager.partition(TP) is manager.hosted(TP)
     assert code(manager.partition, OTHER) is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -71,6 +73,14 @@ def test_a_partition_of_other_brokers_is_led_elsewhere_and_not_unknown(replicas:
     )
     replicas.metadata.put_topic(TopicMetadata(name="orders", topic_id=TOPIC_ID, partitions=(partition,)))
     assert code(replicas.manager.hosted, TP) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_before_the_controller_has_told_no_partition_is_unknown(replicas: Replicas) -> None:
+    """A client asks a broker that was restarted for what it led before."""
+    replicas.metadata.controller_id = NO_LEADER
+    assert code(replicas.manager.hosted, TP) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    replicas.broker_started(TWO, BROKER_EPOCH)
+    assert code(replicas.manager.hosted, TP) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 # Controllers
