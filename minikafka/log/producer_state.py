@@ -288,6 +288,8 @@ class ProducerStateManager(KnownProducers):
 
     def mark_snapshot_for_deletion(self, offset: int) -> str | None:
         """Rename the snapshot at ``offset`` to ``*.deleted``; returns the new path, None without one."""
+        if offset == self._last_snapshot_offset:
+            self._last_snapshot_offset = offset - 1  # where an empty segment is rolled, one is taken again
         return self._snapshots.mark_for_deletion(offset)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
