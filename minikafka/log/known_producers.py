@@ -27,7 +27,7 @@ from minikafka.log.verification_state import VerificationStates
 from minikafka.types import TopicPartition
 
 UNDO_MAX = 1000
-"""Appends that can be taken back, about 400 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
+"""Appends that can be taken back, about 450 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
 stands still for longer makes a truncation replay the log."""
 
 _NEVER = 1 << 63
