@@ -105,6 +105,10 @@ class ProducerAppend(NamedTuple):
 
     entry: ProducerStateEntry
     """The producer's state once it has."""
+    replaced: ProducerStateEntry
+    """Its state before; a new entry when nothing was known of it."""
+    last_offset: int
+    """Of the batch."""
     started_txn_first_offset: int | None = None
     """Where a transaction began with this append."""
     completed: CompletedTransaction | None = None
@@ -227,11 +231,12 @@ def check_data_batch(
     timestamp = header.max_timestamp
     # A coordinator's batches have no sequence.
     last_sequence = NO_SEQUENCE if first_sequence < 0 else (first_sequence + delta) & _MAX_SEQUENCE
-    batch = _new(BatchMetadata, (last_sequence, first_offset + delta, delta, timestamp))
+    last_offset = first_offset + delta
+    batch = _new(BatchMetadata, (last_sequence, last_offset, delta, timestamp))
     if len(batches) >= BATCHES_TO_RETAIN:
         batches = batches[1 - BATCHES_TO_RETAIN :]
     fields = (producer_id, epoch, coordinator_epoch, timestamp, txn_first_offset, (*batches, batch))
-    return _new(ProducerAppend, (_new(ProducerStateEntry, fields), started, None))
+    return _new(ProducerAppend, (_new(ProducerStateEntry, fields), entry, last_offset, started, None))
 
 
 def check_marker(
@@ -272,7 +277,7 @@ def check_marker(
     successor = ProducerStateEntry(
         entry.producer_id, producer_epoch, marker.coordinator_epoch, marker.timestamp, None, batches
     )
-    return ProducerAppend(successor, None, completed)
+    return ProducerAppend(successor, entry, offset, None, completed)
 
 
 def _stale_epoch(

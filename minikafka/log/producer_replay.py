@@ -165,12 +165,15 @@ def rebuild_producer_state(
     if after_clean_stop and producers.latest_snapshot_offset is None:
         # A clean stop always leaves a snapshot, unless the directory is older than snapshots: nothing to
         # replay.
+        producers.truncate_fully_and_start_at(up_to)
         for offset in sorted({*snapshot_bases, up_to}):
             producers.map_end_offset = offset
             producers.take_snapshot()
         return
     had_none = producers.is_empty and producers.map_end_offset >= up_to
     producers.truncate_and_reload(log_start_offset, up_to)
+    if producers.map_end_offset == up_to:
+        return  # with nothing to replay, a snapshot would spare nobody anything
     if up_to > producers.map_end_offset and not had_none:
         for segment in segments.from_offset(producers.map_end_offset):
             if segment.base_offset >= up_to:

@@ -11,8 +11,6 @@ later leaves the state as it was. Several batches of one producer in one append 
 Invariants
 - ``map_end_offset`` is the offset up to which the log is reflected here; the log sets it to its end offset at
   the latest before ``take_snapshot``.
-- Ongoing transactions are ordered by first offset, unreplicated ones by last offset: both are insertion
-  order, because offsets only grow.
 
 fsync: ``take_snapshot`` writes into the page cache only and returns the path; the log fsyncs it with its next
 flush (on the disk thread), before it raises the recovery point. A snapshot torn by a power cut fails its CRC
@@ -32,12 +30,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
-from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.known_producers import KnownProducers
 from minikafka.log.producer_append import (
     BatchMetadata,
-    CompletedTransaction,
     EndTransactionMarker,
     ProducerAppend,
     ProducerStateEntry,
@@ -54,7 +51,7 @@ from minikafka.log.producer_snapshot import (
     loaded_entry,
     saved_entry,
 )
-from minikafka.log.verification_state import VerificationGuard, VerificationStates
+from minikafka.log.verification_state import VerificationGuard
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -66,7 +63,7 @@ _NEVER = 1 << 63
 """Above every offset."""
 
 
-class ProducerStateManager:
+class ProducerStateManager(KnownProducers):
     """The producers of one partition, in memory and in its snapshot files."""
 
     def __init__(
@@ -78,17 +75,12 @@ class ProducerStateManager:
         *,
         producer_id_expiration_ms: int,
     ) -> None:
-        self.topic_partition = topic_partition
+        super().__init__(topic_partition)
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.verifies_transactions = False
         """``transaction.partition.verification.enable``; the tools that read a log have nobody to ask."""
-        self.verifications = VerificationStates()
         self.map_end_offset = 0
         self._clock = clock
-        self._producers: dict[int, ProducerStateEntry] = {}
-        self._ongoing: dict[int, int] = {}  # first offset -> producer id, by first offset
-        self._unreplicated: dict[int, int] = {}  # first offset -> last offset, by last offset
-        self._first_unstable: int | None = None
         self._last_snapshot_offset = 0
         self._snapshots = SnapshotFiles(directory, files)
 
@@ -100,20 +92,6 @@ class ProducerStateManager:
         )
 
     # Looking
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._producers and not self._unreplicated
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """The first offset of a transaction that is open, or whose marker is above the high watermark."""
-        return self._first_unstable
-
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """The first offset of an open transaction."""
-        return next(iter(self._ongoing), None)
 
     @property
     def snapshot_offsets(self) -> Sequence[int]:
@@ -171,7 +149,7 @@ class ProducerStateManager:
         if first_offset is None:
             first_offset = header.base_offset
         if self.verifies_transactions and header.is_transactional and origin is not AppendOrigin.REPLICATION:
-            verification = self.verifications.entry(header.producer_id)
+            verification = self.verifications.get(header.producer_id)
             check_verified(entry, header, verification, verification_guard, origin, self.topic_partition)
         return check_data_batch(entry, header, first_offset, origin, self.topic_partition)
 
@@ -221,34 +199,6 @@ class ProducerStateManager:
             topic_partition=self.topic_partition,
         )
 
-    def update(self, prepared: ProducerAppend) -> None:
-        """The prepared append has happened."""
-        entry, started, _ = prepared
-        self._producers[entry[0]] = entry
-        if self.verifications:
-            self.verifications.forget(entry[0])
-        if started is not None:
-            self._ongoing[started] = entry[0]
-            if self._first_unstable is None:
-                self._first_unstable = started
-
-    def last_stable_offset(self, completed: CompletedTransaction) -> int:
-        """The LSO as it will be after ``completed``: what the transaction index records."""
-        for first_offset, producer_id in self._ongoing.items():
-            if producer_id != completed.producer_id:
-                return first_offset
-        return completed.last_offset + 1
-
-    def complete_transaction(self, completed: CompletedTransaction) -> None:
-        """Its marker is in the log; it stays unstable until the high watermark has passed the marker."""
-        if self._ongoing.pop(completed.first_offset, None) is None:
-            raise InvariantError(f"{self.topic_partition}: {completed} was never begun")
-        self._unreplicated[completed.first_offset] = completed.last_offset
-
-    def on_high_watermark_updated(self, high_watermark: int) -> None:
-        if self._unreplicated:
-            self._forget_unreplicated_below(high_watermark)
-
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that have been idle for too long; returns how many."""
         expired = [
@@ -279,7 +229,7 @@ class ProducerStateManager:
 
         Damaged snapshots are removed. Returns the offset from which the log has to be replayed.
         """
-        self._clear()
+        self._begin_at(log_start_offset)
         now_ms = self._clock.now_ms()
         for offset in reversed(list(self._snapshots.offsets)):
             if not log_start_offset < offset <= up_to:
@@ -296,18 +246,21 @@ class ProducerStateManager:
             break
         else:
             offset = log_start_offset
-        self._last_snapshot_offset = self.map_end_offset = offset
+        self._last_snapshot_offset = self.map_end_offset = self._undo_start = offset
         return offset
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int) -> None:
         """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
 
-        Afterwards the log replays what is between ``map_end_offset`` and its end. Completed transactions that
-        the snapshot has forgotten go on waiting for the high watermark, which may be below that end.
+        Afterwards the log replays what is between ``map_end_offset`` and its end: nothing, when the appends
+        that are gone could be taken back. Completed transactions that the snapshot has forgotten go on
+        waiting for the high watermark, which may be below that end.
         """
         for offset in list(self._snapshots.offsets):
             if not log_start_offset < offset <= log_end_offset:
                 self._snapshots.delete(offset)
+        if log_end_offset < self.map_end_offset and self.take_back(log_end_offset):
+            self.map_end_offset = log_end_offset
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
         else:
@@ -318,7 +271,7 @@ class ProducerStateManager:
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
         """The log was emptied and goes on at ``offset``."""
-        self._clear()
+        self._begin_at(offset)
         self._snapshots.delete_before(_NEVER)
         self._last_snapshot_offset = 0
         self.map_end_offset = offset
@@ -335,6 +288,8 @@ class ProducerStateManager:
 
     def mark_snapshot_for_deletion(self, offset: int) -> str | None:
         """Rename the snapshot at ``offset`` to ``*.deleted``; returns the new path, None without one."""
+        if offset == self._last_snapshot_offset:
+            self._last_snapshot_offset = offset - 1  # where an empty segment is rolled, one is taken again
         return self._snapshots.mark_for_deletion(offset)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
@@ -351,15 +306,10 @@ class ProducerStateManager:
         producers whose records are deleted."""
         self._producers, self._ongoing = other._producers, other._ongoing
         self._unreplicated, self._first_unstable = other._unreplicated, other._first_unstable
+        self._undo, self._undo_start = other._undo, other._undo_start
         self.verifications = other.verifications
 
     # Inside
-
-    def _clear(self) -> None:
-        self._producers.clear()
-        self._ongoing.clear()
-        self._unreplicated = {}
-        self._first_unstable = None
 
     def _load(self, entries: list[SnapshotEntry], now_ms: int) -> None:
         for saved in entries:
@@ -379,21 +329,6 @@ class ProducerStateManager:
             entry.current_txn_first_offset is None
             and now_ms - entry.last_timestamp >= self.producer_id_expiration_ms
         )
-
-    def _forget_unreplicated_below(self, offset: int) -> None:
-        gone = []
-        for first_offset, last_offset in self._unreplicated.items():
-            if last_offset >= offset:
-                break
-            gone.append(first_offset)
-        for first_offset in gone:
-            del self._unreplicated[first_offset]
-        if gone:
-            self._find_first_unstable()
-
-    def _find_first_unstable(self) -> None:
-        first = min(next(iter(self._ongoing), _NEVER), min(self._unreplicated, default=_NEVER))
-        self._first_unstable = None if first == _NEVER else first
 
 
 __all__ = ["EndTransactionMarker", "ProducerAppend", "ProducerStateManager"]

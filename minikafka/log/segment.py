@@ -75,12 +75,10 @@ class LogSegment(FileRecords):
         self._is_active = False
         self._txn_index: TransactionIndex | None = None
         index_path = os.path.join(directory, file_name(base_offset, INDEX_SUFFIX))
-        time_index_path = os.path.join(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
+        time_path = os.path.join(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
         bytes_max = config.segment_index_bytes
         self.offset_index = OffsetIndex(index_path, base_offset=base_offset, bytes_max=bytes_max, files=files)
-        self.time_index = TimeIndex(
-            time_index_path, base_offset=base_offset, bytes_max=bytes_max, files=files
-        )
+        self.time_index = TimeIndex(time_path, base_offset=base_offset, bytes_max=bytes_max, files=files)
         self.created_ms = created_ms
         self.has_aborted_transactions = False
         self.indexes_are_full = False
@@ -392,7 +390,9 @@ class LogSegment(FileRecords):
 
     def _reread_max_timestamp(self) -> None:
         timestamp, offset = self.time_index.last_entry()
-        first = self.find_batch(offset)
+        # While the time index had room, no batch up to the offset index's last entry was later than its own.
+        indexed = offset if self.time_index.is_full else self.offset_index.last_entry().offset
+        first = self.find_batch(max(offset, indexed))
         if first is not None:
             for place in self.batches(first.position):
                 if place.max_timestamp > timestamp:

@@ -41,41 +41,30 @@ class VerificationStateEntry:
             self.lowest_sequence = min(self.lowest_sequence, sequence)
 
 
-class VerificationStates:
-    """Those of a partition, by producer id."""
+class VerificationStates(dict[int, VerificationStateEntry]):
+    """Those of a partition, by producer id. A dictionary, because every idempotent append asks whether there
+    are any."""
 
-    __slots__ = ("_entries",)
-
-    def __init__(self) -> None:
-        self._entries: dict[int, VerificationStateEntry] = {}
-
-    def __repr__(self) -> str:
-        return f"VerificationStates({self._entries})"
-
-    def __len__(self) -> int:
-        return len(self._entries)
+    __slots__ = ()
 
     def begin(
         self, producer_id: int, *, sequence: int, epoch: int, supports_epoch_bump: bool, now_ms: int
     ) -> VerificationGuard:
         """A batch is to be checked. Batches that wait at the same time share one guard."""
-        entry = self._entries.get(producer_id)
+        entry = self.get(producer_id)
         if entry is None:
-            entry = self._entries[producer_id] = VerificationStateEntry(
+            entry = self[producer_id] = VerificationStateEntry(
                 sequence=sequence, epoch=epoch, supports_epoch_bump=supports_epoch_bump, begun_ms=now_ms
             )
         entry.saw(sequence=sequence, epoch=epoch)
         return entry.guard
 
-    def entry(self, producer_id: int) -> VerificationStateEntry | None:
-        return self._entries.get(producer_id)
-
     def forget(self, producer_id: int) -> None:
         """Its transaction has begun here, or ended: whoever has been confirmed before is not any more."""
-        self._entries.pop(producer_id, None)
+        self.pop(producer_id, None)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
         """Forget those that never came to an append."""
-        for producer_id, entry in list(self._entries.items()):
+        for producer_id, entry in list(self.items()):
             if now_ms - entry.begun_ms >= expiration_ms:
-                del self._entries[producer_id]
+                del self[producer_id]

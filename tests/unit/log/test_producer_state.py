@@ -525,6 +525,15 @@ def test_snapshots_go_with_their_segments(partition: Partition) -> None:
     assert (state.oldest_snapshot_offset, state.latest_snapshot_offset) == (3, 3)
 
 
+def test_a_snapshot_that_has_gone_with_its_segment_can_be_taken_again(partition: Partition) -> None:
+    """An empty segment is rolled: its successor begins at the same offset."""
+    partition.append(0)
+    path = partition.state.take_snapshot()
+    partition.state.mark_snapshot_for_deletion(1)
+    assert partition.state.take_snapshot() == path
+    assert list(partition.state.snapshot_offsets) == [1]
+
+
 def test_the_snapshots_move_with_the_directory(partition: Partition, tmp_path: Path) -> None:
     partition.append(0)
     elsewhere = tmp_path / "elsewhere"

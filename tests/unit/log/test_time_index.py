@@ -10,6 +10,7 @@ import pytest
 from minikafka.errors import InvariantError
 from minikafka.files import OsFiles
 from minikafka.log.time_index import TimeIndex
+from tests.unit.log.log_helpers import NOW_MS, batch, open_log, small_config
 
 
 def make_index(directory: Path, *, bytes_max: int = 1200) -> TimeIndex:
@@ -67,3 +68,18 @@ def test_a_reopened_index_goes_on_where_it_was(tmp_path: Path) -> None:
     second.maybe_append(5000, 120)
     second.maybe_append(7000, 130)
     assert [second.entry(slot) for slot in range(second.entries)] == [(5000, 110), (7000, 130)]
+
+
+def test_the_largest_timestamp_is_found_behind_a_full_time_index(tmp_path: Path) -> None:
+    """One append may fill it; what came after its last entry is then in no index."""
+    config = small_config(segment_bytes=1 << 20, segment_index_bytes=120, index_interval_bytes=0)
+    log = open_log(tmp_path / "t-0", config=config)
+    times = [NOW_MS + number + (100 if number == 13 else 0) for number in range(20)]
+    log.append_as_follower(
+        b"".join(batch(timestamps=[time], base_offset=offset) for offset, time in enumerate(times))
+    )
+    segment = log.segments.active
+    assert segment.time_index.is_full and segment.offset_index.last_entry().offset > 13
+    log.truncate_to(18)
+    assert segment.max_timestamp() == (NOW_MS + 113, 13)
+    log.close()
