@@ -84,6 +84,7 @@ async def committed(broker: Any) -> dict[tuple[str, int], int]:
             answer = await broker.ask(ApiKey.OFFSET_FETCH, 2, {"group_id": "one", "topics": None})
             if answer.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 break
+            await asyncio.sleep(0.01)
     assert answer.error_code == ErrorCode.NONE
     return {
         (topic.name, each.partition_index): each.committed_offset
