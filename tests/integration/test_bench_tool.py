@@ -255,10 +255,13 @@ def test_offsets_of_a_compacted_topic_are_not_taken_for_records(
     left = len(read_to_end(broker, topic))
     offsets = confluent.latest(broker.bootstrap, topic)
     assert left < offsets / 4
-    result = report("consume", "-t", broker.bootstrap, "--topic", topic, "--duration", "1")
-    (check,) = result["checks"]
-    assert flow(result, "consume")["records"] == check["seen"]
-    passes, rest = divmod(check["expected"], offsets)
+    for seconds in ("1", "5", "25"):  # on a busy machine one pass alone may take a second
+        result = report("consume", "-t", broker.bootstrap, "--topic", topic, "--duration", seconds)
+        (check,) = result["checks"]
+        assert flow(result, "consume")["records"] == check["seen"]
+        passes, rest = divmod(check["expected"], offsets)
+        if passes > 1:
+            break
     assert passes > 1 and rest == 0
     left_by_now = len(read_to_end(broker, topic))  # fewer if the cleaner went on meanwhile
     assert passes * left_by_now <= check["seen"] <= passes * left
