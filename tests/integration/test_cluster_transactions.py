@@ -161,6 +161,7 @@ def test_read_process_write_while_leaders_and_coordinators_are_killed(start_clus
     bootstrap = cluster.bootstrap
     for topic in (*SHARES, TARGET):
         confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
+        cluster.wait_until_led(topic, partitions=PARTITIONS)
     with contextlib.ExitStack() as stack:
         reader = stack.enter_context(contextlib.closing(CommittedReader(bootstrap)))
         copiers = [

@@ -19,11 +19,14 @@ from typing import Any, Protocol, TypeVar
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError, StoreError
+from minikafka.errors import ErrorCode
 from minikafka.protocol.batch import iterate_headers
+from minikafka.server.partition_offsets import EARLIEST_TIMESTAMP
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
+from tests.integration.support.wire import RawClient
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
 
@@ -251,9 +254,25 @@ class ProcessCluster:
                 deadline_s=60,
             )
 
+    def wait_until_led(self, topic: str, *, partitions: int = 1) -> None:
+        """The leaders of all partitions know that they lead. Metadata may name them a moment before, and a
+        consumer that asks one then for an offset gives up."""
+        for partition in range(partitions):
+
+            def is_led(partition: int = partition) -> bool:
+                state = self.store.state(topic, partition)
+                if state is None or state.leader not in self.brokers:
+                    return False
+                with RawClient(self.brokers[state.leader].port) as client:
+                    error, _, _ = client.list_offset(topic, partition, EARLIEST_TIMESTAMP)
+                return error == ErrorCode.NONE
+
+            confluent.wait_until(is_led, f"{topic}-{partition} is led", deadline_s=60)
+
     def make_topic(self, topic: str, **config: object) -> None:
-        """One partition with a replica on each broker. Waits until all of them lead or follow."""
+        """One partition with a replica on each broker. Waits until it is led and all are in sync."""
         confluent.make_topic(self.bootstrap, topic, replicas=len(self.brokers), config=config)
+        self.wait_until_led(topic)
         self.wait_until_whole(topic)
 
     def wait_until_moved(self, topic: str, *replicas: int, partition: int = 0) -> None:
