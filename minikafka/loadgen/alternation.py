@@ -75,7 +75,7 @@ def alternate(
     rows: list[Row] = []
     for name, entry in possible.items():
         of_entry: list[Turn] = []
-        for turn in _turns(contestants, name, entry, rounds=rounds, duration_s=duration_s):
+        for turn in take_turns(contestants, name, entry, rounds=rounds, duration_s=duration_s):
             of_entry.append(turn)
             yield turn
         turns += of_entry
@@ -90,9 +90,14 @@ def _is_impossible(entry: Entry, recipe: Recipe) -> bool:
     )
 
 
-def _turns(
+def take_turns(
     contestants: Sequence[Contestant], name: str, entry: Entry, *, rounds: int, duration_s: float
 ) -> Iterator[Turn]:
+    """One entry, ``rounds`` times with each of them, and a warm-up before where the targets live on.
+
+    Raises:
+        MinikafkaError: a target that is to live on does not start.
+    """
     if entry.is_fresh:
         for number in range(1, rounds + 1):
             for contestant in contestants:
