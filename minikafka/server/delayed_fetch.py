@@ -190,7 +190,7 @@ class DelayedFetch(DelayedOperation):
         delay_ms: int,
     ) -> None:
         super().__init__(delay_ms)
-        self._fetch = fetch
+        self._fetch: Fetch | None = fetch
         self._replicas = replicas
         self._params = params
         self._reads = reads
@@ -233,9 +233,11 @@ class DelayedFetch(DelayedOperation):
         return 0 if is_held_back else min(start.bytes_until(end), wanted.max_bytes)
 
     def on_complete(self) -> None:
-        if self._abandoned or (not self._was_tried and self._fetch.answer_unchanged(self._reads)):
+        fetch, reads = self._fetch, self._reads
+        self._fetch, self._reads = None, []  # a purgatory keeps what is over for a while
+        if fetch is None or self._abandoned or (not self._was_tried and fetch.answer_unchanged(reads)):
             return
-        self._fetch.resume(answer_whatever=True)
+        fetch.resume(answer_whatever=True)
 
     def abandon(self) -> None:
         """The connection is gone: leave the purgatory, answer nobody."""

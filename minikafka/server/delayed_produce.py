@@ -27,6 +27,10 @@ _TIMED_OUT: Final = KafkaError(
 )
 
 
+def _nothing() -> None:
+    """What is left to do once the answer is on its way."""
+
+
 class UncommittedAppend:
     """One partition of the request: what was appended ends at ``required_offset``."""
 
@@ -93,8 +97,10 @@ class DelayedProduce(DelayedOperation):
         return is_settled and self.force_complete()
 
     def on_complete(self) -> None:
+        then, self._then = self._then, _nothing
+        self._appends = ()  # a purgatory keeps what is over for a while, see ``DelayedOperationPurgatory``
         if not self._is_abandoned:
-            self._then()
+            then()
 
     def abandon(self) -> None:
         """The connection is gone: leave the purgatory, answer nobody."""

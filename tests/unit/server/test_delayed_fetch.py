@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
@@ -15,8 +16,9 @@ from minikafka.network.connection import PendingResponse
 from minikafka.protocol.batch import read_header
 from minikafka.server.delayed_fetch import WARMING_ROUNDS_MAX, Fetch
 from minikafka.server.log_io import LogIo
-from minikafka.types import TopicPartition
-from tests.unit.server.replicas import OTHER, TP, TWO, Replicas, batch
+from minikafka.server.partition_reads import PartitionRead, WantedPartition
+from minikafka.types import Offset, TopicPartition
+from tests.unit.server.replicas import OTHER, TOPIC_ID, TP, TWO, Replicas, batch
 
 
 @pytest.fixture
@@ -294,3 +296,26 @@ def test_a_follower_that_reads_cold_records_is_counted_before_they_are_warm(
     pending = replicas.fetch(TP, OTHER, replica_id=2, offset=1)
     assert pending.is_waiting
     assert [replicas.partition(at).log.high_watermark for at in (TP, OTHER)] == [1, 1]
+
+
+def test_what_is_over_keeps_nothing_alive_until_the_purge(replicas: Replicas) -> None:
+    """Thousands of objects would wait there, and the garbage collector would look at all of them again."""
+
+    def respond(reads: list[PartitionRead]) -> tuple[bytes]:
+        return (b"%d" % len(reads),)
+
+    fetch = Fetch(
+        replicas=replicas.manager,
+        log_io=cast(LogIo, replicas.log_io),
+        clock=replicas.clock,
+        params=replicas.fetch_params(),
+        wanted=[WantedPartition(at, TOPIC_ID, Offset(0), 1 << 20, -1, -1) for at in (TP, OTHER)],
+        respond=respond,
+    )
+    pending = fetch.start()
+    replicas.append(batch(1))
+    assert not pending.is_waiting
+    assert replicas.manager.parked.fetch.watched, "the list of the other partition has it still"
+    left = weakref.ref(respond)
+    del respond, fetch, pending
+    assert left() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -161,3 +162,15 @@ def test_an_answered_produce_does_not_refer_to_itself(replicas: Replicas) -> Non
     assert produce.pending.on_closed is not None
     fetch(replicas, 1)
     assert produce.pending.on_closed is None
+
+
+def test_what_is_over_keeps_nothing_alive_until_the_purge(replicas: Replicas) -> None:
+    """Thousands of objects would wait there, and the garbage collector would look at all of them again."""
+    produce = Produce(replicas, TP, OTHER)
+    left = weakref.ref(produce)
+    fetch(replicas, 1, TP)
+    fetch(replicas, 1, OTHER)
+    assert not produce.is_waiting
+    assert replicas.manager.parked.produce.watched, "the list of the partition that was first has it still"
+    del produce
+    assert left() is None
