@@ -11,9 +11,9 @@ offset, from any replica when they say that they can (KIP-392); the bounds are t
 read of a partition begins (KAFKA-9807).
 
 For a follower the partitions in whose ISR it is come first: their records are what acks=all waits for. What
-it has to catch up with comes in small pieces (``CATCH_UP_BYTES_MAX``), so that neither this loop nor its own
-is long busy with it; one batch of it comes in every answer, however much there is of the others. Kafka's
-order knows no difference.
+it has to catch up with comes in small pieces (``CATCH_UP_BYTES_MAX``, less while producers wait), so that
+neither this loop nor its own is long busy with it; one batch of it comes in every answer, however much there
+is of the others. Kafka's order knows no difference.
 
 A follower that is not in sync gets no records of a partition that is listed for the leader's replication
 quota, while that is exceeded (KIP-73): all the rest of its answer comes, and it counts as a fetch.
@@ -50,6 +50,10 @@ CATCH_UP_BYTES_MAX = 1 << 18
 """Read at a time for a follower that is not in sync. While 20 followers moved under load, at 220 to 240 MB/s
 in each case, the p99 of produce was about 16 ms with it, 28 ms with four times as much, and over 100 ms with
 the 10 MiB of ``replica.fetch.response.max.bytes``."""
+
+CATCH_UP_BYTES_MAX_UNDER_LOAD = 1 << 16
+"""While producers with acks=all wait: their p99 was 12 ms where it was 16 with ``CATCH_UP_BYTES_MAX``, at the
+same speed. Not always, because a throttled follower rests after each answer, whatever came."""
 
 
 class FetchParams(NamedTuple):
@@ -248,7 +252,8 @@ def _in_turn(
     replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], whole: Budget
 ) -> Iterator[tuple[WantedPartition, Budget]]:
     """The partitions in whose ISR the follower is, then the others, each with the bytes it may take from."""
-    catching_up = Budget(CATCH_UP_BYTES_MAX)
+    is_loaded = replicas.parked.produce.delayed > 0
+    catching_up = Budget(CATCH_UP_BYTES_MAX_UNDER_LOAD if is_loaded else CATCH_UP_BYTES_MAX)
     late = []
     for want in wanted:
         partition = replicas.partitions.get(want.topic_partition)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from minikafka.server import partition_reads
+from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from tests.unit.server.replicas import OTHER, THREE, TP, Replicas, batch
 
 
@@ -46,6 +47,19 @@ def test_one_batch_comes_however_much_there_is_of_the_others(
     replicas.fetch(TP, OTHER, replica_id=THREE, log_start=0)
     _, late = replicas.answer
     assert late.wanted.topic_partition == TP and len(late.records) == len(batch(1, size=1000))
+
+
+def test_pieces_are_smaller_while_producers_wait(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_reads, "CATCH_UP_BYTES_MAX", 3 * len(batch(1, size=1000)))
+    monkeypatch.setattr(partition_reads, "CATCH_UP_BYTES_MAX_UNDER_LOAD", 2 * len(batch(1, size=1000)))
+    assert len(replicas.follower_fetch(THREE, 0).records) == 3 * len(batch(1, size=1000))
+    appended = UncommittedAppend(OTHER, replicas.append(at=OTHER, acks=-1))
+    DelayedProduce(replicas.manager, [appended], lambda: None, timeout_ms=1000).wait()
+    assert len(replicas.follower_fetch(THREE, 0).records) == 2 * len(batch(1, size=1000))
+    replicas.follower_fetch(2, 1, OTHER)
+    replicas.follower_fetch(THREE, 1, OTHER)
+    assert appended.error is None
+    assert len(replicas.follower_fetch(THREE, 0).records) == 3 * len(batch(1, size=1000))
 
 
 def test_a_consumer_is_answered_in_its_own_order(replicas: Replicas) -> None:
