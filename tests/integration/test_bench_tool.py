@@ -35,7 +35,7 @@ from tests.integration.test_compaction import (
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 120
+DEADLINE_S = 240
 PAUSE_S = 2.0
 FLOWS = ("produce", "end-to-end")
 
@@ -229,7 +229,7 @@ def test_a_topic_that_is_only_read_must_be_there(broker: BrokerProcess, topic: s
 
 def test_a_run_that_cannot_begin_leaves_no_topic(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(f"{topic}-0", 1, 1)])[f"{topic}-0"].result(30)
+    admin.create_topics([NewTopic(f"{topic}-0", 1, 1)])[f"{topic}-0"].result(90)
     done = bench("produce", "-t", broker.bootstrap, "--topic", topic, "--topics", "2", "--partitions", "3")
     assert done.returncode == 1 and f"topic {topic}-0 has 1 partitions, fewer than" in done.stderr
     left = [name for name in admin.list_topics(timeout=30).topics if name.startswith(topic)]
@@ -270,7 +270,7 @@ def test_offsets_of_a_compacted_topic_are_not_taken_for_records(
 
 def test_groups_hold_the_partitions_that_there_are(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 6, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 6, 1)])[topic].result(90)
     arguments = ["--topic", topic, "--partitions", "4", "--consumers", "2", "--duration", "1"]
     result = report("groups", "-t", broker.bootstrap, *arguments)
     assert all(check["expected"] == check["seen"] for check in result["checks"])

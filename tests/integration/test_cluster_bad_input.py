@@ -28,7 +28,7 @@ FETCH_VERSION = 9
 
 def refused(broker: BrokerProcess) -> str:
     """Try to start; returns the one line that it ends with."""
-    done = subprocess.run(broker.arguments(), capture_output=True, text=True, timeout=30)
+    done = subprocess.run(broker.arguments(), capture_output=True, text=True, timeout=90)
     assert done.returncode == 1
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("minikafka-broker:"))
     return line
@@ -164,7 +164,7 @@ def test_assignments_to_brokers_that_are_not_there(start_cluster: StartCluster) 
 
     def error(topic: NewTopic) -> KafkaError:
         with pytest.raises(KafkaException) as failure:
-            client.create_topics([topic])[topic.topic].result(30)
+            client.create_topics([topic])[topic.topic].result(90)
         found: KafkaError = failure.value.args[0]
         return found
 

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.integration.support.records import Consumed, Record
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.5
 """Between two questions of ``wait_until``."""
@@ -65,7 +65,7 @@ def make_topic(
 
 def make_producer(bootstrap: str, **config: object) -> Producer:
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    return Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000} | settings)
+    return Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000} | settings)
 
 
 def write(

@@ -19,7 +19,7 @@ from tests.integration.support.confluent import wait_until
 SESSION_TIMEOUT_MS = 6_000
 HEARTBEAT_MS = 500
 COMMIT_MS = 200
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 
 
 class Received(NamedTuple):

@@ -169,10 +169,10 @@ def test_a_synchronous_client_and_a_threaded_broker(temporary_files: Callable[[]
     with ThreadedBroker(config={"num.partitions": 2}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("letters", b"dear all", partition=1)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none"})
         consumer.assign([At("letters", 1, 0)])
-        message = consumer.poll(10)
+        message = consumer.poll(60)
         assert message is not None and message.value() == b"dear all"
         consumer.close()
     assert set(threading.enumerate()) <= threads
@@ -185,9 +185,9 @@ def test_kafka_python_and_a_threaded_broker() -> None:
 
     with ThreadedBroker() as broker:
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-        assert producer.send("letters", b"dear all", partition=0).get(10).offset == 0
+        assert producer.send("letters", b"dear all", partition=0).get(60).offset == 0
         producer.close()
-        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=10_000)
+        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=60_000)
         consumer.assign([At("letters", 0)])
         consumer.seek_to_beginning()
         assert next(consumer).value == b"dear all"

@@ -291,12 +291,12 @@ from confluent_kafka import Producer
 def test_orders(minikafka_cluster):
     producer = Producer({"bootstrap.servers": minikafka_cluster.bootstrap_servers, "acks": "all"})
     producer.produce("orders", b"one")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     leader = minikafka_cluster.leader_of("orders", 0)
     minikafka_cluster.kill(leader)
     minikafka_cluster.wait_until(lambda: minikafka_cluster.leader_of("orders", 0) not in (leader, None))
     producer.produce("orders", b"two")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     minikafka_cluster.start(leader)
     minikafka_cluster.wait_until(lambda: len(minikafka_cluster.isr_of("orders", 0)) == 3)
 """
