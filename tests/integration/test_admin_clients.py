@@ -20,7 +20,7 @@ from tests.integration.support import confluent, java
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import EPOCH_MS, Record
 
-WAIT_S = 15
+WAIT_S = 60
 
 
 class TestConfluent:

@@ -60,7 +60,7 @@ def test_librdkafka_has_nothing_to_say_while_nothing_is_subscribed(broker: Broke
     logger.addFilter(lambda line: lines.append(line) is None and False)
     producer = Producer({"bootstrap.servers": broker.bootstrap}, logger=logger)
     producer.produce("quiet", b"x")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     producer.poll(1)  # nothing announces that nothing is said
     assert [line.getMessage() for line in lines] == []
 
@@ -96,7 +96,7 @@ def test_librdkafka_sends_the_metrics_that_it_is_asked_for(start_broker: StartBr
         }
     )
     try:
-        quiet.list_topics("t", timeout=10)
+        quiet.list_topics("t", timeout=60)
 
         def sent() -> bool:
             watched.produce("t", b"y")
@@ -109,7 +109,7 @@ def test_librdkafka_sends_the_metrics_that_it_is_asked_for(start_broker: StartBr
         assert "'client_id': 'unwatched'" not in broker.log_text()
         assert not complaints
     finally:
-        watched.flush(10)
+        watched.flush(60)
         quiet.close()
 
 

@@ -35,8 +35,10 @@ from tests.integration.test_compaction import (
 from tests.support.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
-DEADLINE_S = 120
-PAUSE_S = 2.0
+DEADLINE_S = 240
+PAUSE_S, RATE = 2.0, 300
+LATE_BY_MS = {"6": {"95": 700, "90": 450}, "24": {"99": 700, "95": 250}}
+"""Seconds of the run → percentile → how late it is at least, for each second of the pause."""
 FLOWS = ("produce", "end-to-end")
 
 pytestmark = pytest.mark.minikafka_only
@@ -105,25 +107,28 @@ class Running:
 
 def test_a_pause_of_the_broker_is_a_latency_of_all_that_was_due_in_it(start_broker: StartBroker) -> None:
     broker = start_broker()
-    with Running(
-        "latency", "-t", broker.bootstrap, "--rate", "300", "--duration", "6", "--warm-up", "0",
-        # The queue is full in a moment, so that a record that is due cannot even be handed over.
-        "--producer-property", "queue.buffering.max.messages=50",
-    ) as run:  # fmt: skip
-        run.wait_until_it_runs()
-        broker.process.send_signal(signal.SIGSTOP)
-        time.sleep(PAUSE_S)
-        broker.process.send_signal(signal.SIGCONT)
-        status, result = run.result()
-    assert status == 0, result
-    for name in ("produce", "end-to-end"):
-        latency = flow(result, name)["latency"]
-        # A third of the run was paused, so 1,800 records hold 600 that waited up to two seconds, evenly.
-        # A busy machine may stop it a little late and wake it a little early: hence 5 % less.
+    for seconds, late_by_ms in LATE_BY_MS.items():
+        with Running(
+            "latency", "-t", broker.bootstrap, "--rate", str(RATE), "--duration", seconds, "--warm-up", "0",
+            # The queue is full in a moment, so that a record that is due cannot even be handed over.
+            "--producer-property", "queue.buffering.max.messages=50",
+        ) as run:  # fmt: skip
+            run.wait_until_it_runs()
+            broker.process.send_signal(signal.SIGSTOP)
+            time.sleep(PAUSE_S)
+            broker.process.send_signal(signal.SIGCONT)
+            status, result = run.result()
+        assert status == 0, result
+        latencies = [flow(result, name)["latency"] for name in FLOWS]
+        late = [each["at_ms"][at] >= PAUSE_S * ms for each in latencies for at, ms in late_by_ms.items()]
+        if all(late):
+            break  # else a busy machine may have begun the pause when a short run was about to end
+    assert all(late), latencies
+    for latency in latencies:
+        # A third of the short run was paused: of 1,800 records 600 waited up to two seconds, evenly. A busy
+        # machine may stop it a little late and wake it a little early: hence 5 % less.
         assert latency["max_ms"] >= PAUSE_S * 950
-        assert latency["at_ms"]["95"] >= PAUSE_S * 700
-        assert latency["at_ms"]["90"] >= PAUSE_S * 450
-        assert latency["count"] >= 1800
+        assert latency["count"] >= RATE * int(seconds)
 
 
 def test_what_the_report_counts_is_in_the_log(broker: BrokerProcess, topic: str) -> None:
@@ -229,7 +234,7 @@ def test_a_topic_that_is_only_read_must_be_there(broker: BrokerProcess, topic: s
 
 def test_a_run_that_cannot_begin_leaves_no_topic(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(f"{topic}-0", 1, 1)])[f"{topic}-0"].result(30)
+    admin.create_topics([NewTopic(f"{topic}-0", 1, 1)])[f"{topic}-0"].result(90)
     done = bench("produce", "-t", broker.bootstrap, "--topic", topic, "--topics", "2", "--partitions", "3")
     assert done.returncode == 1 and f"topic {topic}-0 has 1 partitions, fewer than" in done.stderr
     left = [name for name in admin.list_topics(timeout=30).topics if name.startswith(topic)]
@@ -270,7 +275,7 @@ def test_offsets_of_a_compacted_topic_are_not_taken_for_records(
 
 def test_groups_hold_the_partitions_that_there_are(broker: BrokerProcess, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 6, 1)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, 6, 1)])[topic].result(90)
     arguments = ["--topic", topic, "--partitions", "4", "--consumers", "2", "--duration", "1"]
     result = report("groups", "-t", broker.bootstrap, *arguments)
     assert all(check["expected"] == check["seen"] for check in result["checks"])
@@ -280,9 +285,9 @@ def test_groups_hold_the_partitions_that_there_are(broker: BrokerProcess, topic:
     ("arguments", "status", "said"),
     [
         (
-            ["produce", "--timeout", "1"],
+            ["produce", "--timeout", "3"],  # which includes an attempt, also on a busy machine
             1,
-            "no broker answers at localhost:{port} within 1 s: Connection refused",
+            "no broker answers at localhost:{port} within 3 s: Connection refused",
         ),
         (["latency", "-t", "nowhere"], 2, "target nowhere: must be HOST:PORT, minikafka, "),
         (["latency", "-t", "kafka:/nowhere"], 2, "has no libs/kafka_2.*.jar"),
@@ -328,8 +333,11 @@ SMOKE = {
 
 @pytest.mark.parametrize("name", SMOKE)
 def test_every_workload_runs_and_its_counts_agree(broker: BrokerProcess, name: str) -> None:
-    arguments = [*SMOKE[name], "--duration", "1", "--processes", "1"]
-    result = report(name, "-t", broker.bootstrap, *arguments)
+    for seconds in ("1", "5", "25"):  # on a busy machine nothing may have gone all the way in a second
+        arguments = [*SMOKE[name], "--duration", seconds, "--processes", "1"]
+        result = report(name, "-t", broker.bootstrap, *arguments)
+        if result["flows"] and all(each["records"] > 0 for each in result["flows"]):
+            break
     assert result["flows"] and all(each["records"] > 0 for each in result["flows"])
     assert result["checks"] and all(check["expected"] == check["seen"] for check in result["checks"])
 

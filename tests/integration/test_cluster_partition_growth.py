@@ -18,7 +18,7 @@ from tests.integration.support.cluster import ProcessCluster
 pytestmark = pytest.mark.minikafka_only
 
 TOPIC = "growing"
-WAIT_S = 20
+WAIT_S = 60
 PAUSE_S = 0.002
 
 

@@ -32,7 +32,7 @@ NEIGHBOUR, TOPIC = "neighbour", "doomed"
 PARTITIONS = 3
 RECORDS = 50
 OLD, LATE, NEW = b"old", b"late", b"new"
-WAIT_S = 20.0
+WAIT_S = 50.0
 PROPERTIES = {
     "auto.create.topics.enable": "false",  # a producer that asks for a topic would make it again
     "log.segment.delete.delay.ms": 500,
@@ -113,9 +113,9 @@ def fetch_by_id(broker: BrokerProcess, wanted: UUID) -> ErrorCode:
     }
 
     async def ask() -> ErrorCode:
-        client = await BrokerClient.connect("127.0.0.1", broker.port, client_id="old", deadline_ms=10_000)
+        client = await BrokerClient.connect("127.0.0.1", broker.port, client_id="old", deadline_ms=60_000)
         try:
-            answer = await client.request(ApiKey.FETCH, body, deadline_ms=10_000, version=13)
+            answer = await client.request(ApiKey.FETCH, body, deadline_ms=60_000, version=13)
         finally:
             await client.close()
         return ErrorCode(answer.responses[0].partitions[0].error_code)

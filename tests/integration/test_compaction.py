@@ -49,7 +49,7 @@ def alter(broker: BrokerProcess, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     client = confluent.admin(broker.bootstrap)
-    client.incremental_alter_configs([resource])[resource].result(30)
+    client.incremental_alter_configs([resource])[resource].result(90)
 
 
 def until_compacted(broker: BrokerProcess, topic: str, *, bytes_max: int) -> None:

@@ -73,7 +73,7 @@ def test_a_topics_compression_type_replaces_the_producers(
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic(topic, 1, 1, config={"compression.type": "zstd"})])[topic].result(10)
+    admin.create_topics([NewTopic(topic, 1, 1, config={"compression.type": "zstd"})])[topic].result(60)
     records = every_shape()
     clients["confluent-kafka"].write_all(broker.bootstrap, {topic: ("gzip", records)})
     consumed: list[Consumed] = clients["confluent-kafka"].read_all(broker.bootstrap, {topic: len(records)})[

@@ -214,6 +214,12 @@ def at_work(cluster: ProcessCluster, plan: Path) -> Iterator[None]:
         yield
 
 
+def wait_until_only(prometheus: PrometheusServer, alerts: set[str], why: str) -> None:
+    """No others fire. On a busy machine a broker can miss the three scrapes after which it counts as down,
+    and is back with the next; an alert that is wrong goes on firing."""
+    confluent.wait_until(lambda: prometheus.firing() <= alerts, f"{why}: only {alerts} fire")
+
+
 def report(found: dict[PanelQuery, int]) -> str:
     """A line for each query."""
     lines = [f"\n{len(found)} queries of panels"]
@@ -222,7 +228,7 @@ def report(found: dict[PanelQuery, int]) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(400)
 def test_every_query_of_every_dashboard_finds_something(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
 ) -> None:
@@ -238,13 +244,13 @@ def test_every_query_of_every_dashboard_finds_something(
         confluent.wait_until(lambda: prometheus.label_values(committed, "consumergroup"), "the group commits")
         queries = panel_queries(prometheus, BOARDS_OF_BROKERS)
         try:
-            confluent.wait_until(all_have_data, "every query has data", deadline_s=45)
+            confluent.wait_until(all_have_data, "every query has data", deadline_s=90)
         finally:
             print(report(found))
-        assert prometheus.firing() == set(), "a cluster at work is no reason to wake anybody"
+        wait_until_only(prometheus, set(), "a cluster at work is no reason to wake anybody")
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(600)
 def test_every_alert_fires_on_its_fault(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
 ) -> None:
@@ -256,22 +262,22 @@ def test_every_alert_fires_on_its_fault(
     fired: list[str] = []
 
     def fires(*alerts: str) -> None:
-        confluent.wait_until(lambda: {*alerts} <= prometheus.firing(), f"{alerts} fire", deadline_s=60)
+        confluent.wait_until(lambda: {*alerts} <= prometheus.firing(), f"{alerts} fire", deadline_s=120)
         fired.extend(alerts)
 
     with at_work(cluster, tmp_path / "plan.json"):
         throttle_all(cluster, ORDERS)
         move(cluster, tmp_path / "plan.json", 2, throttle="1", additional=True)
         fires("MinikafkaThrottledToAStandstill")
-        assert prometheus.firing() == {*fired}, "who is throttled is not stuck"
+        wait_until_only(prometheus, {*fired}, "who is throttled is not stuck")
         damage(cluster.brokers[1].files(MOVED, ".log")[-1])
         move(cluster, tmp_path / "plan.json", 2, throttle="100MB", additional=True)
         with wanting_too_much(cluster):
             fires("MinikafkaStuckFetcher", "MinikafkaSustainedThrottling")
-    assert prometheus.firing() <= {*fired}
+    wait_until_only(prometheus, {*fired}, "nothing else is wrong")
     cluster.brokers[victim].kill()
     fires("MinikafkaBrokerDown", "MinikafkaOfflinePartitions", "MinikafkaUnderMinIsr")
-    assert prometheus.firing() <= {*fired}
+    wait_until_only(prometheus, {*fired}, "nothing else is wrong with a broker less")
     cluster.engine.pause()  # so that nobody can become the next controller
     cluster.brokers[controller].kill()
     fires("MinikafkaNoController")

@@ -59,7 +59,7 @@ def test_an_idle_broker_has_not_loaded_what_it_does_not_need(
 ) -> None:
     command = [sys.executable, "-c", THEN_LIST_MODULES, f"--http-port={http_port}"]
     broker = start_broker(command=command)
-    assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=10).topics == {}
+    assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=60).topics == {}
 
     loaded = loaded_when_stopped(broker)
     assert "minikafka.server.apis.metadata" in loaded

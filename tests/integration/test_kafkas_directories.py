@@ -58,9 +58,9 @@ def test_minikafka_goes_on_with_kafkas_directory(
     assert "adopted topic orders" in broker.log_text()
     assert not list(data.glob("*-stray")) and (data / "__cluster_metadata-0").is_dir()
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    assert admin.list_topics(timeout=10).cluster_id == KafkaProcess.CLUSTER_ID
+    assert admin.list_topics(timeout=60).cluster_id == KafkaProcess.CLUSTER_ID
     resource = ConfigResource(ConfigResource.Type.TOPIC, "orders")
-    described = admin.describe_configs([resource])[resource].result(timeout=10)
+    described = admin.describe_configs([resource])[resource].result(timeout=60)
     assert described["retention.ms"].value == "-1"
 
     # It is our topic now: records are added, and both are there after a restart.

@@ -37,7 +37,7 @@ def url(broker: BrokerProcess, path: str = "/metrics") -> str:
 
 
 def page(broker: BrokerProcess, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(url(broker, path), timeout=10) as answer:
+    with urllib.request.urlopen(url(broker, path), timeout=60) as answer:
         text: str = answer.read().decode()
         return text
 
@@ -54,7 +54,7 @@ def value(found: Scrape, name: str, **labels: str) -> float:
     return found[name, frozenset(labels.items())]
 
 
-def until(look: Callable[[], bool], what: str, deadline_s: float = 30) -> None:
+def until(look: Callable[[], bool], what: str, deadline_s: float = 90) -> None:
     """Each look is a scrape, which is pace enough."""
     deadline = time.monotonic() + deadline_s
     while not look():
@@ -66,7 +66,7 @@ def produce(bootstrap: str, topic: str, count: int, **settings: object) -> None:
     for number in range(count):
         producer.produce(topic, b"x" * 100, partition=number % 2)
         producer.poll(0)
-    assert producer.flush(30) == 0
+    assert producer.flush(90) == 0
 
 
 def test_a_scrape_under_load_is_whole_and_says_what_was_done(start_broker: StartBroker) -> None:
@@ -158,9 +158,9 @@ def test_what_consumers_get_and_commit_is_there(start_broker: StartBroker) -> No
 def test_refused_requests_are_counted_with_their_errors(start_broker: StartBroker) -> None:
     broker = start_broker(properties={"http.port": free_port(), "auto.create.topics.enable": False})
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
-    admin.create_topics([NewTopic("once", 1, 1)])["once"].result(10)
+    admin.create_topics([NewTopic("once", 1, 1)])["once"].result(60)
     again = admin.create_topics([NewTopic("once", 1, 1)])["once"]
-    assert again.exception(10) is not None
+    assert again.exception(60) is not None
     found = scrape(broker)
     name = "kafka_network_requestmetrics_errors_total"
     assert value(found, name, request="CreateTopics", error="TOPIC_ALREADY_EXISTS") == 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from confluent_kafka import OFFSET_BEGINNING, TopicPartition
 
 from tests.integration.support import confluent
@@ -12,9 +13,10 @@ from tests.integration.support.records import numbered
 
 COUNT = 1_000_000
 PARTITIONS = 3
-DEADLINE_S = 120.0
+DEADLINE_S = 240.0
 
 
+@pytest.mark.timeout(600)
 def test_a_million_records_come_out_as_they_went_in(broker: BrokerProcess, topic: str) -> None:
     confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS, config={"segment.bytes": 8 << 20})
     failures: list[object] = []
@@ -22,6 +24,7 @@ def test_a_million_records_come_out_as_they_went_in(broker: BrokerProcess, topic
         broker.bootstrap,
         enable_idempotence=True,
         linger_ms=5,
+        message_timeout_ms=int(DEADLINE_S * 1000),
         compression_type="lz4",
         queue_buffering_max_messages=200_000,
     )

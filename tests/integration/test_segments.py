@@ -91,7 +91,7 @@ def test_delete_records(start_broker: StartBroker, topic: str) -> None:
     confluent.write_one_batch_each(broker.bootstrap, topic, [BATCH_OF_100_004_BYTES] * 35)
     admin = confluent.admin(broker.bootstrap)
     at = TopicPartition(topic, 0, 23)
-    assert admin.delete_records([at])[at].result(10).low_watermark == 23
+    assert admin.delete_records([at])[at].result(60).low_watermark == 23
     assert confluent.earliest(broker.bootstrap, topic) == 23
     confluent.wait_until(
         lambda: base_offsets(broker.files(topic, ".log")) == [20, 30], "whole segments deleted"
@@ -124,7 +124,7 @@ def test_offsets_for_times_are_exact(broker: BrokerProcess, topic: str) -> None:
     consumer = confluent.make_consumer(broker.bootstrap)
     for target in [dice.randrange(-500, 200_600) for _ in range(300)] + [highest[-1], highest[-1] + 1]:
         expected = next((i for i, timestamp in enumerate(highest) if timestamp >= target), None)
-        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, EPOCH_MS + target)], timeout=10)
+        (found,) = consumer.offsets_for_times([TopicPartition(topic, 0, EPOCH_MS + target)], timeout=60)
         # librdkafka gives the end as OFFSET_END where the broker has no such record
         assert found.offset == (-1 if expected is None else expected), f"at {target}"
     consumer.close()
@@ -138,7 +138,7 @@ def test_reading_from_a_time(broker: BrokerProcess, topic: str) -> None:
     """A consumer that starts at a time gets the record of that time first."""
     confluent.write_one_batch_each(broker.bootstrap, topic, timed([100 * i for i in range(50)]))
     consumer = confluent.make_consumer(broker.bootstrap)
-    found = consumer.offsets_for_times([TopicPartition(topic, 0, EPOCH_MS + 1_250)], timeout=10)
+    found = consumer.offsets_for_times([TopicPartition(topic, 0, EPOCH_MS + 1_250)], timeout=60)
     consumer.close()
     records = confluent.read(broker.bootstrap, topic, 37, start=found[0].offset)
     assert records[0].timestamp_ms == EPOCH_MS + 1_300

@@ -14,7 +14,7 @@ from tests.integration.support.records import numbered
 
 ROUNDS = 3
 ACKED_A_ROUND = 5_000
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ def test_sigkill_under_load(start_broker: StartBroker, topic: str, acks: str, id
         "retry_backoff_ms": 20,
         "reconnect_backoff_ms": 20,
         "reconnect_backoff_max_ms": 100,
-        "message_timeout_ms": 60_000,
+        "message_timeout_ms": 120_000,
         "logger": _quiet(),
     }
     producer = confluent.make_producer(broker.bootstrap, **settings)

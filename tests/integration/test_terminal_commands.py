@@ -15,7 +15,7 @@ from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
 
-DEADLINE_S = 30
+DEADLINE_S = 90
 MINIKAFKA = [sys.executable, "-m", "minikafka.cli.main"]
 
 

@@ -82,22 +82,22 @@ def test_a_page_is_there_while_the_job_runs(tmp_path: Path) -> None:
     counters = JobCounters("analyze")
     with published(counters, arguments(metrics_port=listen_address(str(port)))):
         counters.add(RECORDS, 3, topic="orders")
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
             assert values(answer.read().decode())[RECORDS.name, "orders"] == 3
         with pytest.raises(UnusableMetrics, match=f"--metrics-port 127.0.0.1:{port}: .*in use"):
             taken = arguments(metrics_port=listen_address(str(port)))
             published(JobCounters("compact"), taken).__enter__()
         with pytest.raises(OSError, match="refused"):  # nobody else can see it
-            urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=10)
+            urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=60)
     with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10)
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)
 
 
 def test_a_page_is_for_other_machines_where_an_address_says_so() -> None:
     port = free_port()
     with published(JobCounters("analyze"), arguments(metrics_port=listen_address(f":{port}"))):
         for address in ("127.0.0.1", "127.0.0.2"):
-            with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=10) as answer:
+            with urllib.request.urlopen(f"http://{address}:{port}/metrics", timeout=60) as answer:
                 assert values(answer.read().decode())[RUNNING.name, ""] == 1
     assert listen_address("10.1.2.3:9500") == ("10.1.2.3", 9500)
     assert listen_address("[::1]:9500") == ("::1", 9500)

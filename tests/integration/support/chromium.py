@@ -8,7 +8,7 @@ import zlib
 from html.parser import HTMLParser
 from pathlib import Path
 
-DEADLINE_S = 60
+DEADLINE_S = 120
 WINDOW = "1200,1600"
 ELSEWHERE = "elsewhere.test"
 """A name of this machine for the browser, which does not look like one."""

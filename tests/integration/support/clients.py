@@ -17,7 +17,7 @@ from typing import ClassVar, Protocol
 from tests.integration.support import java
 from tests.integration.support.records import CODECS, Consumed, Record
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 Writes = Mapping[str, tuple[str, Sequence[Record]]]
 """Topic → codec, records."""
@@ -81,7 +81,7 @@ class Confluent:
                     "bootstrap.servers": bootstrap,
                     "compression.type": codec,
                     "linger.ms": 20,
-                    "message.timeout.ms": 30_000,
+                    "message.timeout.ms": int(DEADLINE_S * 1000),
                     "enable.idempotence": True,
                 }
             )

@@ -121,7 +121,7 @@ class StoreView:
         self._store = self._await(engine.open)
 
     def _await(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(30)
+        return asyncio.run_coroutine_threadsafe(work(), self._loop).result(90)
 
     def close(self) -> None:
         with contextlib.suppress(StoreError):

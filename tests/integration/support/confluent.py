@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests.integration.support.records import Consumed, Record
 
-DEADLINE_S = 30.0
+DEADLINE_S = 90.0
 
 PAUSE_MIN_S, PAUSE_MAX_S = 0.02, 0.5
 """Between two questions of ``wait_until``."""
@@ -44,6 +44,17 @@ def wait_until(condition: Callable[[], object], what: str, *, deadline_s: float 
         time.sleep(min(max(PAUSE_MIN_S, 2 * (answered - asked)), PAUSE_MAX_S))
 
 
+def quickest(measure: Callable[[], float], *, below_s: float, tries: int = 5) -> float:
+    """What ``measure`` returns, in seconds, of the first try that takes less than ``below_s``, or the least
+    of all tries. For upper bounds: a busy machine can make something look slower than it is, never faster."""
+    took_s = []
+    for _ in range(tries):
+        took_s.append(measure())
+        if took_s[-1] < below_s:
+            break
+    return min(took_s)
+
+
 def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 
@@ -65,7 +76,7 @@ def make_topic(
 
 def make_producer(bootstrap: str, **config: object) -> Producer:
     settings = {name.replace("_", "."): value for name, value in config.items()}
-    return Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000} | settings)
+    return Producer({"bootstrap.servers": bootstrap, "message.timeout.ms": 60_000} | settings)
 
 
 def write(

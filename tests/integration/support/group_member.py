@@ -180,11 +180,11 @@ class MemberProcess:
     def leave(self) -> None:
         """SIGTERM, and wait."""
         self._process.terminate()
-        self._process.wait(30)
+        self._process.wait(60)
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait(30)
+        self._process.wait(60)
 
 
 if __name__ == "__main__":

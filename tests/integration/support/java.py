@@ -82,7 +82,7 @@ def _archive(target: Path) -> None:
     )
 
 
-def run(class_path: str, *arguments: str, stdin: str = "", deadline_s: float = 60) -> str:
+def run(class_path: str, *arguments: str, stdin: str = "", deadline_s: float = 120) -> str:
     """Run a main class; returns its standard output. Raises AssertionError with its standard error."""
     done = subprocess.run(
         [*command(class_path), *arguments],

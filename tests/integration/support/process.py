@@ -16,8 +16,8 @@ from tests.integration.support import java
 from tests.integration.support.wire import RawClient
 from tests.support.ports import free_port
 
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 15.0
+START_DEADLINE_S = 90.0
+STOP_DEADLINE_S = 60.0
 
 DEFAULTS = {
     "log.retention.ms": "-1",  # the tests' timestamps are years old

@@ -74,7 +74,7 @@ class PrometheusServer:
         query = urllib.parse.urlencode(parameters)
         try:
             with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=10
+                f"http://127.0.0.1:{self.port}/api/v1/{path}?{query}", timeout=60
             ) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:

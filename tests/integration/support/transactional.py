@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Protocol, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 from confluent_kafka import Producer as ConfluentProducer
 
-DEADLINE_S = 40.0
+DEADLINE_S = 90.0
 
 T = TypeVar("T")
 Place = tuple[str, int]

@@ -158,7 +158,7 @@ class Produced(NamedTuple):
 class RawClient:
     """One connection on a blocking socket; `timeout_s` bounds every wait."""
 
-    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 10.0) -> None:
+    def __init__(self, port: int, *, host: str = "127.0.0.1", timeout_s: float = 60.0) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 

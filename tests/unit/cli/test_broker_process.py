@@ -18,7 +18,7 @@ import pytest
 
 from minikafka.cli import run_broker
 
-STOP_S = 10
+STOP_S = 60
 """A clean stop takes a fraction of a second; this is for a machine that is busy with other things."""
 
 
@@ -37,7 +37,7 @@ class Process:
 
     def __enter__(self) -> Process:
         assert self.popen.stdout is not None
-        watchdog = threading.Timer(30, self.popen.kill)
+        watchdog = threading.Timer(90, self.popen.kill)
         watchdog.start()
         for line in self.popen.stdout:
             self.banner.append(line.rstrip("\n"))
@@ -65,7 +65,7 @@ def refused(*options: str) -> str:
     """What a broker that cannot start says, in its one line besides the log."""
     popen = Process(*options, "--log-level", "error").popen
     try:
-        out, errors = popen.communicate(timeout=30)
+        out, errors = popen.communicate(timeout=90)
     finally:
         popen.kill()
     assert (popen.returncode, out) == (1, ""), errors

@@ -16,7 +16,7 @@ from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.types import Buffer
 
-DEADLINE_SECONDS = 10.0
+DEADLINE_SECONDS = 60.0
 """For waits that end at once unless something is broken."""
 
 

@@ -30,7 +30,7 @@ async def ask(
 
 async def say(address: tuple[str, int], data: bytes, *, is_head: bool = False) -> Answer:
     """The answer to whatever ``data`` is."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         reader, writer = await asyncio.open_connection(*address)
         try:
             writer.write(data)

@@ -183,7 +183,7 @@ async def test_flush_messages_makes_the_disk_thread_flush(start: Start) -> None:
     append(broker)
     await set_dynamically(broker, log_flush_interval_messages=1)
     log = append(broker)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while log.recovery_point < 2:
             await broker.services.log_io.run(lambda: None)
 
@@ -270,7 +270,7 @@ async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:
         writers.append(writer)
         writer.write(bytes.fromhex("0000000e 0012 0000 00000001 0004 74657374"))  # ApiVersions v0
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 return bool(await reader.read(4))
         except ConnectionError:
             return False

@@ -57,9 +57,14 @@ async def test_a_stock_client_on_the_same_loop() -> None:
 async def test_it_is_ready_well_under_a_second() -> None:
     async with Broker():
         pass  # the first start imports the server
-    start = time.monotonic()
-    async with Broker():
-        assert time.monotonic() - start < 0.5
+    took_s = []
+    for _ in range(10):  # a busy machine can make a start slower than it is, not quicker
+        start = time.monotonic()
+        async with Broker():
+            took_s.append(time.monotonic() - start)
+        if took_s[-1] < 0.5:
+            break
+    assert min(took_s) < 0.5
 
 
 async def test_nothing_is_left_behind(temporary_files: Callable[[], list[str]]) -> None:
@@ -169,10 +174,10 @@ def test_a_synchronous_client_and_a_threaded_broker(temporary_files: Callable[[]
     with ThreadedBroker(config={"num.partitions": 2}) as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
         producer.produce("letters", b"dear all", partition=1)
-        assert producer.flush(10) == 0
+        assert producer.flush(60) == 0
         consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "none"})
         consumer.assign([At("letters", 1, 0)])
-        message = consumer.poll(10)
+        message = consumer.poll(60)
         assert message is not None and message.value() == b"dear all"
         consumer.close()
     assert set(threading.enumerate()) <= threads
@@ -185,9 +190,9 @@ def test_kafka_python_and_a_threaded_broker() -> None:
 
     with ThreadedBroker() as broker:
         producer = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
-        assert producer.send("letters", b"dear all", partition=0).get(10).offset == 0
+        assert producer.send("letters", b"dear all", partition=0).get(60).offset == 0
         producer.close()
-        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=10_000)
+        consumer = KafkaConsumer(bootstrap_servers=broker.bootstrap_servers, consumer_timeout_ms=60_000)
         consumer.assign([At("letters", 0)])
         consumer.seek_to_beginning()
         assert next(consumer).value == b"dear all"

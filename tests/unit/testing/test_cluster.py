@@ -31,13 +31,13 @@ async def cluster() -> AsyncIterator[Cluster]:
         yield cluster
 
 
-async def send(cluster: Cluster, value: bytes) -> int:
-    """Until it is acknowledged by all; a client of its own each time, so that none waits for a broker that
-    stands still. Returns the offset."""
-    async with asyncio.timeout(30):
+async def send(cluster: Cluster, value: bytes, *, patience_ms: int = 60_000) -> int:
+    """Until it is acknowledged by all; a client of its own each time. Returns the offset. Where a broker
+    stands still, little patience finds another one; elsewhere it could leave a record in the log twice."""
+    async with asyncio.timeout(90):
         while True:
             producer = AIOKafkaProducer(
-                bootstrap_servers=cluster.bootstrap_servers, acks="all", request_timeout_ms=1000
+                bootstrap_servers=cluster.bootstrap_servers, acks="all", request_timeout_ms=patience_ms
             )
             try:
                 await producer.start()
@@ -53,7 +53,7 @@ async def read(bootstrap_servers: str, count: int) -> list[bytes | None]:
     async with AIOKafkaConsumer(bootstrap_servers=bootstrap_servers) as consumer:
         consumer.assign([TopicPartition(TOPIC, 0)])
         await consumer.seek_to_beginning()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return [(await consumer.getone()).value for _ in range(count)]
 
 
@@ -126,7 +126,7 @@ async def test_a_cluster_without_its_majority_of_replicas_goes_on_when_one_retur
     one, other = followers(cluster)
     await cluster.kill(one)
     await cluster.kill(other)
-    sending = asyncio.ensure_future(send(cluster, b"two"))
+    sending = asyncio.ensure_future(send(cluster, b"two", patience_ms=1_000))
     await cluster.wait_until(lambda: cluster.isr_of(TOPIC, 0) == (leader(cluster),))
     assert not sending.done(), "min.insync.replicas is 2"
     await cluster.start(one)
@@ -142,7 +142,7 @@ async def test_a_leader_that_is_away_is_followed_by_another_and_comes_back(
     getattr(cluster, how)(old)
     await cluster.wait_until(lambda: cluster.leader_of(TOPIC, 0) not in (old, None))
     assert cluster.controller not in (old, None)
-    await send(cluster, b"two")
+    await send(cluster, b"two", patience_ms=1_000)
     assert cluster.brokers[old].server.services.metadata.topic(TOPIC).partitions[0].leader == old, (
         "it believes still that it leads"
     )
@@ -179,17 +179,22 @@ async def test_a_slow_link_makes_an_acknowledgement_by_all_slow(cluster: Cluster
         await producer.send_and_wait(TOPIC, b"two")
         assert time.monotonic() - began > 0.3, "there with the records, and back with the next fetch"
         cluster.heal()
-        await producer.send_and_wait(TOPIC, b"three")
-        began = time.monotonic()
-        await producer.send_and_wait(TOPIC, b"four")
-        assert time.monotonic() - began < 0.3
+        took_s = []
+        for _ in range(10):  # a busy machine can make it slower, not quicker
+            await producer.send_and_wait(TOPIC, b"three")
+            began = time.monotonic()
+            await producer.send_and_wait(TOPIC, b"four")
+            took_s.append(time.monotonic() - began)
+            if took_s[-1] < 0.3:
+                break
+        assert min(took_s) < 0.3
 
 
 async def test_what_is_dropped_in_one_direction_arrives_after_healing(cluster: Cluster) -> None:
     await send(cluster, b"one")
     for follower in followers(cluster):
         cluster.drop(leader(cluster), follower)
-    sending = asyncio.ensure_future(send(cluster, b"two"))
+    sending = asyncio.ensure_future(send(cluster, b"two", patience_ms=1_000))
     done, _ = await asyncio.wait([sending], timeout=0.5)
     assert not done, "the followers do not hear of it"
     cluster.heal()
@@ -291,12 +296,12 @@ from confluent_kafka import Producer
 def test_orders(minikafka_cluster):
     producer = Producer({"bootstrap.servers": minikafka_cluster.bootstrap_servers, "acks": "all"})
     producer.produce("orders", b"one")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     leader = minikafka_cluster.leader_of("orders", 0)
     minikafka_cluster.kill(leader)
     minikafka_cluster.wait_until(lambda: minikafka_cluster.leader_of("orders", 0) not in (leader, None))
     producer.produce("orders", b"two")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     minikafka_cluster.start(leader)
     minikafka_cluster.wait_until(lambda: len(minikafka_cluster.isr_of("orders", 0)) == 3)
 """

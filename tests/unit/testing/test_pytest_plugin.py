@@ -16,12 +16,12 @@ from confluent_kafka.admin import AdminClient
 ports = []
 
 def topics(broker):
-    return set(AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=10).topics)
+    return set(AdminClient({"bootstrap.servers": broker.bootstrap_servers}).list_topics(timeout=60).topics)
 
 def write(broker):
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     producer.produce("letters", b"x")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
 
 @pytest.mark.parametrize("time", [1, 2])
 def test_each_test_has_a_fresh_broker(minikafka_broker, time):
@@ -40,7 +40,7 @@ def test_a_session_broker_is_the_same(minikafka_session_broker):
 def partitions(broker):
     write(broker)
     client = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
-    return len(client.list_topics(timeout=10).topics["letters"].partitions)
+    return len(client.list_topics(timeout=60).topics["letters"].partitions)
 
 def test_the_ini_file_configures(minikafka_broker):
     assert partitions(minikafka_broker) == 3
@@ -69,7 +69,7 @@ def run_pytest(directory: Path, *, test: str, ini: str = "") -> subprocess.Compl
         "-W",
         "ignore::DeprecationWarning",
     ]
-    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
 
 
 def test_fixtures_markers_and_ini(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from minikafka.server.apis.fetch import CONSUMER_ANSWER_BYTES_MAX
 from minikafka.testing import Broker
 from tests.unit.server.running import topics_of
 
-DEADLINE_MS = 10_000
+DEADLINE_MS = 60_000
 START_MS = 1_700_000_000_000
 LATEST, EARLIEST, MAX, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
