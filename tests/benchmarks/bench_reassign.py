@@ -3,7 +3,7 @@
 Three brokers; the partitions have two replicas each, on brokers 1 and 2. First the followers move to broker
 3, then the leaders to each other's broker, unthrottled. Measured from AlterPartitionReassignments until no
 partition is being reassigned. The load is 1,000 records of 1 KB a second at acks=all over the partitions that
-move; latency is from ``produce`` to the acknowledgement, as the client sees it, before the move and during it.
+move; latency is from ``produce`` to the acknowledgement, as the client sees it, before the move and during.
 The clients are kept small: on two processors they would take them from the brokers.
 
 Two clients, each with a cluster of its own: librdkafka and, where Maven reaches it, Apache Kafka's producer.
