@@ -10,8 +10,9 @@ consumer is sent to another replica. Otherwise it is parked under its partitions
     D  the leader epoch in the request is fenced       I  max wait is over
     E  the fetch offset lies beyond the end (truncation)
 
-F and G do not count partitions that the replication quota holds back from a follower (KIP-73). When such a
-wait is over the partitions are read again: by then the quota may be free.
+F and G do not count partitions that the replication quota holds back from a follower (KIP-73), nor those
+with which it is to catch up later (``CatchUpPace``): for these the wait ends with its rest. When such a wait
+is over the partitions are read again: by then the quota may be free.
 
 A, unless any replica may answer (``FetchParams.leader_only``). A follower's fetch tells how far it is: that
 is noted once, at the first pass, after all of its partitions were read.
@@ -56,8 +57,8 @@ class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
-        "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pending",
-        "_replicas", "_respond", "_rounds", "_wanted",
+        "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pause_ms",
+        "_pending", "_replicas", "_respond", "_rounds", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Fetch:
         self._deadline_ms = 0
         self._rounds = 0
         self._has_held_back = False
+        self._pause_ms = 0
         self._answer_whatever = params.max_wait_ms <= 0 or not wanted
 
     def start(self) -> Result:
@@ -91,7 +93,7 @@ class Fetch:
 
     def _read(self) -> list[PartitionRead] | None:
         """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
-        reads, size_bytes, cold, followed, self._has_held_back = read_partitions(
+        reads, size_bytes, cold, followed, self._has_held_back, self._pause_ms = read_partitions(
             self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
         )
         if followed and self._pending is None:
@@ -140,6 +142,8 @@ class Fetch:
     def _park(self, reads: list[PartitionRead]) -> None:
         assert self._pending is not None
         delay_ms = max(0, self._deadline_ms - self._clock.monotonic_ms())
+        if self._pause_ms:
+            delay_ms = min(delay_ms, self._pause_ms)
         operation = DelayedFetch(self, self._replicas, self._params, reads, delay_ms=delay_ms)
         self._pending.on_closed = operation.abandon
         keys = [read.wanted.topic_partition for read in reads]
@@ -221,7 +225,7 @@ class DelayedFetch(DelayedOperation):
         if start is None or end_offset == start.message_offset:
             return 0
         end = partition.log.offset_metadata(end_offset)
-        is_held_back = throttle is not None and throttle.holds_back(partition)
+        is_held_back = read.is_resting or (throttle is not None and throttle.holds_back(partition))
         if end.message_offset < start.message_offset:
             return None  # E
         if not is_held_back and (start.on_older_segment(end) or end.message_offset_only):

@@ -11,9 +11,9 @@ offset, from any replica when they say that they can (KIP-392); the bounds are t
 read of a partition begins (KAFKA-9807).
 
 For a follower the partitions in whose ISR it is come first: their records are what acks=all waits for. What
-it has to catch up with comes in small pieces (``CATCH_UP_BYTES_MAX``, less while producers wait), so that
-neither this loop nor its own is long busy with it; one batch of it comes in every answer, however much there
-is of the others. Kafka's order knows no difference.
+it has to catch up with comes in small pieces (``catch_up_pace``), so that neither this loop nor its own is
+long busy with it; one batch of it comes in every answer, however much there is of the others, unless the
+follower is to rest. Kafka's order knows no difference.
 
 A follower that is not in sync gets no records of a partition that is listed for the leader's replication
 quota, while that is exceeded (KIP-73): all the rest of its answer comes, and it counts as a fetch.
@@ -39,21 +39,13 @@ from minikafka.log.fetch_data import (
 from minikafka.protocol.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.fast_paths import EpochEndOffset
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.server.catch_up_pace import Behind, CatchUpPace, Piece
 from minikafka.server.partition import Partition
 from minikafka.server.partition_offsets import CONSUMER_REPLICA_ID
 from minikafka.server.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.replication_quotas import ReplicationQuotaManager
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
-
-CATCH_UP_BYTES_MAX = 1 << 18
-"""Read at a time for a follower that is not in sync. While 20 followers moved under load, at 220 to 240 MB/s
-in each case, the p99 of produce was about 16 ms with it, 28 ms with four times as much, and over 100 ms with
-the 10 MiB of ``replica.fetch.response.max.bytes``."""
-
-CATCH_UP_BYTES_MAX_UNDER_LOAD = 1 << 16
-"""While producers with acks=all wait: their p99 was 12 ms where it was 16 with ``CATCH_UP_BYTES_MAX``, at the
-same speed. Not always, because a throttled follower rests after each answer, whatever came."""
 
 
 class FetchParams(NamedTuple):
@@ -109,6 +101,8 @@ class PartitionRead(NamedTuple):
     preferred_read_replica: int = NO_REPLICA
     start: LogOffsetMetadata | None = None
     """Where the read began in the log's files, for counting what has come since."""
+    is_resting: bool = False
+    """Whether there are records, and the follower is to have them later (``CatchUpPace``)."""
     first_entry_incomplete: bool = False
     """Whether the first batch is larger than what was left for this partition, and was left out."""
 
@@ -123,7 +117,9 @@ class Reads(NamedTuple):
     """What a follower fetched without an error and a diverging epoch: there it holds all below its fetch
     offset."""
     has_held_back: bool
-    """Whether the quota kept records of a partition back, if it has any."""
+    """Whether the quota kept records of a partition back, if it has any, or there are some for later."""
+    pause_ms: int
+    """Until there may be those for later; 0 when there are none."""
 
 
 class LeaderThrottle(NamedTuple):
@@ -164,12 +160,13 @@ def read_partitions(
     throttle = LeaderThrottle.of(replicas, params)
     has_held_back = False
     whole = Budget(params.max_bytes)
-    turns = _in_turn(replicas, params, wanted, whole) if is_from_follower else zip(wanted, repeat(whole))
+    late = LateBudget(replicas.catch_up_pace, params.replica_id)
+    turns = (
+        _in_turn(replicas, params, wanted, whole, late) if is_from_follower else zip(wanted, repeat(whole))
+    )
     for want, budget in turns:
         if not want.topic_partition.topic:
-            replicas.stats.elsewhere.fetch_requests += 1
-            replicas.stats.elsewhere.failed_fetch_requests += 1
-            reads.append(PartitionRead(want, ErrorCode.UNKNOWN_TOPIC_ID))
+            reads.append(_of_unknown_topic(replicas, want))
             continue
         partition = None
         try:
@@ -202,7 +199,8 @@ def read_partitions(
             has_parted = False
         else:
             if budget is not whole:
-                read = read._replace(records=_whole_batches(read.records))
+                is_resting = late.keeps_back(partition, want)
+                read = read._replace(records=_whole_batches(read.records), is_resting=is_resting)
             reads.append(read)
             size_bytes = len(read.records)
             has_parted = read.diverging_epoch is not None
@@ -213,7 +211,16 @@ def read_partitions(
         whole.spend(size_bytes)
         if budget is not whole:
             budget.spend(size_bytes)
-    return Reads(reads, params.max_bytes - whole.left, cold, followed, has_held_back)
+    if not cold:
+        late.settle()
+    has_held_back = has_held_back or late.pause_ms > 0
+    return Reads(reads, params.max_bytes - whole.left, cold, followed, has_held_back, late.pause_ms)
+
+
+def _of_unknown_topic(replicas: ReplicaManager, want: WantedPartition) -> PartitionRead:
+    replicas.stats.elsewhere.fetch_requests += 1
+    replicas.stats.elsewhere.failed_fetch_requests += 1
+    return PartitionRead(want, ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 def _whole_batches(records: Buffer) -> Buffer:
@@ -248,21 +255,62 @@ class Budget:
             self.is_full = params.max_bytes - self.left >= params.min_bytes
 
 
+class LateBudget(Budget):
+    """What a follower may have of partitions that it has to catch up with. In its rest not even a batch."""
+
+    __slots__ = ("_behind", "_follower", "_pace", "_piece", "pause_ms")
+
+    def __init__(self, pace: CatchUpPace, follower: BrokerId) -> None:
+        super().__init__(0)
+        self._pace = pace
+        self._follower = follower
+        self._behind = Behind(0, 0)
+        self._piece = Piece(0, 0)
+        self.pause_ms = 0
+        """Until its rest is over; 0 when there is nothing for it then."""
+
+    def open(self, behind: Behind) -> None:
+        """How the follower stands is known."""
+        self._behind = behind
+        self._piece = self._pace.piece(self._follower, behind)
+        self.left = self._piece.size_bytes
+        self.is_touched = self._piece.pause_ms > 0
+
+    def settle(self) -> None:
+        """What was spent is on its way."""
+        if self.left < self._piece.size_bytes:
+            self._pace.gave(self._follower, self._behind)
+
+    def keeps_back(self, partition: Partition, want: WantedPartition) -> bool:
+        """Whether the follower rests, and there is something for it."""
+        if not self._piece.pause_ms or partition.log.log_end_offset <= want.fetch_offset:
+            return False
+        self.pause_ms = self._piece.pause_ms
+        return True
+
+
 def _in_turn(
-    replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], whole: Budget
+    replicas: ReplicaManager,
+    params: FetchParams,
+    wanted: Iterable[WantedPartition],
+    whole: Budget,
+    late: LateBudget,
 ) -> Iterator[tuple[WantedPartition, Budget]]:
     """The partitions in whose ISR the follower is, then the others, each with the bytes it may take from."""
-    is_loaded = replicas.parked.produce.delayed > 0
-    catching_up = Budget(CATCH_UP_BYTES_MAX_UNDER_LOAD if is_loaded else CATCH_UP_BYTES_MAX)
-    late = []
+    behind = []
+    fetched = end = 0
     for want in wanted:
         partition = replicas.partitions.get(want.topic_partition)
         if partition is not None and params.replica_id not in partition.isr:
-            late.append(want)
+            behind.append(want)
+            fetched += want.fetch_offset
+            end += partition.log.log_end_offset
         else:
             yield want, whole
-    for want in late:
-        yield want, catching_up
+    if behind:
+        late.open(Behind(fetched, end))
+    for want in behind:
+        yield want, late
 
 
 def _read(

@@ -26,6 +26,7 @@ from minikafka.log.log_manager import LogManager
 from minikafka.log.log_registry import Replacement
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
+from minikafka.server.catch_up_pace import CatchUpPace
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.host_broker import HostBroker
 from minikafka.server.leadership_changes import LeadershipChanges
@@ -102,6 +103,7 @@ class ReplicaManager(LeadershipChanges):
         self.clock = clock
         self.replica_selector = replica_selector
         """Where consumers are sent (KIP-392); None: they stay."""
+        self.catch_up_pace = CatchUpPace(clock, lambda: parked.produce.delayed > 0)
         self.leader_quota = leader_quota
         """For what followers fetch here."""
         self.isr_counts = IsrCounts()
