@@ -12,7 +12,6 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent, java
-from tests.integration.support.confluent import quickest
 from tests.integration.support.process import BrokerProcess
 
 BYTES_PER_S = 200_000
@@ -116,29 +115,17 @@ def test_a_stock_producer_and_consumer_keep_to_their_quotas(impatient: BrokerPro
             "throttle_cb": lambda event: throttled_ms.append(event.throttle_time * 1000),
         }
     )
+    began = time.monotonic()
+    for _ in range(RECORDS):
+        producer.produce("t", VALUE)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    took_s = time.monotonic() - began
     beyond_the_burst_s = len(VALUE) * RECORDS / BYTES_PER_S - 2
-    least_s, most_s = beyond_the_burst_s * 0.8, beyond_the_burst_s * 2.5
-
-    def write_s() -> float:
-        began = time.monotonic()
-        for _ in range(RECORDS):
-            producer.produce("t", VALUE)
-            producer.poll(0)
-        assert producer.flush(120) == 0
-        took_s = time.monotonic() - began
-        assert took_s > least_s
-        return took_s
-
-    def limited_read_s() -> float:
-        took_s = read_seconds(broker, "limited")
-        assert took_s > least_s
-        return took_s
-
-    assert quickest(write_s, below_s=most_s) < most_s
+    assert beyond_the_burst_s * 0.8 < took_s < beyond_the_burst_s * 2.5
     assert max(throttled_ms) > 0, "the client was told"
-    assert quickest(limited_read_s, below_s=most_s) < most_s
-    free_s = quickest(lambda: read_seconds(broker, "free"), below_s=beyond_the_burst_s / 2)
-    assert free_s < beyond_the_burst_s / 2
+    assert beyond_the_burst_s * 0.8 < read_seconds(broker, "limited") < beyond_the_burst_s * 2.5
+    assert read_seconds(broker, "free") < beyond_the_burst_s / 2
     assert re.search(r"client 'limited' is throttled for \d+ ms by producer_byte_rate: \(", broker.log_text())
 
 
@@ -159,7 +146,7 @@ def read_seconds(broker: BrokerProcess, client_id: str) -> float:
         began, count = time.monotonic(), 0
         while count < RECORDS:
             count += len(consumer.consume(500, timeout=0.2))
-            assert time.monotonic() - began < 120, f"{count} of {RECORDS} after two minutes"
+            assert time.monotonic() - began < 60, f"{count} of {RECORDS} after a minute"
         return time.monotonic() - began
     finally:
         consumer.close()

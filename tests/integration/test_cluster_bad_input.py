@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import struct
 import subprocess
 import time
@@ -29,7 +28,7 @@ FETCH_VERSION = 9
 
 def refused(broker: BrokerProcess) -> str:
     """Try to start; returns the one line that it ends with."""
-    done = subprocess.run(broker.arguments(), capture_output=True, text=True, timeout=90)
+    done = subprocess.run(broker.arguments(), capture_output=True, text=True, timeout=30)
     assert done.returncode == 1
     (line,) = (line for line in done.stderr.splitlines() if line.startswith("minikafka-broker:"))
     return line
@@ -38,26 +37,17 @@ def refused(broker: BrokerProcess) -> str:
 def test_brokers_that_do_not_belong_are_refused_and_harm_nobody(start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     cluster.make_topic("unharmed")
-    harm_s = SESSION_TIMEOUT_MS / 1000
     with Load(cluster.bootstrap, ["unharmed"]) as load:
-
-        def gap_s() -> float:
-            began, number = time.monotonic(), next(numbers)
-            line = refused(cluster.make_broker(1, f"same-id-{number}"))
-            assert "broker id 1 is taken" in line and str(cluster.brokers[1].port) in line
-            configured = {"cluster.id": "AnotherClusterEntirely"}
-            line = refused(cluster.make_broker(9, f"configured-{number}", **configured))
-            assert "AnotherClusterEntirely" in line
-            name = f"elsewhere-{number}"
-            elsewhere = BrokerProcess(cluster.directory / name, properties={"node.id": 9}).start()
-            assert elsewhere.stop() == 0
-            line = refused(cluster.make_broker(9, name))
-            assert "cluster" in line.lower() and name in line
-            return load.longest_gap_s(began)
-
-        numbers = itertools.count()
-        assert confluent.quickest(gap_s, below_s=harm_s) < harm_s
+        line = refused(cluster.make_broker(1, "same-id"))
+        assert "broker id 1 is taken" in line and str(cluster.brokers[1].port) in line
+        line = refused(cluster.make_broker(9, "configured", **{"cluster.id": "AnotherClusterEntirely"}))
+        assert "AnotherClusterEntirely" in line
+        elsewhere = BrokerProcess(cluster.directory / "elsewhere", properties={"node.id": 9}).start()
+        assert elsewhere.stop() == 0
+        line = refused(cluster.make_broker(9, "elsewhere"))
+        assert "cluster" in line.lower() and "elsewhere" in line
     assert not load.failures
+    assert load.longest_gap_s() < SESSION_TIMEOUT_MS / 1000
 
 
 @pytest.mark.parametrize("seconds", [1.5, SESSION_TIMEOUT_MS / 1000 + 3], ids=["short", "long"])
@@ -71,13 +61,13 @@ def test_a_store_that_is_away_for_a_while(
     with Load(cluster.bootstrap, ["away"]) as load:
         cluster.engine.pause()
         paused = time.monotonic()
-        load.wait_for_more("away", paused, deadline_s=60)
-        time.sleep(max(0.0, paused + seconds - time.monotonic()))  # this long at least
+        load.wait_for_more("away", paused, deadline_s=seconds)
+        time.sleep(max(0.0, paused + seconds - time.monotonic()))  # this long, whatever happens
         cluster.engine.resume()
-        load.wait_for_more("away", time.monotonic(), deadline_s=60)
+        load.wait_for_more("away", time.monotonic(), deadline_s=30)
         cluster.wait_until_whole("away")
         confluent.wait_until(lambda: topic_is_made(cluster, "after"), "topics can be made again")
-        load.wait_for_more("away", time.monotonic(), deadline_s=60)
+        load.wait_for_more("away", time.monotonic(), deadline_s=30)
     print(f"\nstore away for {seconds} s, {cluster.engine.name}: longest gap {load.longest_gap_s():.2f} s")
     load.check(cluster.bootstrap, clients["confluent-kafka"])
 
@@ -175,7 +165,7 @@ def test_assignments_to_brokers_that_are_not_there(start_cluster: StartCluster) 
 
     def error(topic: NewTopic) -> KafkaError:
         with pytest.raises(KafkaException) as failure:
-            client.create_topics([topic])[topic.topic].result(90)
+            client.create_topics([topic])[topic.topic].result(30)
         found: KafkaError = failure.value.args[0]
         return found
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import signal
 import time
-from functools import partial
 
 import pytest
 from confluent_kafka.admin import NewTopic
@@ -20,8 +19,7 @@ pytestmark = pytest.mark.minikafka_only
 
 TOPICS = ("one", "two", "three")
 GAP_S = 2.5
-"""Usually 0.1 s; a client that must look for the leader again waits a second, or two. On a busy machine
-everything may stand still for longer, but not in each of a few tries."""
+"""Usually 0.1 s; a client that must look for the leader again waits a second, or two."""
 
 NOBODY_ELSE = "1 partitions have nobody else: alone-0"
 
@@ -34,9 +32,7 @@ def test_a_rolling_restart_under_load_fails_nothing(
         cluster.make_topic(topic)
     stops = []
     with Load(cluster.bootstrap, TOPICS) as load:
-
-        def restart_gap_s(node_id: int) -> float:
-            broker = cluster.brokers[node_id]
+        for node_id, broker in cluster.brokers.items():
             began = time.monotonic()
             assert broker.stop() == 0
             stops.append(round(time.monotonic() - began, 2))
@@ -47,12 +43,10 @@ def test_a_rolling_restart_under_load_fails_nothing(
             assert (broker.data_dir / ".kafka_cleanshutdown").exists()
             broker.start()
             cluster.wait_until_whole(*TOPICS)
-            return load.longest_gap_s(began)
-
-        gaps_s = [confluent.quickest(partial(restart_gap_s, each), below_s=GAP_S) for each in cluster.brokers]
-    print(f"\nrolling restart, {cluster.engine.name}: stops {stops} s, longest gap {max(gaps_s):.2f} s")
+    gap_s = load.longest_gap_s()
+    print(f"\nrolling restart, {cluster.engine.name}: stops {stops} s, longest gap {gap_s:.2f} s")
     load.check(cluster.bootstrap, clients["kafka-python"])
-    assert max(gaps_s) < GAP_S
+    assert gap_s < GAP_S
 
 
 def alone(cluster: ProcessCluster) -> tuple[int, int]:
@@ -61,45 +55,29 @@ def alone(cluster: ProcessCluster) -> tuple[int, int]:
     client = confluent.admin(cluster.bootstrap)
     topic = NewTopic("alone", 1, replica_assignment=[[leader, follower]], config={"min.insync.replicas": "1"})
     client.create_topics([topic])["alone"].result(confluent.DEADLINE_S)
-    kill_follower(cluster, leader, follower)
-    return leader, follower
-
-
-def kill_follower(cluster: ProcessCluster, leader: int, follower: int) -> None:
     cluster.brokers[follower].kill()
     confluent.wait_until(lambda: cluster.isr("alone") == (leader,), "the follower is out of the ISR")
+    return leader, follower
 
 
 def test_who_has_nobody_to_hand_over_to_tries_again_until_there_is_somebody(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
-    cluster = start_cluster(properties={"controlled.shutdown.max.retries": 500})
+    cluster = start_cluster(properties={"controlled.shutdown.max.retries": 50})
     leader, follower = alone(cluster)
+    stopping = cluster.brokers[leader]
     with Load(cluster.bootstrap, ["alone"]) as load:
-
-        def hand_over_gap_s() -> float:
-            """The roles change with it."""
-            nonlocal leader, follower
-            if cluster.brokers[follower].is_running():
-                kill_follower(cluster, leader, follower)
-            stopping, began = cluster.brokers[leader], time.monotonic()
-            tried_before = stopping.log_text().count(NOBODY_ELSE)
-            assert stopping.process is not None
-            stopping.process.send_signal(signal.SIGTERM)
-            confluent.wait_until(
-                lambda: stopping.log_text().count(NOBODY_ELSE) > tried_before, "it cannot hand over"
-            )
-            load.wait_for_more("alone", time.monotonic(), deadline_s=60)
-            cluster.brokers[follower].start()
-            assert stopping.process.wait(timeout=60) == 0
-            assert (cluster.leader("alone"), cluster.isr("alone")) == (follower, (follower,))
-            load.wait_for_more("alone", time.monotonic(), deadline_s=60)
-            stopping.start()
-            confluent.wait_until(lambda: len(cluster.isr("alone")) == 2, "the ISR is whole")
-            leader, follower = follower, leader
-            return load.longest_gap_s(began)
-
-        assert confluent.quickest(hand_over_gap_s, below_s=GAP_S) < GAP_S
+        assert stopping.process is not None
+        stopping.process.send_signal(signal.SIGTERM)
+        confluent.wait_until(lambda: NOBODY_ELSE in stopping.log_text(), "it cannot hand over")
+        load.wait_for_more("alone", time.monotonic(), deadline_s=10)
+        cluster.brokers[follower].start()
+        assert stopping.process.wait(timeout=20) == 0
+        assert (cluster.leader("alone"), cluster.isr("alone")) == (follower, (follower,))
+        load.wait_for_more("alone", time.monotonic(), deadline_s=10)
+        stopping.start()
+        confluent.wait_until(lambda: len(cluster.isr("alone")) == 2, "the ISR is whole")
+    assert load.longest_gap_s() < GAP_S
     load.check(cluster.bootstrap, clients["confluent-kafka"])
 
 
@@ -111,7 +89,7 @@ def test_who_has_nobody_to_hand_over_to_stops_in_the_end(
     leader, follower = alone(cluster)
     broker = cluster.brokers[leader]
     with Load(cluster.bootstrap, ["alone"]) as load:
-        load.wait_for_more("alone", time.monotonic(), deadline_s=60)
+        load.wait_for_more("alone", time.monotonic(), deadline_s=10)
         assert broker.stop() == 0
         assert broker.log_text().count(NOBODY_ELSE) == 3, "controlled.shutdown.max.retries"
         assert (broker.data_dir / ".kafka_cleanshutdown").exists()
@@ -119,6 +97,6 @@ def test_who_has_nobody_to_hand_over_to_stops_in_the_end(
         state = cluster.store.state("alone")
         assert state is not None and follower not in (state.leader, *state.isr), "it has not all records"
         broker.start()
-        load.wait_for_more("alone", time.monotonic(), deadline_s=60)
+        load.wait_for_more("alone", time.monotonic(), deadline_s=20)
         confluent.wait_until(lambda: len(cluster.isr("alone")) == 2, "the ISR is whole")
     load.check(cluster.bootstrap, clients["aiokafka"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,6 @@ from tests.integration.support.process import BrokerProcess
 
 DISKS = ("one", "two", "three")
 BATCH_BYTES = 900_000
-GAP_S = 2.0
-"""Between two acknowledgements while a replica moves: far more than usual. A busy machine may exceed it, but
-not in each of a few moves."""
 
 
 def start(start_broker: StartBroker, root: Path) -> BrokerProcess:
@@ -83,17 +79,13 @@ def test_replicas_move_under_load_and_no_acknowledged_record_is_lost(
         confluent.make_topic(broker.bootstrap, topic, config={"segment.bytes": 1 << 20})
     load = Load(broker.bootstrap, topics)
     with load:
-
-        def move_gap_s(topic: str) -> float:
-            began, target = time.monotonic(), elsewhere(broker, topic)
+        for topic in topics * 2:
+            target = elsewhere(broker, topic)
             assert ask(broker, topic, tmp_path / target) == "NoError"
             wait_until_moved(broker, topic, target)
-            return load.longest_gap_s(began)
-
-        for topic in topics * 2:
-            assert confluent.quickest(partial(move_gap_s, topic), below_s=GAP_S) < GAP_S
     load.check(broker.bootstrap, clients["confluent-kafka"])
     load.check(broker.bootstrap, clients["kafka-python"])
+    assert load.longest_gap_s() < 2
 
 
 @pytest.mark.java
@@ -128,7 +120,7 @@ def test_kafkas_admin_client_moves_and_kafkas_tool_sees_it(
 
 def wait_until_much_is_copied(directory: Path, topic: str) -> None:
     """Ten batches, or all: a look takes no time that the broker could use."""
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 30
     while not (directory / f"{topic}-0").exists():
         assert time.monotonic() < deadline, "the move does not begin"
         try:

@@ -44,17 +44,6 @@ def wait_until(condition: Callable[[], object], what: str, *, deadline_s: float 
         time.sleep(min(max(PAUSE_MIN_S, 2 * (answered - asked)), PAUSE_MAX_S))
 
 
-def quickest(measure: Callable[[], float], *, below_s: float, tries: int = 5) -> float:
-    """What ``measure`` returns, in seconds, of the first try that takes less than ``below_s``, or the least
-    of all tries. For upper bounds: a busy machine can make something look slower than it is, never faster."""
-    took_s = []
-    for _ in range(tries):
-        took_s.append(measure())
-        if took_s[-1] < below_s:
-            break
-    return min(took_s)
-
-
 def admin(bootstrap: str) -> AdminClient:
     return AdminClient({"bootstrap.servers": bootstrap})
 

@@ -120,14 +120,11 @@ class Load:
         confluent.wait_until(is_there, f"{topic} takes records again", deadline_s=deadline_s)
         return found
 
-    def longest_gap_s(self, since: float | None = None) -> float:
-        """The longest time in which no record of some topic was acknowledged; or of the time from ``since``
-        (monotonic) to now."""
-        gaps, now = [0.0], time.monotonic()
+    def longest_gap_s(self) -> float:
+        """The longest time in which no record of some topic was acknowledged."""
+        gaps = [0.0]
         for times in self._times.values():
             acked = [acked for _, acked in times]
-            if since is not None:
-                acked = [since, *(each for each in acked if since < each < now), now]
             gaps += [later - earlier for earlier, later in pairwise(acked)]
         return max(gaps)
 
