@@ -61,6 +61,8 @@ class ControllerContext:
         self.replica_status: defaultdict[BrokerId, dict[TopicPartition, ReplicaStatus]] = defaultdict(dict)
         self.being_reassigned: dict[TopicPartition, None] = {}
         """The partitions whose assignment says so."""
+        self.do_caught_up_wait = False
+        """Reassignments that could end wait for others (``CaughtUpReassignmentsDue``)."""
         self.topics_to_be_deleted: dict[str, None] = {}
         """In the order in which their deletion was asked for."""
         self.topics_waiting_for_deletion: dict[str, None] = {}

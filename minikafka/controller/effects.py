@@ -19,6 +19,7 @@ thread, and a test drives a step with a dictionary for a store.
     WriteAssignments        list[TopicPartition]: those written; the others were not what was expected
     ReadReassignments       dict[TopicPartition, tuple[BrokerId, ...]]: what the admin node asks for
     LeaveReassignments      None: the admin node asks for no more than that; it is gone when that is nothing
+    Remind                  None: the event comes when the time is over
     TakePreferredElections  list[TopicPartition]: what somebody has asked for; the node is gone
     TakeIsrChanges          list[TopicPartition]: what leaders have announced; the announcements are gone
     TakeLogDirEvents        list[BrokerId]: brokers that lost a log directory; the announcements are gone
@@ -37,6 +38,7 @@ from uuid import UUID
 
 import msgspec
 
+from minikafka.controller.events import Event
 from minikafka.protocol.control.messages import (
     LeaderAndIsrPartition,
     LiveBroker,
@@ -161,6 +163,13 @@ class LeaveReassignments(msgspec.Struct, frozen=True):
     replicas: Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 
+class Remind(msgspec.Struct, frozen=True):
+    """``event`` shall come in ``after_ms``; not to the next controller."""
+
+    event: Event
+    after_ms: int
+
+
 class TakePreferredElections(msgspec.Struct, frozen=True):
     """``/admin/preferred_replica_election``; its next write comes as ``PreferredElectionsAsked``."""
 
@@ -216,6 +225,7 @@ Effect = (
     | WriteAssignments
     | ReadReassignments
     | LeaveReassignments
+    | Remind
     | TakePreferredElections
     | TakeIsrChanges
     | TakeLogDirEvents

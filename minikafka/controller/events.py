@@ -95,6 +95,10 @@ class ReassignmentIsrChanged(msgspec.Struct, frozen=True):
     topic_partition: TopicPartition
 
 
+class CaughtUpReassignmentsDue(msgspec.Struct, frozen=True):
+    """What is caught up has waited for others long enough (``reassignment.TOGETHER_MS``)."""
+
+
 class PreferredElectionsAsked(msgspec.Struct, frozen=True):
     """``/admin/preferred_replica_election`` was written."""
 
@@ -131,6 +135,7 @@ Event = (
     | MinIsrChanged
     | ReassignmentsAsked
     | ReassignmentIsrChanged
+    | CaughtUpReassignmentsDue
     | PreferredElectionsAsked
     | LeaderElectionsAsked
     | LeaderRebalanceDue

@@ -9,7 +9,8 @@ the end its assignment names both (``ReplicaAssignment``)::
         While the ISR misses some of the target:
     A1  a new leader epoch; LeaderAndIsr to all replicas that there are
     A2  replicas that there are not become NEW, and hear of the partition
-        Whenever its state is written, look again. As soon as all of the target is in the ISR:
+        Whenever its state is written, look again. When all of the target is in the ISR, and a second later
+        at the latest if others are being reassigned that are not so far:
     B1  the new replicas become ONLINE
     B2  the target alone goes into memory
     B3  a leader from the target, or the same, and nobody else in the ISR, at a new epoch; LeaderAndIsr to the
@@ -39,6 +40,8 @@ Where it differs from Kafka:
   be when it dies in between.
 - The removed replicas leave the ISR in B3 and not one by one in B4, as in KRaft. Under ZooKeeper, between the
   two, the leader commits without them what they could be elected without, should this controller end.
+- Partitions that are ready within a second are finished together, Kafka's when they are ready: see
+  ``TOGETHER_MS``.
 - Nothing of the target being online counts as not caught up; Kafka goes on without a leader.
 - Kafka takes B3 for granted after it has seen the ISR once, and may so delete the only replica in sync.
 - New replicas are told once, as new ones; Kafka tells them in A1, as if they were not, and in A2.
@@ -53,7 +56,8 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 from minikafka.controller.context import ControllerContext, Replicas
-from minikafka.controller.effects import AssignmentChange, Step, VersionedState
+from minikafka.controller.effects import AssignmentChange, Remind, Step, VersionedState
+from minikafka.controller.events import CaughtUpReassignmentsDue
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
@@ -68,6 +72,11 @@ from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 _log = logging.getLogger(__name__)
 
 Assignments = Mapping[TopicPartition, ReplicaAssignment]
+
+TOGETHER_MS = 1_000
+"""How long a partition that is ready waits for others. A client that is refused by a leader which has moved
+away asks for the topic's metadata, and so learns of all that have moved together; of one that moves later it
+learns by being refused again. librdkafka rests for 100 ms each time."""
 
 
 def reassign(
@@ -95,16 +104,33 @@ def finish_caught_up(machines: Machines, partitions: Iterable[TopicPartition]) -
 
 
 def reassignment_isr_change(machines: Machines, topic_partition: TopicPartition) -> Step[None]:
-    """The state of a partition that is being reassigned was written.
+    """The state of a partition that is being reassigned was written."""
+    return finish_together(machines, [topic_partition], is_watched=True)
 
-    Where many partitions move, many are ready at about the same time: when one is, all are looked at, and the
-    events of those that are finished with it find nothing to do.
+
+def finish_together(
+    machines: Machines, partitions: Iterable[TopicPartition], *, is_watched: bool = False
+) -> Step[None]:
+    """Members have come into the ISRs of ``partitions``.
+
+    Where many partitions move, many are ready at about the same time. So when one is, all are looked at; and
+    when others are not, it waits for them, but not for longer than ``TOGETHER_MS``.
     """
     context = machines.context
-    if topic_partition not in context.being_reassigned:
+    moving = [each for each in partitions if each in context.being_reassigned]
+    if not (yield from _caught_up(context, moving, is_watched=is_watched)) or context.do_caught_up_wait:
         return
-    if (yield from _caught_up(context, [topic_partition], is_watched=True)):
-        yield from finish_caught_up(machines, context.being_reassigned)
+    complete = yield from _caught_up(context, context.being_reassigned)
+    if len(complete) == len(context.being_reassigned):
+        yield from _go_on(machines, [], complete)
+    else:
+        context.do_caught_up_wait = True
+        yield Remind(CaughtUpReassignmentsDue(), TOGETHER_MS)
+
+
+def finish_those_that_waited(machines: Machines) -> Step[None]:
+    machines.context.do_caught_up_wait = False
+    yield from finish_caught_up(machines, machines.context.being_reassigned)
 
 
 def _go_on(

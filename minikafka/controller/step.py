@@ -25,6 +25,7 @@ from minikafka.controller.effects import Step
 from minikafka.controller.elections import leader_elections, leader_rebalance, preferred_elections
 from minikafka.controller.events import (
     BrokersChanged,
+    CaughtUpReassignmentsDue,
     ControlledShutdownAsked,
     Elected,
     Event,
@@ -46,7 +47,7 @@ from minikafka.controller.events import (
 from minikafka.controller.failover import controller_failover
 from minikafka.controller.machines import Machines
 from minikafka.controller.min_isr_changes import min_isr_change
-from minikafka.controller.reassignment import reassignment_isr_change
+from minikafka.controller.reassignment import finish_those_that_waited, reassignment_isr_change
 from minikafka.controller.reassignment_wishes import reassignments_asked
 from minikafka.controller.replica_answers import (
     leader_and_isr_answered,
@@ -138,6 +139,8 @@ def _handled(machines: Machines, event: Event) -> Step[object]:
             yield from reassignments_asked(machines)
         case ReassignmentIsrChanged(topic_partition):
             yield from reassignment_isr_change(machines, topic_partition)
+        case CaughtUpReassignmentsDue():
+            yield from finish_those_that_waited(machines)
         case PreferredElectionsAsked():
             yield from preferred_elections(machines)
         case LeaderElectionsAsked(partitions, election_type):

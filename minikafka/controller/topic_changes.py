@@ -21,7 +21,7 @@ from collections.abc import Collection
 from minikafka.controller.effects import Step
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
-from minikafka.controller.reassignment import finish_caught_up, leave_admin_node, resume
+from minikafka.controller.reassignment import finish_together, leave_admin_node, resume
 from minikafka.controller.reassignment_wishes import Wishes, follow_topic_node, wishes_of_record
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import (
@@ -121,4 +121,4 @@ def isr_change_notification(machines: Machines) -> Step[None]:
             context.leadership[topic_partition] = current
     if states:
         yield from machines.send_update_metadata(context.brokers, states)
-    yield from finish_caught_up(machines, states)
+    yield from finish_together(machines, states)

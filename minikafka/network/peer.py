@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, NamedTuple
 
 from minikafka.network.addresses import format_address, split_address
+
+
+class ToldLeaders(NamedTuple):
+    """The partitions of a topic whose leaders a peer was told, and when, on the monotonic clock."""
+
+    at_ms: int
+    partitions: frozenset[int]
 
 
 class Peer:
     """``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
-    what ApiVersions said (KIP-511).
+    what ApiVersions said (KIP-511). ``told_leaders``: where it was sent to lately, by topic.
     """
 
     __slots__ = (
@@ -24,6 +31,7 @@ class Peer:
         "memory",
         "peer_host",
         "peer_port",
+        "told_leaders",
     )
 
     def __init__(self, listener_name: str) -> None:
@@ -34,6 +42,7 @@ class Peer:
         self.id = ""
         self.local_host, self.local_port = "", 0
         self.peer_host, self.peer_port = "", 0
+        self.told_leaders: dict[str, ToldLeaders] = {}
 
     @property
     def peer(self) -> str:

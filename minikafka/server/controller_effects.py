@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, assert_never
 
 from minikafka.config.topic import TopicConfig
 from minikafka.controller import effects
 from minikafka.controller.effects import Effect, ElectionConfig
+from minikafka.controller.events import Event
 from minikafka.protocol.control.messages import (
     ControlRequest,
     LeaderAndIsrRequest,
@@ -30,12 +32,15 @@ class ControllerEffects:
         *,
         node_id: BrokerId,
         controller_epoch: int,
+        remind: Callable[[Event, int], object],
     ) -> None:
+        """``remind`` is given an event and in how many milliseconds it shall come."""
         self._store = store
         self._channels = channels
         self._configs = configs
         self._node_id = node_id
         self._controller_epoch = controller_epoch
+        self._remind = remind
 
     async def perform(self, effect: Effect) -> Any:
         """Carry out one effect; returns what ``controller.effects`` says.
@@ -76,6 +81,8 @@ class ControllerEffects:
                 return await store.notifications.reassignments()
             case effects.LeaveReassignments(replicas):
                 return await store.notifications.leave_reassignments(replicas)
+            case effects.Remind(event, after_ms):
+                self._remind(event, after_ms)
             case effects.TakePreferredElections():
                 return await store.notifications.take_preferred_elections()
             case effects.TakeIsrChanges():

@@ -238,6 +238,9 @@ class ControllerLoop:
             self._configs,
             node_id=self._node_id,
             controller_epoch=election.controller_epoch,
+            remind=lambda event, after_ms: asyncio.get_running_loop().call_later(
+                after_ms / 1000, self._notify_in, election, event
+            ),
         )
         rebalance = self._supervisor.start("leader-rebalance", lambda: self._rebalance_leaders(election))
         try:

@@ -24,6 +24,7 @@ _KIND_OF: Final[dict[type[events.Event], str]] = {
     events.StopReplicaAnswered: "TopicDeletion",
     events.ReassignmentsAsked: "PartitionReassignment",
     events.ReassignmentIsrChanged: "PartitionReassignment",
+    events.CaughtUpReassignmentsDue: "PartitionReassignment",
     events.LeaderRebalanceDue: "AutoLeaderBalance",
     events.PreferredElectionsAsked: "ManualLeaderBalance",
     events.LeaderElectionsAsked: "ManualLeaderBalance",

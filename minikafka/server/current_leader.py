@@ -1,13 +1,15 @@
 """Telling a client that came to the wrong broker where the leader is (KIP-951), so that it need not ask.
 
-Kafka: ``KafkaApis.getCurrentLeader``.
+Kafka: ``KafkaApis.getCurrentLeader``. Where it differs: a producer is not told of each of many leaders that
+have moved (``ASKS_ITSELF_MS``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Set
 
 from minikafka.errors import ErrorCode
+from minikafka.network.peer import Peer, ToldLeaders
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.fast_paths import (
@@ -20,6 +22,14 @@ from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 
 _IN_PRODUCE_SINCE = 10
+
+ASKS_ITSELF_MS = 1_000
+"""For so long a client that was told of some partitions of a topic is told of no others.
+
+What a client is told it believes, and then it asks nothing: where many leaders move together it would be
+refused for each of them, and librdkafka rests for 100 ms every time. Who is told nothing asks for the topic's
+metadata, and knows of all of them a few milliseconds later.
+"""
 
 
 def current_leader(services: Services, topic_partition: TopicPartition) -> CurrentLeader | None:
@@ -47,10 +57,10 @@ def leader_endpoints(
 
 def answer_produce(
     services: Services,
+    peer: Peer,
     header: RequestHeader,
     answers: list[ProducePartitionResponse],
     *,
-    listener_name: str,
     throttle_time_ms: int = 0,
 ) -> bytes:
     """The whole response to a Produce request, with the leaders of partitions that are led elsewhere. Its
@@ -58,17 +68,30 @@ def answer_produce(
     for answer in answers:
         if answer.error_code:
             services.request_metrics.of(ApiKey.PRODUCE).note_error(answer.error_code)
-    if header.api_version < _IN_PRODUCE_SINCE or not any(
-        answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER for answer in answers
-    ):
+    moved: dict[str, set[int]] = {}
+    for answer in answers:
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            moved.setdefault(answer.topic, set()).add(answer.index)
+    if not moved or header.api_version < _IN_PRODUCE_SINCE:
         return produce_response(header, answers, throttle_time_ms=throttle_time_ms)
+    told = _to_be_told(peer, moved, now_ms=services.clock.monotonic_ms())
     answers = [
         answer._replace(current_leader=current_leader(services, TopicPartition(answer.topic, answer.index)))
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.index in told[answer.topic]
         else answer
         for answer in answers
     ]
     endpoints = leader_endpoints(
-        services, (answer.current_leader for answer in answers), listener_name=listener_name
+        services, (answer.current_leader for answer in answers), listener_name=peer.listener_name
     )
     return produce_response(header, answers, throttle_time_ms=throttle_time_ms, node_endpoints=endpoints)
+
+
+def _to_be_told(peer: Peer, moved: Mapping[str, Set[int]], *, now_ms: int) -> dict[str, Set[int]]:
+    """The partitions of which ``peer`` is told, of each topic of ``moved``; it is remembered."""
+    recently = {
+        topic: told for topic, told in peer.told_leaders.items() if now_ms - told.at_ms < ASKS_ITSELF_MS
+    }
+    new = {topic: ToldLeaders(now_ms, frozenset(indexes)) for topic, indexes in moved.items()}
+    peer.told_leaders = new | recently
+    return {topic: peer.told_leaders[topic].partitions for topic in moved}

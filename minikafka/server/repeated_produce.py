@@ -140,6 +140,7 @@ class RepeatedProduce:
             if error is not None:
                 response = answer_produce(
                     self._services,
+                    self._connection,
                     pattern.header(answer),
                     [
                         ProducePartitionResponse(
@@ -150,7 +151,6 @@ class RepeatedProduce:
                             error_message=error.message,
                         )
                     ],
-                    listener_name=self._connection.listener_name,
                 )
             pending.complete((response,))
 

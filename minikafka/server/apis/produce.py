@@ -304,9 +304,9 @@ class _Produce:
     def _response(self) -> bytes:
         return answer_produce(
             self._services,
+            self._context.connection,
             self._context.header,
             [slot.answer for slot in self._slots],
-            listener_name=self._context.connection.listener_name,
             throttle_time_ms=self._throttle_time_ms,
         )
 

@@ -18,6 +18,7 @@ from minikafka.controller import effects
 from minikafka.controller.effects import Effect, ElectionConfig, TopicRecord, VersionedState
 from minikafka.controller.events import (
     BrokersChanged,
+    CaughtUpReassignmentsDue,
     ControlledShutdownAsked,
     Elected,
     Event,
@@ -402,7 +403,7 @@ class Cluster:
         self.channels.clear()
         self.store.watched_states.clear()
         for event in list(self.store.events):
-            if isinstance(event, LeaderAndIsrAnswered | StopReplicaAnswered):
+            if isinstance(event, LeaderAndIsrAnswered | StopReplicaAnswered | CaughtUpReassignmentsDue):
                 self.store.events.remove(event)
         self.step(Elected(self.epoch), stop_after=stop_after)
 
@@ -437,6 +438,9 @@ class Cluster:
                 for broker in effect.to if isinstance(effect, effects.SendUpdateMetadata) else [effect.to]:
                     if broker in self.channels:
                         self.channels[broker].append(effect)
+            case effects.Remind(event):
+                self.performed.append(effect)
+                self.store.events.append(event)  # when what waits already has happened, the time is over
             case _:
                 self.performed.append(effect)
                 result = self.store.perform(effect, controller_epoch=self.epoch)

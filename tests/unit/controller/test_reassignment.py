@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from minikafka.controller import effects
 from minikafka.controller.effects import Effect, TopicRecord
-from minikafka.controller.events import LeaderAndIsrAnswered
+from minikafka.controller.events import CaughtUpReassignmentsDue, LeaderAndIsrAnswered
+from minikafka.controller.reassignment import TOGETHER_MS
 from minikafka.errors import ErrorCode
 from minikafka.protocol.control.messages import LeaderAndIsrResponse, PartitionError
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition
@@ -148,7 +149,7 @@ def test_many_partitions_take_as_many_effects_as_one() -> None:
 
 
 def test_partitions_that_are_ready_together_are_finished_together() -> None:
-    """The first event looks at all, the others find nothing to do."""
+    """The first event looks at all, the others find nothing to do, and nobody waits."""
     cluster = moving([4], [4], [5], origin=([1], [2], [3]))
     cluster.catch_up()
     cluster.clear()
@@ -158,6 +159,36 @@ def test_partitions_that_are_ready_together_are_finished_together() -> None:
     cluster.step(cluster.store.events.popleft())
     cluster.settle_events()
     assert cluster.all_performed(effects.WritePartitionStates) == []
+
+
+def test_what_is_caught_up_waits_for_others_and_is_finished_with_them_but_not_with_all() -> None:
+    """A client is refused for each leader that moves alone; of all that move together it learns at once."""
+    cluster = moving([4], [4], [5], origin=([1], [2], [3]))
+    cluster.clear()
+    for topic_partition, isr in ((T0, [1, 4]), (T1, [2, 4])):
+        cluster.store.leader_writes_isr(topic_partition, isr, version=cluster.store.version(*topic_partition))
+    reminder = CaughtUpReassignmentsDue()
+    while cluster.store.events[0] != reminder:
+        cluster.step(cluster.store.events.popleft())
+    assert cluster.all_performed(effects.Remind) == [effects.Remind(reminder, TOGETHER_MS)]
+    assert cluster.all_performed(effects.WritePartitionStates) == []
+    cluster.settle()
+    moves = [each.changes.keys() for each in cluster.all_performed(effects.WriteAssignments)]
+    assert moves == [{T0, T1}]
+    cluster.clear()
+    cluster.calm_down()  # the last one has nobody to wait for
+    assert cluster.all_performed(effects.Remind) == []
+    assert not stored(cluster, 2).is_being_reassigned
+
+
+def test_who_falls_out_of_the_isr_while_the_others_are_waited_for_waits_too() -> None:
+    cluster = moving([4], [4], [5], origin=([1], [2], [3]))
+    for topic_partition, isr in ((T0, [1, 4]), (T1, [2, 4]), (T0, [1])):
+        cluster.store.leader_writes_isr(topic_partition, isr, version=cluster.store.version(*topic_partition))
+    cluster.settle()
+    assert [stored(cluster, each).is_being_reassigned for each in range(3)] == [True, False, True]
+    cluster.calm_down()
+    assert [stored(cluster, each) for each in range(3)] == [assignment(4), assignment(4), assignment(5)]
 
 
 def test_what_the_controller_writes_itself_is_no_news() -> None:

@@ -466,6 +466,46 @@ async def test_what_a_watch_of_an_earlier_reign_tells_is_told_to_nobody(
 
 
 @in_virtual_time
+async def test_a_replica_in_sync_takes_over_a_second_later_while_others_are_behind(tmp_path: Path) -> None:
+    """Of two partitions one has caught up. The next controller does not wait for what this one waits for."""
+    async with members(tmp_path, 1) as (one,):
+        ghost = Member(await open_store(tmp_path), TWO)
+        await ghost.register()
+        for name in ("a", "b", "c"):
+            await create_topic(one, name, ONE)
+        await passing(1000)
+        for name in ("a", "b", "c"):
+            node = await one.store.get(paths.topic_path(name))
+            topic = paths.decode_topic(name, node.data)
+            topic.partitions[0] = topic.partitions[0].reassign_to((TWO,))
+            await one.store.set(paths.topic_path(name), paths.encode_topic(topic))
+        await passing(1000)
+
+        async def catches_up(name: str) -> None:
+            path = paths.partition_state_path(name, 0)
+            found = paths.decode_partition_state(name, 0, (await one.store.get(path)).data)
+            in_sync = msgspec.structs.replace(found, isr=(ONE, TWO))
+            await one.store.set(path, paths.encode_partition_state(in_sync))
+
+        async def moving() -> list[str]:
+            assert one.loop.context is not None
+            return [each.topic for each in one.loop.context.being_reassigned]
+
+        await catches_up("a")
+        await passing(900)
+        assert await moving() == ["a", "b", "c"]
+        await passing(200)
+        assert await moving() == ["b", "c"]
+        await catches_up("b")
+        await passing(500)
+        assert await moving() == ["b", "c"]
+        await one.store.delete(paths.CONTROLLER)
+        await passing(300)
+        assert one.loop.is_controller and await moving() == ["c"]
+        await ghost.stop()
+
+
+@in_virtual_time
 async def test_equal_events_wait_once_and_questions_each_for_themselves() -> None:
     queue = EventQueue()
     loop = asyncio.get_running_loop()

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from minikafka.errors import ErrorCode
@@ -21,7 +22,9 @@ from minikafka.protocol.control.messages import (
 )
 from minikafka.replication.isr import IsrWritten
 from minikafka.server.broker import Broker
+from minikafka.server.current_leader import ASKS_ITSELF_MS
 from minikafka.server.metadata_cache import PartitionMetadata, TopicMetadata
+from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.replicas import ALL, ONE, TWO, IsrStore, batch, state_of
 from tests.unit.server.running import running, until
@@ -69,18 +72,27 @@ class Cluster(NamedTuple):
         )
         services.metadata.put_topic(TopicMetadata(name="t", topic_id=topic_id, partitions=(shown,)))
 
-    def produce(self, version: int, *, acks: int = -1, timeout_ms: int = DEADLINE_MS) -> asyncio.Task[Any]:
+    def produce(
+        self,
+        version: int,
+        *,
+        partition: int = 0,
+        acks: int = -1,
+        timeout_ms: int = DEADLINE_MS,
+        by: BrokerClient | None = None,
+    ) -> asyncio.Task[Any]:
         """One record; the partition's answer, later."""
         topic_id = self.broker.services.replica_manager.hosted(TP).topic_id
-        data = [{"index": 0, "records": batch()}]
+        data = [{"index": partition, "records": batch()}]
         body = {
             "transactional_id": None,
             "acks": acks,
             "timeout": timeout_ms,
             "topic_data": [{"name": "t", "topic_id": topic_id, "partition_data": data}],
         }
+        client = by or self.client
         return asyncio.create_task(
-            self.client.request(ApiKey.PRODUCE, body, version=version, deadline_ms=DEADLINE_MS)
+            client.request(ApiKey.PRODUCE, body, version=version, deadline_ms=DEADLINE_MS)
         )
 
     async def fetch(
@@ -196,6 +208,43 @@ async def test_a_deposed_leader_says_who_leads_on_both_roads(cluster: Cluster, v
             assert [(each.node_id, each.host, each.rack) for each in task.node_endpoints] == [
                 (2, "broker-2", "r2")
             ]
+
+
+async def test_a_producer_that_was_told_of_one_moved_leader_asks_for_the_others_itself(
+    cluster: Cluster,
+) -> None:
+    """Partition 0 has moved to broker 2 and partition 1 to broker 3."""
+    await cluster.lead()
+    await cluster.lead(epoch=2, leader=2)
+    services = cluster.broker.services
+    shown = services.metadata.topic("t")
+    assert shown is not None
+    other = PartitionMetadata(
+        partition=1, leader=BrokerId(3), leader_epoch=LeaderEpoch(7), replicas=ALL, isr=ALL
+    )
+    services.metadata.put_topic(msgspec.structs.replace(shown, partitions=(*shown.partitions, other)))
+
+    async def sent_to(partition: int, *, by: BrokerClient = cluster.client) -> tuple[int, list[int]]:
+        """The leader that the producer is told, and the brokers whose addresses come with it."""
+        answer = await cluster.produce(12, partition=partition, by=by)
+        told = answer.responses[0].partition_responses[0]
+        assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return told.current_leader.leader_id, [each.node_id for each in answer.node_endpoints]
+
+    assert await sent_to(0) == (2, [2])
+    assert await sent_to(1) == (-1, [])
+    assert await sent_to(0) == (2, [2])  # the same one again: so it has not looked
+    assert await sent_to(1, by=cluster.follower) == (3, [3])  # another connection
+    services.clock = Later()
+    assert await sent_to(1) == (3, [3])
+    assert await sent_to(0) == (-1, [])
+
+
+class Later(SystemClock):
+    """When what clients were told is forgotten."""
+
+    def monotonic_ms(self) -> int:
+        return super().monotonic_ms() + ASKS_ITSELF_MS
 
 
 async def test_with_flush_messages_the_answer_waits_for_the_replicas_and_the_disk(cluster: Cluster) -> None:
