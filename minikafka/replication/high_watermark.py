@@ -45,14 +45,31 @@ def leader_high_watermark(
         return current
     committed = log_end_offset
     for follower in followers:
-        if follower.log_end_offset < committed and (
-            follower.broker_id in isr.maximal
-            or (
-                follower.is_caught_up(
-                    leader_end_offset=log_end_offset, now_ms=now_ms, lag_time_max_ms=lag_time_max_ms
-                )
-                and may_join(follower)
-            )
+        if follower.log_end_offset < committed and is_waited_for(
+            follower,
+            leader_end_offset=log_end_offset,
+            isr=isr,
+            may_join=may_join,
+            now_ms=now_ms,
+            lag_time_max_ms=lag_time_max_ms,
         ):
             committed = follower.log_end_offset
     return max(current, committed)
+
+
+def is_waited_for(
+    follower: ReplicaProgress,
+    *,
+    leader_end_offset: Offset,
+    isr: IsrState,
+    may_join: Callable[[ReplicaProgress], bool],
+    now_ms: int,
+    lag_time_max_ms: int,
+) -> bool:
+    """Whether what ``follower`` has not got is not committed. It need not be in the ISR, see above."""
+    return follower.broker_id in isr.maximal or (
+        follower.is_caught_up(
+            leader_end_offset=leader_end_offset, now_ms=now_ms, lag_time_max_ms=lag_time_max_ms
+        )
+        and may_join(follower)
+    )

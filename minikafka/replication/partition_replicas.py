@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minikafka.replication.high_watermark import leader_high_watermark
+from minikafka.replication.high_watermark import is_waited_for, leader_high_watermark
 from minikafka.replication.isr import IsrState
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH, ReplicaProgress
 from minikafka.types import BrokerId, Offset
@@ -149,6 +149,18 @@ class PartitionReplicas:
             followers=self.followers.values(),
             isr=self.isr,
             effective_min_isr=effective_min_isr,
+            may_join=self.may_join,
+            now_ms=now_ms,
+            lag_time_max_ms=self._lag_time_max_ms,
+        )
+
+    def is_waited_for(self, broker_id: BrokerId, *, log_end_offset: Offset, now_ms: int) -> bool:
+        """Whether the high watermark is not above what this follower has; False for who is none."""
+        follower = self.followers.get(broker_id)
+        return follower is not None and is_waited_for(
+            follower,
+            leader_end_offset=log_end_offset,
+            isr=self.isr,
             may_join=self.may_join,
             now_ms=now_ms,
             lag_time_max_ms=self._lag_time_max_ms,

@@ -4,7 +4,7 @@ A follower that has much to fetch asks again as soon as it has appended what it 
 busy without a break, and what acks=all waits for stands in the same queues. While producers wait a piece is
 smaller, and after it the follower rests for as long as it was under way, which is from its answer to the next
 question: the busier the brokers are, the longer that takes. So catching up has about half of their time. What
-the follower is in sync with comes in its rest too.
+the follower is waited for comes in its rest too: where it is in the ISR, or about to be.
 
 There is no rest when nobody waits, nor for a follower that would not catch up then: it has to come forward at
 least twice as fast as producers write.

@@ -98,6 +98,8 @@ class Fetch:
         )
         if followed and self._pending is None:
             self._record(followed)
+            if self._pause_ms and self._is_late(reads):
+                return self._read()
         if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
             return reads
         if self._pending is None:
@@ -130,6 +132,16 @@ class Fetch:
                 now_ms=now_ms,
                 broker_epoch=self._params.replica_epoch,
             )
+
+    def _is_late(self, reads: list[PartitionRead]) -> bool:
+        """Whether something is kept for later that producers wait for, since the follower has told how far it
+        is: there it is as good as in sync."""
+        now_ms, partitions = self._clock.monotonic_ms(), self._replicas.partitions
+        resting = (partitions.get(read.wanted.topic_partition) for read in reads if read.is_resting)
+        return any(
+            partition is not None and partition.is_waited_for(self._params.replica_id, now_ms)
+            for partition in resting
+        )
 
     def _is_satisfied(self, reads: list[PartitionRead], size_bytes: int) -> bool:
         return size_bytes >= self._params.min_bytes or any(

@@ -295,6 +295,13 @@ class Partition(PartitionOffsets):
                 change = self._propose(wanted)
         return FollowerProgress(has_moved and self._advance_high_watermark(now_ms), change)
 
+    def is_waited_for(self, replica_id: BrokerId, now_ms: int) -> bool:
+        """Whether records are committed only when that follower has them: acks=all waits for it, although it
+        may not be in the ISR yet."""
+        return replica_id in self.maximal_isr or self.replication.is_waited_for(
+            replica_id, log_end_offset=self.log.log_end_offset, now_ms=now_ms
+        )
+
     def maybe_shrink_isr(self, now_ms: int) -> IsrChange | None:
         """The change that removes those who were not caught up for ``replica.lag.time.max.ms``, if any."""
         log = self.log

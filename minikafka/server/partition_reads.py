@@ -10,10 +10,11 @@ Followers read up to the log end, from the leader alone; consumers up to the hig
 offset, from any replica when they say that they can (KIP-392); the bounds are those of the moment when the
 read of a partition begins (KAFKA-9807).
 
-For a follower the partitions in whose ISR it is come first: their records are what acks=all waits for. What
-it has to catch up with comes in small pieces (``catch_up_pace``), so that neither this loop nor its own is
-long busy with it; one batch of it comes in every answer, however much there is of the others, unless the
-follower is to rest. Kafka's order knows no difference.
+For a follower the partitions come first in which it is waited for, because it is in their ISR or about to be:
+their records are what acks=all waits for. What it has to catch up with comes in small pieces
+(``catch_up_pace``), so that neither this loop nor its own is long busy with it; one batch of it comes in
+every answer, however much there is of the others, unless the follower is to rest. Kafka's order knows no
+difference.
 
 A follower that is not in sync gets no records of a partition that is listed for the leader's replication
 quota, while that is exceeded (KIP-73): all the rest of its answer comes, and it counts as a fetch.
@@ -296,12 +297,14 @@ def _in_turn(
     whole: Budget,
     late: LateBudget,
 ) -> Iterator[tuple[WantedPartition, Budget]]:
-    """The partitions in whose ISR the follower is, then the others, each with the bytes it may take from."""
+    """The partitions in which the follower is waited for, then the others, each with the bytes it may take
+    from."""
     behind = []
     fetched = end = 0
+    now_ms = replicas.clock.monotonic_ms()
     for want in wanted:
         partition = replicas.partitions.get(want.topic_partition)
-        if partition is not None and params.replica_id not in partition.isr:
+        if partition is not None and not partition.is_waited_for(params.replica_id, now_ms):
             behind.append(want)
             fetched += want.fetch_offset
             end += partition.log.log_end_offset

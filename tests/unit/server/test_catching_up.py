@@ -21,14 +21,15 @@ PIECE = len(batch(1, size=1000))
 
 @pytest.fixture
 def replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Replicas]:
-    """Broker 3 lacks three batches of the first partition, and is in the ISR of the second. A piece to catch
-    up with has room for one of them."""
+    """Broker 3 lacks three committed batches of the first partition, and is in the ISR of the second. A piece
+    to catch up with has room for one of them."""
     monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX", PIECE + 100)
     made = Replicas(tmp_path)
     made.lead(TP, epoch=3, isr=[1, 2], replicas=[1, 2, 3])
     made.lead(OTHER, epoch=3, isr=[1, 2, 3], replicas=[1, 2, 3])
     for _ in range(3):
         made.append(batch(1, size=1000), TP)
+    made.follower_fetch(2, 3, TP)
     yield made
     made.close()
 
@@ -145,6 +146,26 @@ def test_who_would_not_catch_up_does_not_rest(loaded: Replicas) -> None:
     loaded.append(batch(1, size=1000), TP)
     loaded.pass_time(5)
     assert sizes(loaded, offset=1) == {TP: PIECE, OTHER: 0}
+
+
+def test_who_is_waited_for_does_not_rest_although_it_is_not_in_the_isr_yet(loaded: Replicas) -> None:
+    """It has come to where the log ended when it asked last. So the high watermark waits for it from now on,
+    but has gone on without it until now: it may join when it has one batch more."""
+    for _ in range(2):
+        loaded.append(batch(1, size=1000), TP)
+    loaded.pass_time(5)
+    assert sizes(loaded, offset=1) == {TP: PIECE, OTHER: 0}
+    loaded.append(batch(1, size=1000), TP)
+    loaded.follower_fetch(2, 6, TP)
+    loaded.pass_time(5)
+    assert sizes(loaded, offset=5) == {TP: PIECE, OTHER: 0}
+    partition = loaded.manager.hosted(TP)
+    assert partition.log.high_watermark == 6 and THREE not in partition.maximal_isr
+    loaded.append(batch(1, size=1000), TP)
+    loaded.follower_fetch(2, 7, TP)
+    assert partition.log.high_watermark == 6
+    assert sizes(loaded, offset=6) == {TP: PIECE, OTHER: 0}
+    assert THREE in partition.maximal_isr
 
 
 def test_when_nobody_waits_there_is_no_rest(loaded: Replicas) -> None:
