@@ -30,10 +30,9 @@ CATCH_UP_BYTES_MAX_UNDER_LOAD = 1 << 17
 """A piece while producers with acks=all wait. Not always, because a throttled follower rests after each
 answer, whatever came, and so would take a tenth longer.
 
-With it and the rests 20 partitions moved at 126 to 211 MB/s instead of 200 to 310. The p99 of produce, in
-times that of quiet: while followers moved, 1.9 to 2.9 for librdkafka and 2.1 to 3.8 for Kafka's producer,
-instead of 2.5 to 4.2 and 3.0 to 3.6; while leaders moved, 3.2 to 7.5 and 2.1 to 3.7, instead of 7.1 to
-9.6 and 2.6 to 3.2.
+With it and the rests 20 followers moved at 126 to 211 MB/s instead of 200 to 310. The p99 of produce was
+1.9 to 2.9 times that of quiet for librdkafka and 2.1 to 3.8 times for Kafka's producer, instead of 2.5 to 4.2
+and 3.0 to 3.6.
 """
 
 REST_MS_MAX = 100
