@@ -1,10 +1,12 @@
 """How much the client can do at all on this machine, and how much of it is left beside minikafka.
 
 Client and broker share the cores here, so a ratio beside librdkafka's mock has a ceiling: what the client
-itself costs. Three take turns on workloads of the README's table: the mock, the idle broker (``idle_broker``:
-answers as a broker must, and does nothing else), and minikafka. *Idle broker / mock* is about the most that
-any broker could reach beside the mock on this machine; *minikafka / idle broker* is minikafka's share of the
-ceiling. ``CPU s/GB`` is what each target itself used for 10⁹ bytes of values: how idle the idle one was.
+itself costs. Four take turns on workloads of the README's table: the mock, the idle broker (``idle_broker``:
+answers as a broker must, and does nothing else), one that reads what it answers from files and does nothing
+else, and minikafka. *Idle broker / mock* is about the most that any broker could reach beside the mock on
+this machine, *idle broker that reads files / mock* the most for one whose log lies in files; minikafka beside
+these two is its share of that. ``CPU s/GB`` is what each target itself used for 10⁹ bytes of values: how idle
+the idle ones were.
 
 ``BENCH_ROUNDS`` and ``BENCH_SECONDS`` say how many turns and how long. A ratio is the median of neighbouring
 turns, with the least and the greatest; a turn that failed is told, and has no value.
@@ -27,8 +29,8 @@ from minikafka.loadgen.suites import SUITES, Entry
 from tests.benchmarks import idle_broker
 from tests.benchmarks.broker import COMMAND
 
-MOCK, IDLE, OURS = "mock", "idle broker", "minikafka"
-RATIOS = ((IDLE, MOCK), (OURS, MOCK), (OURS, IDLE))
+MOCK, IDLE, READER, OURS = "mock", "idle broker", "idle broker that reads files", "minikafka"
+RATIOS = ((IDLE, MOCK), (READER, MOCK), (OURS, MOCK), (OURS, IDLE), (OURS, READER))
 WORKLOADS = ("produce-1k", "produce-100", "consume-1k")
 ROUNDS, DURATION_S = 5, 5.0
 QUICK_ROUNDS, QUICK_DURATION_S = 1, 1.0
@@ -42,10 +44,11 @@ def run(quick: bool) -> list[Row]:
     rounds = QUICK_ROUNDS if quick else int(os.environ.get("BENCH_ROUNDS", ROUNDS))
     duration_s = QUICK_DURATION_S if quick else float(os.environ.get("BENCH_SECONDS", DURATION_S))
     rows: list[Row] = []
-    with idle_broker.running() as idle:
+    with idle_broker.running() as idle, idle_broker.running(idle_broker.READS) as reader:
         contestants = [
             Contestant(MOCK, recipes.parse_target("mock")),
             Contestant(IDLE, idle),
+            Contestant(READER, reader),
             Contestant(OURS, recipes.parse_target(f"minikafka:{COMMAND[0]}")),
         ]
         for name in WORKLOADS:
@@ -62,8 +65,8 @@ def run(quick: bool) -> list[Row]:
 def rows_of(entry: Entry, turns: Sequence[Turn]) -> list[Row]:
     """Of one workload; its warm-up does not count."""
     rate = entry.measures[0]
-    rates: dict[str, list[float | None]] = {MOCK: [], IDLE: [], OURS: []}
-    costs: dict[str, list[float]] = {MOCK: [], IDLE: [], OURS: []}
+    rates: dict[str, list[float | None]] = {MOCK: [], IDLE: [], READER: [], OURS: []}
+    costs: dict[str, list[float]] = {each: [] for each in rates}
     for turn in turns:
         if turn.round == 0:
             continue

@@ -8,6 +8,9 @@ replicas, groups (a consumer hears of a coordinator and cannot join), idempotenc
 fetch sessions, quotas, and waking who waits: a Fetch that finds no records takes as long as it may. Offsets
 are right, so the load generator's own checks hold.
 
+With ``--reads`` the batches of a Fetch come out of files in the page cache, as those of a broker that keeps
+its log in files do: one ``preadv`` each, into memory that stays. It does nothing else more.
+
 So the rate of a client beside it is what the client can do on this machine when the other side costs next to
 nothing. A broker on the same machine could be faster only by what this one still costs, which the results of
 the benchmark say, or by answering later: while a client waits it makes bigger batches, which cost it less.
@@ -16,8 +19,9 @@ Measured, on a busy machine: answers of 8 MiB suit librdkafka best, of 1 to 50 M
 requests cost 0.17 CPU seconds a GB here, and 0.10 when the kernel drops their bytes unread (``MSG_TRUNC``),
 which is no way for a broker.
 
-``python -m tests.benchmarks.idle_broker`` prints its address, and ends with its input. Each connection has a
-thread that waits in the kernel; with one connection at work, as in the benchmark, none waits for another.
+``python -m tests.benchmarks.idle_broker [--reads]`` prints its address, and ends with its input. Each
+connection has a thread that waits in the kernel; with one connection at work, as in the benchmark, none waits
+for another.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ import socket
 import socketserver
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -62,6 +67,8 @@ ANSWER_BYTES_MAX = 8 << 20
 REQUEST_BYTES_MAX = 100 << 20
 """``socket.request.max.bytes``, Kafka's default."""
 BATCHES_KEPT = 32
+STORED_BYTES = 256 << 20
+"""Of batches of one size. Far more than a processor caches."""
 RECORD_OVERHEAD = 13
 """What a record without key and headers has around its value, at most."""
 EARLIEST, LATEST = -2, -1
@@ -78,6 +85,8 @@ SERVED: dict[int, VersionRange] = {
     ApiKey.DELETE_TOPICS: VersionRange(1, 5),
 }
 """But for Metadata and DeleteTopics by topic id, and FindCoordinator for several keys."""
+
+READS = "--reads"
 
 _SIZE = Struct(">I")
 _BASE_OFFSET = Struct(">q")
@@ -99,8 +108,9 @@ class IdleBroker(socketserver.ThreadingTCPServer):
     daemon_threads = True
     request_queue_size = 128
 
-    def __init__(self) -> None:
+    def __init__(self, *, reads_files: bool = False) -> None:
         super().__init__((HOST, 0), Connection)
+        self._stored = Stored() if reads_files else None
         self._here = {"node_id": NODE_ID, "host": HOST, "port": int(self.server_address[1])}
         self._topics: dict[str, Topic] = {}
         self._by_id: dict[UUID | None, Topic] = {}
@@ -192,6 +202,8 @@ class IdleBroker(socketserver.ThreadingTCPServer):
         pieces: list[Buffer] = []
         for number, piece in enumerate(fetch_response(header, answers)):
             if number % 2:  # fields and records alternate
+                if self._stored is not None:
+                    piece = self._stored.read(piece, number)
                 pieces += (_BASE_OFFSET.pack(base_offsets[number // 2]), piece[_BASE_OFFSET.size :])
             else:
                 pieces.append(piece)
@@ -272,6 +284,37 @@ class IdleBroker(socketserver.ThreadingTCPServer):
         return {"throttle_time": 0, "responses": results}
 
 
+class Stored:
+    """Batches in files, so many copies of each that no cache of the processor holds what is read next."""
+
+    def __init__(self) -> None:
+        self._files: dict[int, tuple[int, int]] = {}
+        """Descriptor and number of copies, by the size of the batch."""
+        self._reads = 0
+        self._memory = threading.local()
+
+    def read(self, records: Buffer, number: int) -> Buffer:
+        """The same bytes from a file, in memory that is kept for the ``number``-th piece of an answer."""
+        size = len(records)
+        if size not in self._files:
+            self._files[size] = self._write(records, STORED_BYTES // size + 1)
+        descriptor, copies = self._files[size]
+        kept: dict[int, bytearray] = self._memory.__dict__.setdefault("kept", {})
+        if len(kept.get(number, b"")) < size:
+            kept[number] = bytearray(size)
+        view = memoryview(kept[number])[:size]
+        self._reads += 1
+        os.preadv(descriptor, [view], self._reads % copies * size)
+        return view
+
+    @staticmethod
+    def _write(records: Buffer, copies: int) -> tuple[int, int]:
+        descriptor = os.open(tempfile.gettempdir(), os.O_TMPFILE | os.O_RDWR)
+        for number in range(copies):
+            os.pwrite(descriptor, records, number * len(records))
+        return descriptor, copies
+
+
 class Connection(socketserver.BaseRequestHandler):
     """The thread of one connection; its requests are read into one buffer, one after the other."""
 
@@ -329,9 +372,9 @@ def _built(value_bytes: int, records: int) -> memoryview:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[Address]:
+def running(*arguments: str) -> Iterator[Address]:
     """One in a process of its own; ended at the end. Raises RuntimeError: it did not start."""
-    command = [sys.executable, "-m", "tests.benchmarks.idle_broker"]
+    command = [sys.executable, "-m", "tests.benchmarks.idle_broker", *arguments]
     with subprocess.Popen(
         command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -344,7 +387,7 @@ def running() -> Iterator[Address]:
 
 def main() -> int:
     """Serve until standard input ends."""
-    with IdleBroker() as broker:
+    with IdleBroker(reads_files=READS in sys.argv[1:]) as broker:
         threading.Thread(target=broker.serve_forever, daemon=True).start()
         print(broker.address, flush=True)
         sys.stdin.read()

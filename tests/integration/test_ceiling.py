@@ -76,6 +76,15 @@ def test_what_was_produced_is_counted_and_so_much_can_be_consumed(bootstrap: str
     assert read_to_end(bootstrap, partition=0, offset=0) == []
 
 
+def test_batches_that_are_read_from_files_are_the_same() -> None:
+    with idle_broker.running(idle_broker.READS) as address:
+        confluent.make_topic(address.bootstrap, TOPIC)
+        produced(address.bootstrap, [b"v" * 700] * 2_000, partition=0)
+        messages = read_to_end(address.bootstrap, partition=0, offset=10, **{"check.crcs": True})
+        assert [message.offset() for message in messages] == list(range(10, 2_000))
+        assert {len(message.value() or b"") for message in messages} == {700}
+
+
 def test_a_topic_that_was_deleted_is_gone_and_begins_again(bootstrap: str) -> None:
     confluent.make_topic(bootstrap, TOPIC)
     assert produced(bootstrap, [b"a", b"b"], partition=0) == [0, 1]
