@@ -64,7 +64,9 @@ class World:
 
     @staticmethod
     def connect() -> Any:
-        return SimpleNamespace(memory=None, received_ns=0, peer_host="::1", listener_name="INTERNAL")
+        return SimpleNamespace(
+            memory=None, received_ns=0, peer_host="::1", listener_name="INTERNAL", told_leaders={}
+        )
 
     # What happens
 
