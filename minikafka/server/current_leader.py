@@ -65,13 +65,12 @@ def answer_produce(
 ) -> bytes:
     """The whole response to a Produce request, with the leaders of partitions that are led elsewhere. Its
     errors are counted."""
+    moved: dict[str, set[int]] = {}
     for answer in answers:
         if answer.error_code:
             services.request_metrics.of(ApiKey.PRODUCE).note_error(answer.error_code)
-    moved: dict[str, set[int]] = {}
-    for answer in answers:
-        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-            moved.setdefault(answer.topic, set()).add(answer.index)
+            if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                moved.setdefault(answer.topic, set()).add(answer.index)
     if not moved or header.api_version < _IN_PRODUCE_SINCE:
         return produce_response(header, answers, throttle_time_ms=throttle_time_ms)
     told = _to_be_told(peer, moved, now_ms=services.clock.monotonic_ms())

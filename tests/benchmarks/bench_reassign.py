@@ -7,10 +7,10 @@ move; latency is from ``produce`` to the acknowledgement, as the client sees it,
 The clients are kept small: on two processors they would take them from the brokers.
 
 Two clients, each with a cluster of its own: librdkafka and, where Maven reaches it, Apache Kafka's producer.
-When a leader moves, a client is refused once and told the new leader (KIP-951). Kafka's goes there at once;
-librdkafka rests for its ``retry.backoff.ms`` (100, give or take a fifth) first, and all later records of the
-partition with it: five of 50 a second. Were it refused in all of 20 partitions, these would be the 99th
-percentile of a move of ten seconds.
+When a leader moves, a client is refused once and told the new leader (KIP-951), or asks for all of
+the topic. Kafka's goes at once to the one that it is told; librdkafka first rests for its
+``retry.backoff.ms`` (100, give or take a fifth), and all later records of the partition with it: five of 50 a
+second. Were it refused in all of 20 partitions, these would be the 99th percentile of a move of ten seconds.
 """
 
 from __future__ import annotations

@@ -467,7 +467,7 @@ async def test_what_a_watch_of_an_earlier_reign_tells_is_told_to_nobody(
 
 @in_virtual_time
 async def test_a_replica_in_sync_takes_over_a_second_later_while_others_are_behind(tmp_path: Path) -> None:
-    """Of two partitions one has caught up. The next controller does not wait for what this one waits for."""
+    """Of three partitions one has caught up. The next controller does not wait for what this one has."""
     async with members(tmp_path, 1) as (one,):
         ghost = Member(await open_store(tmp_path), TWO)
         await ghost.register()
