@@ -10,8 +10,8 @@ from tests.style import rules
 def test_a_long_module_and_a_long_function_are_found() -> None:
     body = "\n".join(f"    x{i} = {i}" for i in range(rules.FUNCTION_LINES_MAX))
     assert rules.size(f"def f():\n{body}\n") == ["1: f has 71 lines, more than 70"]
-    assert rules.size("x = 1\n" * 400) == []
-    assert rules.size("x = 1\n" * 401) == ["1: the module has 401 lines, more than 400"]
+    assert rules.size("x = 1\n" * 1_000) == []
+    assert rules.size("x = 1\n" * 1_001) == ["1: the module has 1001 lines, more than 1000"]
 
 
 def test_a_module_says_what_it_is_for() -> None:

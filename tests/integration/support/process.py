@@ -49,12 +49,15 @@ class BrokerProcess:
         properties: Mapping[str, object] | None = None,
         port: int | None = None,
         command: list[str] | None = None,
+        descriptors_max: int | None = None,
     ) -> None:
+        """``descriptors_max`` is the process's RLIMIT_NOFILE; the machine's own unless given."""
         self.data_dir = data_dir
         self.log_dirs = ",".join(map(str, (data_dir, *more_dirs)))
         self.properties = DEFAULTS | {name: str(value) for name, value in (properties or {}).items()}
         self.log_path = data_dir.with_name(data_dir.name + ".log")
         self.command = command or [sys.executable, "-m", "minikafka.cli.broker"]
+        self.descriptors_max = descriptors_max
         self.process: subprocess.Popen[bytes] | None = None
         self._log_before = 0
         self._port_is_fixed = port is not None
@@ -82,6 +85,12 @@ class BrokerProcess:
         settings = [f"--set={name}={value}" for name, value in self.properties.items()]
         return [*self.command, f"--port={self.port}", f"--data-dir={self.log_dirs}", *settings]
 
+    def _limits(self) -> list[str]:
+        """util-linux's prlimit in front of the command: the limit holds from the first instruction on."""
+        if self.descriptors_max is None:
+            return []
+        return ["prlimit", f"--nofile={self.descriptors_max}:{self.descriptors_max}"]
+
     def environment(self) -> dict[str, str]:
         """A user's: his Python keeps its byte code, so that it is not compiled at every start."""
         kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -107,7 +116,7 @@ class BrokerProcess:
         self._log_before = len(self.log_text())
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                self.arguments(),
+                [*self._limits(), *self.arguments()],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

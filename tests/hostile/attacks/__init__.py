@@ -1,0 +1,1 @@
+"""Attacks, by what they use up; each module has a list ``ATTACKS``."""
