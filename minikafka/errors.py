@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from enum import IntEnum
 
+import msgspec
+
 
 class ErrorCode(IntEnum):
     """Kafka's error codes, by Kafka's names."""
@@ -183,3 +185,8 @@ class ConfigError(MinikafkaError):
 
 class StartError(MinikafkaError):
     """The broker cannot start, and why, in one line (port taken, directory locked, wrong cluster id)."""
+
+
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What msgspec's decoders raise for bytes that they cannot read: text that is no UTF-8 and a nesting without
+end are not among its own errors."""

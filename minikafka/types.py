@@ -5,6 +5,7 @@ Kafka's own classes: ``TopicPartition``, ``ReplicaAssignment``, ``LeaderIsrAndCo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import NamedTuple, NewType
@@ -28,6 +29,21 @@ NO_PRODUCER_ID = ProducerId(-1)
 NO_PRODUCER_EPOCH = ProducerEpoch(-1)
 NO_SEQUENCE = -1
 NO_LEADER = BrokerId(-1)
+
+TOPIC_NAME_LENGTH_MAX = 249
+"""``Topic.MAX_NAME_LENGTH``: a directory ``<topic>-<partition>`` fits into 255 bytes."""
+
+TOPIC_NAME_PATTERN = rf"^(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}\Z"
+"""``Topic.validate``: what may be a topic's name, and so a directory and a node of the store."""
+
+_TOPIC_NAME = re.compile(TOPIC_NAME_PATTERN)
+
+
+def is_topic_name(text: str) -> bool:
+    """Whether a topic may be called that."""
+    return _TOPIC_NAME.match(text) is not None
+
+
 """Kafka's ``LeaderAndIsr.NoLeader``; the controller id is also -1 while there is none."""
 
 

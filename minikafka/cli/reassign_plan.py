@@ -15,6 +15,7 @@ import msgspec
 
 from minikafka.cli.cluster_requests import LogDir, PartitionNow
 from minikafka.cli.commands import CommandError
+from minikafka.errors import UNDECODABLE
 from minikafka.types import TopicPartition
 
 ANY_LOG_DIR = "any"
@@ -189,7 +190,7 @@ def refuse(problems: Sequence[str]) -> None:
 def _decode(text: str, kind: type[_File], what: str) -> _File:
     try:
         file = msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise CommandError(f"this is not {what}: {error}") from None
     if file.version != VERSION:
         raise CommandError(f"this is not {what}: version {file.version} is unknown, there is {VERSION}")

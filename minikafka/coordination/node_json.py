@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordination.store import StoreError
+from minikafka.errors import UNDECODABLE
 from minikafka.types import BrokerId
 
 T = TypeVar("T")
@@ -118,7 +119,7 @@ def to_json(tree: Mapping[str, Any]) -> bytes:
 def from_json(path: str, data: bytes, type: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=type)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise DamagedNodeError(path, str(error), data) from error
 
 

@@ -40,7 +40,7 @@ from minikafka.coordination.node_json import (
 from minikafka.coordination.node_json import (
     uuid_to_text as uuid_to_text,
 )
-from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment
+from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, is_topic_name
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -300,8 +300,10 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
-    """Versions 1 to 3."""
+    """Versions 1 to 3. A node whose name no topic can have is damaged too: it would become a directory."""
     path = topic_path(topic)
+    if not is_topic_name(topic):
+        raise DamagedNodeError(path, "no topic can have this name", data)
     raw = from_json(path, data, TopicJson)
     partitions = {}
     for key, replicas in raw.partitions.items():

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from minikafka.errors import ConfigError
+from minikafka.errors import UNDECODABLE, ConfigError
 
 
 class Stretch(msgspec.Struct, frozen=True):
@@ -89,7 +89,7 @@ def _csv_rows(text: str) -> Iterator[tuple[str, Sequence[Any]]]:
 def _json_rows(text: str, name: str) -> Iterator[tuple[str, Sequence[Any]]]:
     try:
         rows = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise ConfigError(f"{name}: is no JSON: {error}") from None
     if not isinstance(rows, list):
         raise ConfigError(f"{name}: must be a list of rows")

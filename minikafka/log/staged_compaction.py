@@ -27,7 +27,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.errors import UNDECODABLE, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files
 from minikafka.log.checkpoint import EpochEntry
 from minikafka.log.compaction_job import CompactedSegment, CompactionResult
@@ -115,7 +115,7 @@ def read_manifest(files: Files, directory: str) -> CompactionManifest:
         raise StaleManifest(f"{path} is larger than {MANIFEST_BYTES_MAX} bytes: it is no manifest")
     try:
         manifest = msgspec.json.decode(files.read_bytes(path), type=CompactionManifest)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise StaleManifest(f"{path} cannot be read: {error}") from None
     if manifest.version != MANIFEST_VERSION:
         raise StaleManifest(f"{path} has version {manifest.version}, expected {MANIFEST_VERSION}")

@@ -315,8 +315,9 @@ class ConfigService:
                 raise unsupported(resource.type)
 
     async def _change_topic(self, topic: str, change: Alter, *, validate_only: bool) -> None:
+        self._check_topic_exists(topic)
+
         def checked(current: Mapping[str, str]) -> dict[str, str]:
-            self._check_topic_exists(topic)
             overrides = change(current)
             check_topic_overrides(self._broker_config, overrides)
             return overrides

@@ -30,7 +30,7 @@ from minikafka.coordination.store import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.store_failures import mapped_store_failures
 from minikafka.server.store_reads import gather_some
-from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
+from minikafka.types import BrokerId, PartitionState, ReplicaAssignment, is_topic_name
 
 ATTEMPTS_MAX = 5
 """Lost races before a write gives up."""
@@ -87,6 +87,8 @@ class TopicStore:
                 names = await self._store.children(paths.TOPICS)
             except NoNodeError:
                 return {}, {}
+        else:
+            names = [name for name in names if is_topic_name(name)]
         damaged: dict[str, paths.DamagedNodeError] = {}
 
         async def read(name: str) -> StoredTopic | None:
@@ -100,11 +102,13 @@ class TopicStore:
         return {topic.name: topic for topic in topics if topic is not None}, damaged
 
     async def read(self, name: str) -> StoredTopic | None:
-        """One topic, None when there is no such topic.
+        """One topic, None when there is no such topic, whatever a client takes for a topic's name.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
         """
+        if not is_topic_name(name):
+            return None
         with mapped_store_failures(f"reading topic {name}"):
             return await self._read(name)
 

@@ -7,14 +7,10 @@ Kafka's, and so is what the messages say, because admin clients show them as the
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.types import BrokerId, ReplicaAssignment
-
-TOPIC_NAME_LENGTH_MAX = 249
-"""``Topic.MAX_NAME_LENGTH``: a directory ``<topic>-<partition>`` fits into 255 bytes."""
+from minikafka.types import TOPIC_NAME_LENGTH_MAX, BrokerId, ReplicaAssignment, is_topic_name
 
 PARTITIONS_PER_REQUEST_MAX = 10_000
 """``ReplicationControlManager.MAX_PARTITIONS_PER_BATCH``: what one request may create in all."""
@@ -26,8 +22,6 @@ INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHAR
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """A KRaft controller's own log. Kafka lets nobody create it, its tools read such a directory specially."""
-
-_LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def is_internal(name: str) -> bool:
@@ -41,16 +35,16 @@ def validate_topic_name(name: str) -> None:
     Raises:
         KafkaError: INVALID_TOPIC_EXCEPTION, and why.
     """
+    if is_topic_name(name):
+        return
     if not name:
         why = "the empty string is not allowed"
     elif name in (".", ".."):
         why = f"'{name}' is not allowed"
     elif len(name) > TOPIC_NAME_LENGTH_MAX:
         why = f"the length of '{name}' is longer than the max allowed length {TOPIC_NAME_LENGTH_MAX}"
-    elif not _LEGAL_NAME.fullmatch(name):
-        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     else:
-        return
+        why = f"'{name}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic name is invalid: {why}")
 
 

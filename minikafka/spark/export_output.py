@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from minikafka.errors import UNDECODABLE
 from minikafka.spark.failures import JobError
 from minikafka.spark.output_store import OutputStore
 
@@ -175,7 +176,7 @@ class ExportOutput:
     def _read(self, path: str) -> Commit:
         try:
             commit = msgspec.json.decode(self._store.read(path), type=Commit)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise JobError(f"{self._store.uri(path)} is not a commit of an export: {error}") from error
         if commit.version != VERSION:
             raise JobError(f"{self._store.uri(path)} was written by another version of minikafka")

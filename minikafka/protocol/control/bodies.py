@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from minikafka.errors import PeerProtocolError
+from minikafka.errors import UNDECODABLE, PeerProtocolError
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.control.messages import (
     ControlledShutdownRequest,
@@ -48,5 +48,5 @@ def decode_body(api_key: int, direction: str, data: Buffer) -> Any:
     """
     try:
         return _DECODERS[api_key, direction].decode(data)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise PeerProtocolError(f"malformed: {ApiKey(api_key).name} {direction}: {error}") from error

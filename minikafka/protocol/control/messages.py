@@ -14,12 +14,13 @@ incarnation is known (STALE_BROKER_EPOCH).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 from uuid import UUID
 
 import msgspec
+from msgspec import Meta
 
-from minikafka.types import NO_EPOCH, BrokerId, LeaderEpoch, TopicPartition
+from minikafka.types import NO_EPOCH, TOPIC_NAME_PATTERN, BrokerId, LeaderEpoch, TopicPartition
 
 LEADER_DURING_DELETE = BrokerId(-2)
 """``LeaderAndIsr.LeaderDuringDelete``: in UpdateMetadata, the partition is being deleted; forget it."""
@@ -27,26 +28,41 @@ LEADER_DURING_DELETE = BrokerId(-2)
 EPOCH_DURING_DELETE = LeaderEpoch(-2)
 """``LeaderAndIsr.EpochDuringDelete``: in StopReplica, whatever epoch the broker knows."""
 
+INT32_MAX = 2**31 - 1
+INT64_MAX = 2**63 - 1
+
+# What Kafka's schemas say of these fields by their types, and MessagePack does not: an integer that no int32
+# holds, or a name that is a path, must not get past the decoder.
+TopicName = Annotated[str, Meta(pattern=TOPIC_NAME_PATTERN)]
+NodeId = Annotated[BrokerId, Meta(ge=0, le=INT32_MAX)]
+Leader = Annotated[BrokerId, Meta(ge=LEADER_DURING_DELETE, le=INT32_MAX)]
+Partition = Annotated[int, Meta(ge=0, le=INT32_MAX)]
+Epoch = Annotated[int, Meta(ge=-2, le=INT32_MAX)]
+PartitionLeaderEpoch = Annotated[LeaderEpoch, Meta(ge=-2, le=INT32_MAX)]
+Zxid = Annotated[int, Meta(ge=-1, le=INT64_MAX)]
+Port = Annotated[int, Meta(ge=-1, le=65_535)]
+Code = Annotated[int, Meta(ge=-1, le=2**15 - 1)]
+
 
 class ListenerEndpoint(NamedTuple):
     """One listener of a broker, as advertised."""
 
     listener_name: str
     host: str
-    port: int
+    port: Port
     security_protocol: str = "PLAINTEXT"
 
 
 class LiveBroker(msgspec.Struct, frozen=True, array_like=True):
     """A registered broker. ``epoch`` is the czxid of its registration (KIP-380)."""
 
-    node_id: BrokerId
-    epoch: int
+    node_id: NodeId
+    epoch: Zxid
     endpoints: tuple[ListenerEndpoint, ...]
     rack: str | None = None
     clean_start: bool = True
     """False: its last stop was not clean, so its logs may have lost their ends (KIP-966)."""
-    http: tuple[str, int] | None = None
+    http: tuple[str, Port] | None = None
     """Host and port of its pages; None: it has none."""
 
     def endpoint(self, listener_name: str) -> ListenerEndpoint | None:
@@ -57,22 +73,22 @@ class LiveBroker(msgspec.Struct, frozen=True, array_like=True):
 class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
     """One partition's leadership: in LeaderAndIsr an order, in UpdateMetadata news."""
 
-    topic: str
+    topic: TopicName
     topic_id: UUID
-    partition: int
-    controller_epoch: int
-    leader: BrokerId
-    leader_epoch: LeaderEpoch
-    isr: tuple[BrokerId, ...]
-    partition_epoch: int
+    partition: Partition
+    controller_epoch: Epoch
+    leader: Leader
+    leader_epoch: PartitionLeaderEpoch
+    isr: tuple[NodeId, ...]
+    partition_epoch: Epoch
     """The version of the state node: what the leader's next conditional write of the ISR expects."""
-    replicas: tuple[BrokerId, ...]
-    adding_replicas: tuple[BrokerId, ...] = ()
-    removing_replicas: tuple[BrokerId, ...] = ()
+    replicas: tuple[NodeId, ...]
+    adding_replicas: tuple[NodeId, ...] = ()
+    removing_replicas: tuple[NodeId, ...] = ()
     is_new: bool = False
     """LeaderAndIsr: the replica never had a log, so none can be on a failed disk."""
     leader_recovering: bool = False
-    offline_replicas: tuple[BrokerId, ...] = ()
+    offline_replicas: tuple[NodeId, ...] = ()
     """UpdateMetadata: replicas on failed log directories."""
 
     @property
@@ -83,17 +99,17 @@ class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
 class PartitionError(NamedTuple):
     """How one partition of a request fared; 0 is no error."""
 
-    topic: str
-    partition: int
-    error_code: int
+    topic: TopicName
+    partition: Partition
+    error_code: Code
 
 
 class LeaderAndIsrRequest(msgspec.Struct, frozen=True, array_like=True):
     """Lead or follow these partitions."""
 
-    controller_id: BrokerId
-    controller_epoch: int
-    broker_epoch: int
+    controller_id: NodeId
+    controller_epoch: Epoch
+    broker_epoch: Zxid
     partitions: tuple[LeaderAndIsrPartition, ...]
     live_leaders: tuple[LiveBroker, ...]
     """Where the leaders in ``partitions`` are reached."""
@@ -102,14 +118,14 @@ class LeaderAndIsrRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class LeaderAndIsrResponse(msgspec.Struct, frozen=True, array_like=True):
-    error_code: int
+    error_code: Code
     partitions: tuple[PartitionError, ...] = ()
 
 
 class StopReplicaPartition(msgspec.Struct, frozen=True, array_like=True):
-    topic: str
-    partition: int
-    leader_epoch: LeaderEpoch = NO_EPOCH
+    topic: TopicName
+    partition: Partition
+    leader_epoch: PartitionLeaderEpoch = NO_EPOCH
     """``EPOCH_DURING_DELETE`` when the topic is deleted."""
     delete: bool = False
     """Delete the log too; otherwise only stop fetching."""
@@ -118,23 +134,23 @@ class StopReplicaPartition(msgspec.Struct, frozen=True, array_like=True):
 class StopReplicaRequest(msgspec.Struct, frozen=True, array_like=True):
     """Stop being a replica of these partitions, or stop fetching them."""
 
-    controller_id: BrokerId
-    controller_epoch: int
-    broker_epoch: int
+    controller_id: NodeId
+    controller_epoch: Epoch
+    broker_epoch: Zxid
     partitions: tuple[StopReplicaPartition, ...]
 
 
 class StopReplicaResponse(msgspec.Struct, frozen=True, array_like=True):
-    error_code: int
+    error_code: Code
     partitions: tuple[PartitionError, ...] = ()
 
 
 class UpdateMetadataRequest(msgspec.Struct, frozen=True, array_like=True):
     """What the metadata cache has to show: all live brokers, and the partitions that changed."""
 
-    controller_id: BrokerId
-    controller_epoch: int
-    broker_epoch: int
+    controller_id: NodeId
+    controller_epoch: Epoch
+    broker_epoch: Zxid
     partitions: tuple[LeaderAndIsrPartition, ...]
     live_brokers: tuple[LiveBroker, ...]
     is_full: bool = False
@@ -142,18 +158,18 @@ class UpdateMetadataRequest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class UpdateMetadataResponse(msgspec.Struct, frozen=True, array_like=True):
-    error_code: int
+    error_code: Code
 
 
 class ControlledShutdownRequest(msgspec.Struct, frozen=True, array_like=True):
     """From a broker that is about to stop, to the controller: move my leaders."""
 
-    node_id: BrokerId
-    broker_epoch: int
+    node_id: NodeId
+    broker_epoch: Zxid
 
 
 class ControlledShutdownResponse(msgspec.Struct, frozen=True, array_like=True):
-    error_code: int
+    error_code: Code
     remaining_partitions: tuple[TopicPartition, ...] = ()
     """What the broker still leads; ask again, or stop all the same."""
 

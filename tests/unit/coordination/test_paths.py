@@ -277,3 +277,10 @@ def test_paths_are_kafkas() -> None:
     assert paths.delete_topic_path("t") == "/admin/delete_topics/t"
     for path in paths.PERSISTENT_PATHS:
         validate_path(path)
+
+
+@pytest.mark.parametrize("name", ["a b", "..", "x" * 250])
+def test_a_topic_node_with_a_name_that_no_topic_can_have_is_damaged(name: str) -> None:
+    """ZooKeeper takes it, a directory of that name would be another thing, or none."""
+    with pytest.raises(DamagedNodeError, match="no topic can have this name"):
+        paths.decode_topic(name, b'{"version":3,"topic_id":null,"partitions":{"0":[1]}}')

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from minikafka.errors import PeerProtocolError
 from minikafka.protocol.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey
@@ -16,6 +19,7 @@ from minikafka.protocol.codec import (
     encode_response,
     read_request_header,
 )
+from minikafka.protocol.control.bodies import decode_body, encode_body
 from minikafka.protocol.control.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
@@ -90,3 +94,39 @@ def test_nonsense_is_the_peers_fault(key: ApiKey) -> None:
 
 def test_clients_are_not_told_of_them() -> None:
     assert not BETWEEN_BROKERS.keys() & ADVERTISED.keys()
+
+
+@pytest.mark.parametrize(("key", "request_body", "response_body"), MESSAGES)
+@given(data=st.data())
+def test_mutated_bytes_are_a_message_or_the_peers_fault(
+    key: ApiKey, request_body: msgspec.Struct, response_body: msgspec.Struct, data: st.DataObject
+) -> None:
+    """Text that is no UTF-8 came out as UnicodeDecodeError, which is none of msgspec's own errors."""
+    direction, body = data.draw(st.sampled_from([("request", request_body), ("response", response_body)]))
+    changed = bytearray(encode_body(body))
+    for _ in range(data.draw(st.integers(1, 4))):
+        position = data.draw(st.integers(0, len(changed) - 1))
+        changed[position] = data.draw(st.integers(0, 255))
+    try:
+        decode_body(key, direction, bytes(changed))
+    except PeerProtocolError as error:
+        assert key.name in str(error)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "a b", "x" * 250, "new\nline", "end\n"])
+def test_a_name_that_no_topic_can_have_is_the_peers_fault(name: str) -> None:
+    changed = msgspec.structs.replace(PARTITION, topic=name)
+    body = encode_body(LeaderAndIsrRequest(ONE, 7, 17, (changed,), BROKERS))
+    with pytest.raises(PeerProtocolError, match=r"partitions\[...\]\.topic|\[3\]"):
+        decode_body(ApiKey.LEADER_AND_ISR, "request", body)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"partition": -1}, {"leader_epoch": 2**31}, {"leader": -3}, {"replicas": (2**40,)}, {"isr": (-1,)}],
+)
+def test_a_number_that_kafkas_schema_cannot_hold_is_the_peers_fault(changes: dict[str, Any]) -> None:
+    changed = msgspec.structs.replace(PARTITION, **changes)
+    body = encode_body(UpdateMetadataRequest(ONE, 7, 17, (changed,), BROKERS))
+    with pytest.raises(PeerProtocolError):
+        decode_body(ApiKey.UPDATE_METADATA, "request", body)
