@@ -14,6 +14,12 @@ import sys
 import venv
 from pathlib import Path
 
+EXTRAS = {
+    "bench,zookeeper": "the load generator (a few MB)",
+    "spark": "Spark (about 500 MB to download)",
+}
+"""Of these pip shows its progress, because they take a while."""
+
 
 def main(root: Path, directory: Path, extras: str) -> int:
     """Returns the exit status; every failure says in one line what it is."""
@@ -23,7 +29,8 @@ def main(root: Path, directory: Path, extras: str) -> int:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if is_current(root, directory):  # somebody else made it while we waited
                 return 0
-            print(f"minikafka: setting up {directory.name} (once)…", file=sys.stderr, flush=True)
+            with_extras = f", with what {EXTRAS[extras]} needs" if extras in EXTRAS else ""
+            print(f"minikafka: setting up {directory.name} (once){with_extras}…", file=sys.stderr, flush=True)
             if not works(directory):
                 shutil.rmtree(directory, ignore_errors=True)
                 venv.create(directory, with_pip=True, symlinks=True)
@@ -58,7 +65,9 @@ def install(root: Path, directory: Path, extras: str) -> int:
     """Install the checkout, editable, with ``extras``."""
     made_from = (root / "pyproject.toml").read_bytes()
     target = f"{root}[{extras}]" if extras else str(root)
-    command = [directory / "bin" / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    command = [directory / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check"]
+    if extras not in EXTRAS:
+        command.append("--quiet")
     result = subprocess.run([*command, "--editable", target], stdout=sys.stderr, check=False)
     if result.returncode != 0:
         print(f"minikafka: cannot install into {directory.name}; pip says why above", file=sys.stderr)

@@ -1,7 +1,10 @@
 # Sourced by the commands next to it: gives $root (the checkout) and $python (an interpreter with what is needed).
 #
 #   environment run        .venv       what a broker needs, on ZooKeeper too
-#   environment dev        .venv-dev   and what tests, checks and benchmarks need
+#   environment bench      .venv-bench what the load generator needs
+#   environment spark      .venv-spark what Spark jobs need
+#   environment dev        .venv-dev   all of these, and what tests, checks and benchmarks need; who has it needs
+#                                      no other for the load generator and Spark
 #
 # The first call makes the virtual environment; so does one after pyproject.toml changed. Otherwise it costs one
 # run of cmp. Several calls at once are safe: one makes the environment, the others wait (.environment.py).
@@ -13,7 +16,12 @@ root=$(cd -P -- "$root" && pwd) || exit 1
 environment() {
     case $1 in
         run) venv=$root/.venv extras=zookeeper ;;
+        bench) venv=$root/.venv-bench extras=bench,zookeeper ;;
+        spark) venv=$root/.venv-spark extras=spark ;;
         dev) venv=$root/.venv-dev extras=dev,bench ;;
+    esac
+    case $1 in
+        bench | spark) if [ -f "$root/.venv-dev/.made-from" ]; then venv=$root/.venv-dev extras=dev,bench; fi ;;
     esac
     python=$venv/bin/python
     made_for=

@@ -77,8 +77,13 @@ def _damage(partition: Partition) -> str:
     return f"{place}{first.what}" + (f" (and {others:,} more)" if others else "")
 
 
+def _mean_fill(topic: Topic) -> float:
+    """Over the topic's batches; each partition counts by how many it has."""
+    filled = sum(each.fill.fill * each.batches for each in topic.partitions if each.fill is not None)
+    return filled / topic.batches
+
+
 def _row(topic: Topic) -> tuple[str, ...]:
-    fills = [each.fill for each in topic.partitions if each.fill is not None]
     trials = [each.trial for each in topic.partitions if each.trial is not None and each.trial.stored_bytes]
     shares = [each.keys.top_share for each in topic.partitions if each.keys is not None and each.keys.top]
     stored, plain = sum(each.stored_bytes for each in trials), sum(each.plain_bytes for each in trials)
@@ -88,7 +93,7 @@ def _row(topic: Topic) -> tuple[str, ...]:
         f"{topic.records:,}",
         format_bytes(topic.bytes),
         f"{topic.batches:,}",
-        f"{sum(each.fill for each in fills) / len(fills):.0%}" if fills else "",
+        f"{_mean_fill(topic):.0%}" if topic.batches else "",
         f"{plain / stored:.2f}" if stored else "",
         "" if topic.keys is None else f"{topic.keys:,}",
         f"{max(shares):.0%}" if shares else "",

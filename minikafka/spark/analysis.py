@@ -44,7 +44,8 @@ class BatchFill(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int
     single_record_batches: int
     fill: float
-    """Mean size as a share of ``batch_size``."""
+    """How full the batches are on average, as a share of ``batch_size``, 1.0 at most: a batch that is larger
+    counts as full."""
     batch_size: int
     """The producers' batch.size that was assumed."""
 

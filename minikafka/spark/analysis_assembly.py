@@ -217,7 +217,7 @@ def _fill(totals: Any, batch_size: int) -> BatchFill:
         bytes_p99=totals.size_quantiles[1],
         bytes_max=totals.size_max,
         single_record_batches=totals.single_record_batches,
-        fill=totals.data_bytes / batches / batch_size,
+        fill=totals.filled_bytes / batches / batch_size,
         batch_size=batch_size,
     )
 

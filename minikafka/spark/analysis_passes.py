@@ -92,14 +92,16 @@ class Span(NamedTuple):
     last: int
 
 
-def read_headers(batches: DataFrame, damaged_pieces: Mapping[LogId, int]) -> HeaderFigures:
+def read_headers(
+    batches: DataFrame, damaged_pieces: Mapping[LogId, int], *, batch_size: int
+) -> HeaderFigures:
     """Run what headers suffice for. ``batches`` should be persisted: it is read several times.
 
     A query costs some tenths of a second even if it finds nothing, and most logs have nothing of what a
     report names: that is looked for where totals say that it is there.
     """
     whole = batch.healthy(batches)
-    totals = _single(batch.partition_totals(whole))
+    totals = _single(batch.partition_totals(whole, batch_size))
     order = _single(offset_order.order_totals(whole))
     bucket_ms = bucket_widths(totals)
     pieces = _pieces(whole, bucket_ms)

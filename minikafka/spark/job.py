@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from minikafka.errors import MinikafkaError
 from minikafka.spark.counters import JobCounters, add_counter_options, published
 from minikafka.spark.failures import JobError, explain
+from minikafka.spark.interruption import interruptible
 from minikafka.spark.progress import JobProgress
 from minikafka.spark.session import add_spark_options, open_session
 
@@ -74,6 +75,7 @@ def _run(name: str, arguments: argparse.Namespace, counters: JobCounters, work: 
         from pyspark.errors import PySparkException
 
         try:
-            return work(Job(spark, counters, JobProgress(spark, counters)))
+            with interruptible(spark):
+                return work(Job(spark, counters, JobProgress(spark, counters)))
         except (PySparkException, Py4JError) as error:
             raise _JobFailed(explain(error)) from error

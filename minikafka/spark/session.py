@@ -15,6 +15,7 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -86,7 +87,8 @@ def open_session(
     check_pyspark()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=PANDAS_WARNING)
-        session = _start(name, master, dict(conf))
+        with ThreadPoolExecutor(1) as starting:  # not here: PySpark would take SIGINT, see ``interruption``
+            session = starting.submit(_start, name, master, dict(conf)).result()
         try:
             with _package_on_executors(session):
                 yield session

@@ -1,7 +1,7 @@
 """What a user installs: the wheel in a virtual environment of its own, and the containers' configuration.
 
-Containers themselves are not built here. What a broker in one gets is: the wheel, and the environment that the
-Dockerfile and the compose files say, with the container's directories and host names put in place.
+Containers themselves are not built here. What a broker in one gets is the wheel, and the environment that
+the Dockerfile and the compose files say, with the container's directories and host names put in place.
 """
 
 from __future__ import annotations

@@ -42,6 +42,10 @@ class Record(NamedTuple):
         return len(self.key or b"") + len(self.value or b"")
 
 
+BATCH_SIZE = 16_384
+"""The producers' batch.size that is assumed."""
+
+
 def by_log(rows: Iterable[Row]) -> dict[Log, list[Row]]:
     found: dict[Log, list[Row]] = defaultdict(list)
     for row in rows:
@@ -73,6 +77,7 @@ def totals(batches: list[Row]) -> Row:
         "records": sum(row["records"] for row in members),
         "bytes": sum(row["size"] for row in batches),
         "data_bytes": sum(row["size"] for row in members),
+        "filled_bytes": sum(min(row["size"], BATCH_SIZE) for row in members),
         "batches": len(members),
         "control_batches": len(batches) - len(members),
         "transactional_batches": sum(row["is_transactional"] for row in members),

@@ -6,10 +6,14 @@ files; the same analysis is then shown by a browser.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +24,7 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet
 
+from minikafka.cli.analyze_output import print_summary
 from minikafka.cli.main import main
 from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT
 from minikafka.protocol.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
@@ -34,11 +39,13 @@ from minikafka.spark.jobs.analyze import Request, analyze, prepare
 from tests.integration.support import confluent
 from tests.integration.support.chromium import distinct_lines, show
 from tests.integration.support.cluster import ProcessCluster, SqliteEngine
+from tests.integration.support.confluent import wait_until
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import CODECS, every_shape
 from tests.integration.support.records import Record as Sent
 from tests.spark import analysis_model as model
 from tests.spark.analysis_model import Row
+from tests.spark.conftest import CONF, MASTER
 from tests.spark.logs import NOW_MS, LogDir
 
 if TYPE_CHECKING:
@@ -210,7 +217,8 @@ def check_headers(found: Partition, rows: list[Row]) -> None:
     assert found.fill is not None
     assert found.fill.records_mean == totals["records"] / len(data)
     assert found.fill.bytes_mean == totals["data_bytes"] / len(data)
-    assert found.fill.fill == totals["data_bytes"] / len(data) / 16_384
+    assert found.fill.fill == totals["filled_bytes"] / len(data) / model.BATCH_SIZE
+    assert found.fill.fill <= 1
     assert found.fill.records_p50 == model.nth((row["records"] for row in data), 0.5)
     assert found.fill.bytes_p99 == model.nth((row["size"] for row in data), 0.99)
     assert found.fill.single_record_batches == totals["single_record_batches"]
@@ -328,6 +336,72 @@ def test_the_command_shows_progress_a_table_and_what_it_wrote(
     names = {"report.html", "report.json", "partitions.parquet", "top_keys.parquet"}
     assert names <= {path.name for path in out.iterdir()}
     assert 'minikafka_spark_records{spark_job="analyze",topic="built"} 30.0' in series.read_text()
+
+
+def test_batches_above_the_producers_batch_size_are_full(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """librdkafka makes batches of up to 1 MB, Java of 16 KiB: there was "fill 5049%"."""
+    log = LogDir(tmp_path / "log")
+    large = build_batch([Record(0, NOW_MS, b"k", b"v" * 800_000)], base_offset=0)
+    small = build_batch([Record(1, NOW_MS, b"k", b"v" * 100)], base_offset=1)
+    log.segment("large", [large, small])
+    analysis = analysed(spark, log.path, topics=("large",))
+    fill = topic_of(analysis, "large").partitions[0].fill
+    assert fill is not None
+    assert fill.fill == (1 + len(small) / model.BATCH_SIZE) / 2
+    print_summary(analysis, [])
+    assert f"│ {fill.fill:.0%} │" in re.sub(" +", " ", capsys.readouterr().out)
+
+
+def test_a_log_that_grows_meanwhile_is_analysed_up_to_where_it_was(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Else more records had a newer one of their key than there were records."""
+    log = LogDir(tmp_path / "log")
+    batches = [build_batch([Record(at, NOW_MS, b"k", b"v")], base_offset=at) for at in range(10)]
+    segment = log.segment("growing", batches[:3], with_indexes=False)
+
+    def phase(name: str) -> AbstractContextManager[None]:
+        if name == "records and keys":
+            segment.write_bytes(b"".join(batches))
+        return nullcontext()
+
+    prepared = prepare(Request((NamedDirectory(str(log.path)),)))
+    analysis = analyze(spark, prepared, now_ms=NOW_MS, phase=phase)
+    topic = topic_of(analysis, "growing")
+    assert (topic.records, topic.superseded_records) == (3, 2)
+
+
+@pytest.mark.parametrize("when", ["it starts", "it reads"])
+def test_ctrl_c_ends_it_without_a_traceback(java: None, directory: Path, when: str) -> None:
+    """Of the whole foreground process group, as a terminal does it; the status is a shell's for SIGINT."""
+    conf = [f"--conf={name}={value}" for name, value in CONF.items()]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "minikafka.cli.main", "analyze", str(directory), "--master", MASTER, *conf],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    if when == "it reads":
+        said = process.stdout.readline()
+        assert "batch headers" in said
+    else:
+        wait_until(lambda: "java" in children_of(process.pid), "the JVM runs")
+    os.killpg(process.pid, signal.SIGINT)
+    said += process.communicate(timeout=120)[0]
+    assert "Traceback" not in said and "py4j" not in said.lower(), said
+    assert process.returncode == 130
+
+
+def children_of(pid: int) -> list[str]:
+    """The names of the programs that a process has started."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    found = [int(child) for task in tasks for child in task.read_text().split()]
+    return [Path(f"/proc/{child}/comm").read_text().strip() for child in found]
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not there")

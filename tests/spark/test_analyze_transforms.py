@@ -134,7 +134,7 @@ def test_headers_tell_what_the_model_finds(spark: SparkSession, generated: tuple
     def each(function: Callable[[list[Row]], list[Row]]) -> dict[Log, list[Row]]:
         return {log: function(members) for log, members in by_log.items()}
 
-    totals = batch.partition_totals(batches)
+    totals = batch.partition_totals(batches, model.BATCH_SIZE)
     same(totals, each(lambda members: [model.totals(members)]))
     for log, (row,) in found(totals).items():
         members = model.data(by_log[log])
@@ -205,7 +205,7 @@ def test_what_is_damaged_is_named_and_counts_nowhere_else(spark: SparkSession) -
         (100, 1, "its CRC-32C is wrong"),
         (200, None, "magic 7"),
     ]
-    ((row,),) = found(batch.partition_totals(batch.healthy(batches))).values()
+    ((row,),) = found(batch.partition_totals(batch.healthy(batches), model.BATCH_SIZE)).values()
     assert (row["batches"], row["bytes"], row["last_offset"]) == (1, 100, 0)
 
 

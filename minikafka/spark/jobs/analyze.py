@@ -142,11 +142,11 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
                 replicas = check_replicas(headers, directories, limits_of(directories))
         batches = headers if replicas is None else _of_chosen(headers, chosen)
         with phase("statistics of batches"):
-            header_figures = read_headers(batches, damaged)
+            header_figures = read_headers(batches, damaged, batch_size=request.batch_size)
         with phase("records and keys"):
             split_bytes = _split_bytes(spark, directories)
             records = read_records(
-                _read(spark, "kafka-log-sums", chosen, splitBytes=split_bytes),
+                _read(spark, "kafka-log-sums", chosen, ends=ends, splitBytes=split_bytes),
                 top_keys=request.top_keys,
             )
         with phase("a sample in every codec"):
@@ -204,18 +204,26 @@ def _read(
     spark: SparkSession,
     source: str,
     partitions: Mapping[str, Sequence[TopicPartition]],
+    *,
+    ends: _Ends | None = None,
     **options: int | str,
 ) -> DataFrame:
-    """The partitions, by log directory. Damage comes as rows."""
+    """The partitions, by log directory, up to where ``ends`` found them to end; a broker may go on writing.
+    Damage comes as rows."""
     frames = []
     for path, members in partitions.items():
         assigned: dict[str, list[int]] = {}
+        ending: dict[str, dict[str, int]] = {}
         for topic, partition in members:
             assigned.setdefault(topic, []).append(partition)
+            end = None if ends is None else ends.get((path, LogId(topic, partition)))
+            ending.setdefault(topic, {})[str(partition)] = _TO_THE_END if end is None else _end_offset(end)
         frames.append(
             spark.read.format(source)
             .option("path", json.dumps([path]))
             .option("assign", json.dumps(assigned))
+            .option("endingOffsets", json.dumps(ending))
+            .option("failOnDataLoss", "false")  # what retention removes meanwhile is not there any more
             .option("onCorrupt", "column")
             .options(**options)
             .option("latest", "logEnd")
@@ -225,6 +233,14 @@ def _read(
 
 
 _Ends = dict[tuple[str, LogId], Row]
+
+_TO_THE_END = -1
+"""Spark's Kafka source: an ending offset that stands for the latest."""
+
+
+def _end_offset(end: Row) -> int:
+    """Where the record pass stops. Behind damage a log is read to its end, as its headers were."""
+    return _TO_THE_END if end.damaged or end.last_offset is None else int(end.last_offset) + 1
 
 
 def _ends(headers: DataFrame) -> _Ends:

@@ -81,11 +81,12 @@ def first_of_each(rows: DataFrame, order: str, count: int) -> DataFrame:
     return rows.withColumn("place", place).where(F.col("place") <= count).drop("place")
 
 
-def partition_totals(batches: DataFrame) -> DataFrame:
+def partition_totals(batches: DataFrame, batch_size: int) -> DataFrame:
     """One row a partition: records, bytes, batches, offsets, timestamps (ms), batch fill.
 
-    ``records_quantiles`` and ``size_quantiles`` (bytes) are BATCH_QUANTILES over data batches, approximate:
-    their rank is wrong by at most 1 in 10,000.
+    ``filled_bytes`` are those of data batches, of each ``batch_size`` at most: one that is larger was made by
+    a producer with a larger batch.size, and is full. ``records_quantiles`` and ``size_quantiles`` (bytes) are
+    BATCH_QUANTILES over data batches, approximate: their rank is wrong by at most 1 in 10,000.
     """
     data, records, size = is_data(), F.col("records"), F.col("size")
     quantiles = list(BATCH_QUANTILES)
@@ -94,6 +95,7 @@ def partition_totals(batches: DataFrame) -> DataFrame:
         sum_if(data, records).alias("records"),
         F.sum(size).alias("bytes"),
         sum_if(data, size).alias("data_bytes"),
+        sum_if(data, F.least(size, F.lit(batch_size))).alias("filled_bytes"),
         count_if(data).alias("batches"),
         count_if(~data).alias("control_batches"),
         count_if(data & F.col("is_transactional")).alias("transactional_batches"),
