@@ -247,12 +247,7 @@ def join_membership(
     services: Services, *, sessions: SessionKeeper, config_changes: ConfigChangeListener
 ) -> ClusterMembership:
     """What the broker needs of others, and they of it: ISR changes, fetchers, its place in the cluster."""
-    isr_manager = IsrManager(
-        services.store,
-        node_id=services.node_id,
-        clock=services.clock,
-        min_isr=lambda topic: services.configs.topic_config(topic).min_insync_replicas,
-    )
+    isr_manager = IsrManager(services.store, node_id=services.node_id, clock=services.clock)
     services.replica_manager.isr_manager = isr_manager
     services.replica_manager.fetchers = ReplicaFetcherManager(
         node_id=services.node_id,

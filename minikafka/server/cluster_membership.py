@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from minikafka.controller.events import MinIsrChanged, UncleanElectionEnabled
+from minikafka.controller.events import UncleanElectionEnabled
 from minikafka.coordination import notifications, paths
 from minikafka.coordination.paths import BrokerRegistration
 from minikafka.coordination.store import ConnectionLossError, StoreError
@@ -111,8 +111,6 @@ class ClusterMembership:
         self._isr_manager = isr_manager
         self._config_changes = config_changes
         self._registration: BrokerRegistration | None = None
-        self._unclean: set[str] = set()
-        self._min_isr: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"ClusterMembership({self._registration}, {self._sessions})"
@@ -170,16 +168,9 @@ class ClusterMembership:
         self._registration = msgspec.structs.replace(registration, clean_start=True)
 
     def _topic_config_changed(self, topic: str, config: Any) -> None:
-        """A controller that runs here elects leaders when unclean elections become allowed, and trusts fewer
-        replicas when fewer are enough to commit."""
-        min_isr = config.min_insync_replicas
-        if self._min_isr.setdefault(topic, min_isr) != min_isr:
-            self._min_isr[topic] = min_isr
-            self._services.controller.notify(MinIsrChanged(topic))
-        if not config.unclean_leader_election_enable:
-            self._unclean.discard(topic)
-        elif topic not in self._unclean:
-            self._unclean.add(topic)
+        """A controller that runs here elects leaders where unclean elections are allowed now. It looks at
+        what is leaderless, so it may be told too often, and nothing has to be remembered of before."""
+        if config.unclean_leader_election_enable:
             self._services.controller.notify(UncleanElectionEnabled(topic))
 
     # Failing

@@ -24,6 +24,7 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_registry import Replacement
+from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.catch_up_pace import CatchUpPace
@@ -193,6 +194,9 @@ class ReplicaManager(LeadershipChanges):
         """Apply a topic's new configuration to its logs."""
         for partition in self.partitions_of(topic):
             partition.log.update_config(config)
+            self._clear_eligible(partition)
+            if partition.config_changed():
+                self.parked.high_watermark_moved(partition.topic_partition)
             future = self.log_manager.future_logs.get(partition.topic_partition)
             if future is not None:
                 future.update_config(config)
@@ -271,6 +275,16 @@ class ReplicaManager(LeadershipChanges):
                 self._submit(partition, change)
             await turns.give_way()
 
+    def _lead(self, partition: Partition, state: LeaderAndIsrPartition) -> None:
+        super()._lead(partition, state)
+        self._clear_eligible(partition)
+
+    def _clear_eligible(self, partition: Partition) -> None:
+        """See ``replication.isr``; looked at when the leadership, the ISR or the configuration changes."""
+        change = partition.maybe_clear_eligible()
+        if change is not None:
+            self._submit(partition, change)
+
     def _submit(self, partition: Partition, change: IsrChange) -> None:
         if self.isr_manager is None:
             raise InvariantError(f"nobody can write {change}")
@@ -283,6 +297,7 @@ class ReplicaManager(LeadershipChanges):
         size_before = len(partition.isr)
         has_advanced = partition.isr_change_done(change, outcome)
         self.isr_counts.note(change, outcome, size_before=size_before, size_after=len(partition.isr))
+        self._clear_eligible(partition)
         if has_advanced:
             self.parked.high_watermark_moved(topic_partition)
 

@@ -94,6 +94,7 @@ def state_of(
     topic_id: UUID = TOPIC_ID,
     controller_epoch: int = 1,
     is_new: bool = True,
+    eligible: Sequence[int] = (),
 ) -> LeaderAndIsrPartition:
     """What the controller says. The version rises with the epoch, as in the store."""
     return LeaderAndIsrPartition(
@@ -107,6 +108,7 @@ def state_of(
         partition_epoch=epoch * 10 if version is None else version,
         replicas=tuple(map(BrokerId, replicas)),
         is_new=is_new,
+        eligible=tuple(map(BrokerId, eligible)),
     )
 
 

@@ -20,6 +20,7 @@ from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
 LEADER, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 EPOCH = LeaderEpoch(5)
 CONTROLLER_EPOCH = 4
+MIN_ISR = 2
 AT = TopicPartition("t", 0)
 
 
@@ -57,7 +58,7 @@ class Writing:
 
     def __init__(self, store: FlakyStore) -> None:
         self.store = store
-        self.manager = IsrManager(store, node_id=LEADER, clock=LoopClock(), min_isr=lambda topic: 2)
+        self.manager = IsrManager(store, node_id=LEADER, clock=LoopClock())
         self.outcomes: dict[TopicPartition, IsrOutcome] = {}
 
     async def write(self, *changes: IsrChange) -> list[IsrOutcome]:
@@ -113,14 +114,16 @@ async def writing(directory: Path) -> AsyncIterator[Writing]:
 def change(
     *isr: BrokerId, version: int, at: TopicPartition = AT, broker_epochs: tuple[int, ...] = ()
 ) -> IsrChange:
-    return IsrChange(at, UUID(int=1), EPOCH, isr, version, CONTROLLER_EPOCH, broker_epochs)
+    return IsrChange(at, UUID(int=1), EPOCH, isr, version, CONTROLLER_EPOCH, MIN_ISR, broker_epochs)
 
 
 @in_virtual_time
 async def test_a_change_is_written_over_the_version_that_the_leader_knows(tmp_path: Path) -> None:
     async with writing(tmp_path) as work:
         version = await work.put_state((LEADER, TWO))
-        assert await work.write(change(LEADER, version=version)) == [IsrWritten(version + 1, (LEADER,))]
+        assert await work.write(change(LEADER, version=version)) == [
+            IsrWritten(version + 1, (LEADER,), (TWO,))
+        ]
         assert await work.state() == (
             PartitionState(LEADER, EPOCH, (LEADER,), CONTROLLER_EPOCH, eligible=(TWO,)),
             version + 1,
@@ -207,7 +210,7 @@ async def test_changes_that_come_together_are_one_write_and_a_refused_one_stops_
         versions = [await work.put_state((LEADER, TWO), at=each) for each in many]
         assert await work.write(
             *(change(LEADER, version=version, at=each) for each, version in zip(many, versions, strict=True))
-        ) == [IsrWritten(version + 1, (LEADER,)) for version in versions]
+        ) == [IsrWritten(version + 1, (LEADER,), (TWO,)) for version in versions]
         assert work.store.multis == [5], "the changes and the guard"
         await work.put_state((TWO,), at=many[1], leader=TWO, leader_epoch=EPOCH + 1)
         back = [
@@ -230,7 +233,7 @@ async def test_changes_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
         assert work.outcomes == {}
         work.store.is_away = False
         await passing(300)
-        assert work.outcomes == {AT: IsrWritten(version + 1, (LEADER,))}
+        assert work.outcomes == {AT: IsrWritten(version + 1, (LEADER,), (TWO,))}
 
 
 # Announcements
