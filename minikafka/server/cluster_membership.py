@@ -24,7 +24,7 @@ import msgspec
 from minikafka.controller.events import UncleanElectionEnabled
 from minikafka.coordination import notifications, paths
 from minikafka.coordination.paths import BrokerRegistration
-from minikafka.coordination.store import ConnectionLossError, StoreError
+from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.control.messages import (
@@ -37,13 +37,14 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
 )
 from minikafka.server.apis import controlled_shutdown, leader_and_isr, stop_replica, update_metadata
-from minikafka.server.cluster_registration import REGISTRATION_RETRY_MS, register_broker
+from minikafka.server.cluster_registration import register_broker
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.controller_channel import RemoteBroker, Send
 from minikafka.server.controller_election import current_controller
 from minikafka.server.isr_manager import IsrManager
 from minikafka.server.services import Services
 from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.store_patience import StorePatience
 from minikafka.server.supervisor import Restart
 
 logger = logging.getLogger(__name__)
@@ -123,7 +124,8 @@ class ClusterMembership:
         """
         services = self._services
         self._registration = registration
-        await self._register_first()
+        patience = StorePatience(services.store, services.clock)
+        await patience.until_connected("the registration", self._register)
         self._sessions.on_new_session(self._register)
         self._sessions.on_new_session(self._config_changes.session_began)
         await self._sessions.established()
@@ -142,20 +144,6 @@ class ClusterMembership:
                 "no controller has told this broker anything for %d ms: it serves when one does",
                 FIRST_INSTRUCTIONS_TIMEOUT_MS,
             )
-
-    async def _register_first(self) -> None:
-        """A store that does not answer for a moment ends no start: it is asked again for as long as a session
-        without connection lives (Kafka: ``retryRequestUntilConnected``)."""
-        services = self._services
-        patient_until_ms = services.clock.monotonic_ms() + services.store.session_timeout_ms
-        while True:
-            try:
-                return await self._register()
-            except ConnectionLossError as error:
-                if services.clock.monotonic_ms() >= patient_until_ms:
-                    raise
-                logger.warning("cannot register yet, trying again: %s", error)
-                await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
 
     async def _register(self) -> None:
         assert self._registration is not None

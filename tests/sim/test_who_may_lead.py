@@ -136,8 +136,7 @@ def test_r13_a_minimum_that_no_controller_has_seen() -> None:
 
 def test_r13_a_leader_whose_own_file_says_less_than_the_controllers() -> None:
     """Broker 1 has ``min.insync.replicas=1`` in its file, the controller 2: it finds 2 eligible, and 1
-    commits
-    without it."""
+    commits without it."""
 
     async def scenario(simulation: Simulation) -> None:
         story = Story(simulation)

@@ -205,6 +205,18 @@ async def test_a_store_that_is_away_makes_the_controller_ask_again(
     assert (await controlled.lead(partition())).error_code == 0
 
 
+async def test_a_configuration_that_cannot_be_read_keeps_no_partition_from_its_leader(
+    controlled: Controlled, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not the store that is away: asking again would never help."""
+    path = paths.topic_config_path("a")
+    await store.create(path, b"no json")
+    assert (await controlled.lead(partition(), partition("b", topic_id=2))).error_code == 0
+    assert (await controlled.tell(partition(), partition("b", topic_id=2))).error_code == 0
+    assert {A0, TopicPartition("b", 0)} <= controlled.broker.replica_manager.partitions.keys()
+    assert path in caplog.text
+
+
 async def test_requests_are_carried_out_one_after_the_other(controlled: Controlled) -> None:
     """A later one never overtakes: here it would delete what was not made yet."""
     made, deleted = await asyncio.gather(
