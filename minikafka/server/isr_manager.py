@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from minikafka.clock import Clock
@@ -74,7 +75,8 @@ class IsrManager:
         self._store = store
         self._node_id = node_id
         self._clock = clock
-        self._submitted: list[_Submitted] = []
+        self._submitted: dict[_Submitted, None] = {}
+        """In order. Each stays until its outcome is known and told, also when writing fails in between."""
         self._filled = asyncio.Event()
         self._unannounced: set[TopicPartition] = set()
         self._last_change_ms = 0
@@ -85,18 +87,16 @@ class IsrManager:
 
     def submit(self, change: IsrChange, done: Done) -> None:
         """Write ``change`` soon; ``done`` is called with what came of it. A partition has one under way."""
-        self._submitted.append(_Submitted(change, done))
+        self._submitted[_Submitted(change, done)] = None
         self._filled.set()
 
     async def write_changes(self) -> None:
         """Until cancelled."""
         while True:
-            await self._filled.wait()
-            self._filled.clear()
             while self._submitted:
-                some = self._submitted[:CHANGES_PER_WRITE]
-                del self._submitted[: len(some)]
-                await self._write_all(some)
+                await self._write_all(list(islice(self._submitted, CHANGES_PER_WRITE)))
+            self._filled.clear()
+            await self._filled.wait()
 
     async def _write_all(self, submitted: list[_Submitted]) -> None:
         left, is_waiting = submitted, False
@@ -191,6 +191,7 @@ class IsrManager:
         return IsrReread(found.isr, node.stat.version, found.eligible)
 
     def _finish(self, submitted: _Submitted, outcome: IsrOutcome) -> None:
+        del self._submitted[submitted]
         change = submitted.change
         match outcome:
             case IsrWritten(version, isr, _):

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
 from typing import TYPE_CHECKING
 
-from minikafka.files import Files
+from minikafka.log.disk_work import FileRemoval
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.disk_writer import PIECES_PER_HOP, DiskWriter
 from minikafka.server.services import Services
@@ -67,7 +66,7 @@ class Maintenance:
     def remove_later(self, deleted: Iterable[DeletedFiles], *, delay_ms: int) -> None:
         """Remove these files when ``delay_ms`` have passed."""
         due_ms = self._services.clock.monotonic_ms() + delay_ms
-        self._deleted += [(due_ms, each) for each in deleted]
+        self._deleted += [(due_ms, each) for each in deleted if each.paths]
 
     def _every(self, name: str, interval_ms: int, chore: Callable[[], Awaitable[None]]) -> None:
         async def work() -> None:
@@ -112,9 +111,10 @@ class Maintenance:
         now_ms = self._services.clock.monotonic_ms()
         due = [deleted for due_ms, deleted in self._deleted if due_ms <= now_ms]
         self._deleted = [(due_ms, deleted) for due_ms, deleted in self._deleted if due_ms > now_ms]
-        if due:
-            await self._services.log_io.run(partial(_remove, due, self._services.files))
-        await self._disk.run(self._services.log_manager.take_removals())
+        removals = [
+            FileRemoval(self._services.files, deleted.log_directory, deleted.paths) for deleted in due
+        ]
+        await self._disk.run([*removals, *self._services.log_manager.take_removals()])
 
     async def _flush_due(self) -> None:
         await self._disk.flush(self._services.log_manager.logs_to_flush())
@@ -133,8 +133,3 @@ class Maintenance:
         for log in list(self._services.log_manager.logs.values()):
             log.remove_expired_producers()
             await turns.give_way()
-
-
-def _remove(deleted: Iterable[DeletedFiles], files: Files) -> None:
-    for segment in deleted:
-        segment.remove(files)

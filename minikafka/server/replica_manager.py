@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -124,14 +125,21 @@ class ReplicaManager(LeadershipChanges):
         records: Buffer,
         *,
         required_acks: int,
+        topic_id: UUID | None = None,
         terms: AppendTerms = BY_CLIENT,
     ) -> AppendInfo:
         """Append a batch of a producer or coordinator, count it and wake those who wait for it.
 
         Raises:
-            KafkaError: see ``partition`` and ``Partition.append_as_leader``.
+            KafkaError: see ``partition`` and ``Partition.append_as_leader``; UNKNOWN_TOPIC_ID: another topic
+                of that name is hosted here than the one with ``topic_id``.
         """
         partition = self.partition(topic_partition)
+        if topic_id is not None and topic_id != partition.topic_id:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"{topic_partition} has topic id {partition.topic_id} here, not {topic_id}",
+            )
         info = self.append_to(partition, records, required_acks=required_acks, terms=terms)
         stats = partition.stats
         stats.produce_requests += 1

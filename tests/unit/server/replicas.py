@@ -158,6 +158,10 @@ class Fetchers:
         self.is_closed = True
 
 
+class Peer:
+    """A connection."""
+
+
 class ManualLogIo:
     """A disk that answers when the test says so."""
 
@@ -224,6 +228,8 @@ class Replicas:
         self.fetchers = Fetchers()
         self.manager.fetchers = self.fetchers
         self.answers: list[list[PartitionRead]] = []
+        self.fetchers_here: dict[tuple[int, int], Peer] = {}
+        """The connections of the followers' fetchers."""
 
     def close(self) -> None:
         for partition in self.manager.partitions.values():
@@ -306,6 +312,7 @@ class Replicas:
         answer_bytes_max: int = 50 << 20,
         max_wait_ms: int = 500,
         isolation: FetchIsolation | None = None,
+        fetcher_id: int = 0,
     ) -> FetchParams:
         usual = FetchIsolation.HIGH_WATERMARK if replica_id == -1 else FetchIsolation.LOG_END
         return FetchParams(
@@ -316,6 +323,7 @@ class Replicas:
             BrokerId(replica_id),
             replica_epoch,
             None if rack is None else ClientMetadata(rack, LISTENER),
+            self.fetchers_here.setdefault((replica_id, fetcher_id), Peer()),
         )
 
     def fetch(

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from minikafka.coordination import notifications, paths
 from minikafka.coordination.store import ConnectionLossError, Op, OpResult
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
@@ -287,3 +289,31 @@ async def test_an_announcement_that_could_not_be_left_is_left_later(tmp_path: Pa
         assert await work.announced() == []
         await passing(2 * LINGER_MS)
         assert await work.announced() == [[AT]]
+
+
+@in_virtual_time
+async def test_a_leader_that_fails_to_hear_costs_no_other_partition_its_change(tmp_path: Path) -> None:
+    """What the outcome wakes there raises. The task is started again, as the supervisor does."""
+    store = await open_store(tmp_path, poll_interval_ms=10_000, session_timeout_ms=60_000)
+    for path in paths.PERSISTENT_PATHS:
+        await store.ensure_path(path)
+    work = Writing(FlakyStore(store))
+    many = [TopicPartition("t", number) for number in range(3)]
+    versions = [await work.put_state((LEADER, TWO), at=each) for each in many]
+
+    def fails(outcome: IsrOutcome) -> None:
+        raise ValueError("a bug in what waits for the high watermark")
+
+    work.manager.submit(change(LEADER, version=versions[0], at=many[0]), fails)
+    for at, version in zip(many[1:], versions[1:], strict=True):
+        work.submit(change(LEADER, version=version, at=at))
+    with pytest.raises(ValueError, match="a bug"):
+        await work.manager.write_changes()
+    task = asyncio.create_task(work.manager.write_changes())
+    await passing(1000)
+    assert work.outcomes == {
+        at: IsrWritten(version + 1, (LEADER,), (TWO,))
+        for at, version in zip(many[1:], versions[1:], strict=True)
+    }
+    task.cancel()
+    await store.close()

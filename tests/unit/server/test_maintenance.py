@@ -196,3 +196,33 @@ async def test_a_stop_in_the_middle_of_a_flush_that_fails_is_not_called_clean(tm
         go_on.set()
         await stopping
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_file_that_cannot_be_removed_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log directory goes offline, as in Kafka; everything else that was due goes, there and elsewhere."""
+    monkeypatch.setattr(maintenance, "REMOVAL_INTERVAL_MS", 5)
+    disk = Disk()
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with running(one, two, disk=disk, **FAST) as broker:
+        configs = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+        await topics_of(broker).create_topic("t", partitions=2, configs=configs)
+        manager = broker.services.log_manager
+        bad = f"{0:020d}.log.deleted"
+        disk.fault = lambda operation, path: (
+            errno.EIO if operation == "remove" and path.startswith(str(one)) and bad in path else None
+        )
+        for number in range(2):
+            append(broker, "t", number, age_ms=DAY_MS).roll()
+            append(broker, "t", number)
+        await until(broker, lambda: manager.live_directories == (str(two),), "the directory is offline")
+        await until(
+            broker,
+            lambda: (
+                log_of(broker, "t", 0 if manager.get(TopicPartition("t", 0)) else 1).log_start_offset == 1
+            ),
+            "the other one's segment goes",
+        )
+        await until(broker, lambda: not files(two, "t-*/*.deleted"), "its files go")
+        assert files(one, "t-*/*.deleted") == [bad]
