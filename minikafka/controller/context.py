@@ -28,7 +28,7 @@ from uuid import UUID
 
 import msgspec
 
-from minikafka.controller.effects import TopicRecord, VersionedState
+from minikafka.controller.effects import ElectionConfig, TopicRecord, VersionedState
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.errors import InvariantError
 from minikafka.protocol.control.messages import LiveBroker
@@ -105,6 +105,10 @@ class ControllerContext:
         return known is not None and known.epoch == broker_epoch
 
     # Topics and partitions
+
+    def effective_min_isr(self, topic_partition: TopicPartition, config: ElectionConfig) -> int:
+        """``min.insync.replicas``, but never more than there are replicas (``Partition.effectiveMinIsr``)."""
+        return min(config.min_insync_replicas, len(self.assignments[topic_partition].replicas))
 
     @property
     def is_complete(self) -> bool:

@@ -74,15 +74,9 @@ class ControlledShutdownAsked(msgspec.Struct, frozen=True):
 
 
 class UncleanElectionEnabled(msgspec.Struct, frozen=True):
-    """``unclean.leader.election.enable`` was switched on for a topic; None: for all brokers."""
+    """A topic was configured, and ``unclean.leader.election.enable`` is on; None: for all topics."""
 
     topic: str | None
-
-
-class MinIsrChanged(msgspec.Struct, frozen=True):
-    """``min.insync.replicas`` of a topic is not what it was."""
-
-    topic: str
 
 
 class ReassignmentsAsked(msgspec.Struct, frozen=True):
@@ -132,7 +126,6 @@ Event = (
     | StopReplicaAnswered
     | ControlledShutdownAsked
     | UncleanElectionEnabled
-    | MinIsrChanged
     | ReassignmentsAsked
     | ReassignmentIsrChanged
     | CaughtUpReassignmentsDue

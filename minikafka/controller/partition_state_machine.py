@@ -105,11 +105,15 @@ class PartitionStateMachine:
     def trigger_online_state_change(self, topic: str | None = None) -> Step[StateChanges]:
         """Elect leaders for all partitions that have none (of one topic), but for topics to be deleted."""
         context = self._context
+        statuses = context.partition_status
+        if topic is None:
+            asked: Iterable[TopicPartition] = statuses
+        else:
+            asked = context.topics[topic].partitions if topic in context.topics else ()
         waiting = [
             each
-            for each, status in context.partition_status.items()
-            if (status is PartitionStatus.NEW or status is PartitionStatus.OFFLINE)
-            and (topic is None or each.topic == topic)
+            for each in asked
+            if statuses[each] in (PartitionStatus.NEW, PartitionStatus.OFFLINE)
             and not context.is_to_be_deleted(each.topic)
         ]
         return (yield from self.elect(waiting, ElectionStrategy.OFFLINE))
@@ -238,7 +242,7 @@ class PartitionStateMachine:
                 why = f"nobody can be elected ({strategy.value}) with {current[each].state}"
                 _fail(changes, each, PartitionStatus.ONLINE, why)
             else:
-                min_isr = configs[each.topic].min_insync_replicas
+                min_isr = context.effective_min_isr(each, configs[each.topic])
                 state = keep_eligible(current[each].state, state, min_isr=min_isr)
                 state = without_strangers(state, context.assignments[each].replicas)
                 state = msgspec.structs.replace(state, controller_epoch=context.epoch)
@@ -277,7 +281,7 @@ class PartitionStateMachine:
         match strategy:
             case ElectionStrategy.OFFLINE | ElectionStrategy.UNCLEAN:
                 unclean = strategy is ElectionStrategy.UNCLEAN or config.unclean_leader_election
-                min_isr = config.min_insync_replicas
+                min_isr = context.effective_min_isr(topic_partition, config)
                 return offline_partition_election(state, replicas, online, unclean=unclean, min_isr=min_isr)
             case ElectionStrategy.PREFERRED:
                 return preferred_replica_election(state, replicas, online)
@@ -291,7 +295,7 @@ class PartitionStateMachine:
                     state, replicas, online, shutting_down=context.shutting_down
                 )
             case ElectionStrategy.AFTER_ABSENCE:
-                min_isr = config.min_insync_replicas
+                min_isr = context.effective_min_isr(topic_partition, config)
                 return election_after_absence(state, replicas, online, returned=returned, min_isr=min_isr)
             case _:
                 assert_never(strategy)

@@ -212,7 +212,7 @@ class ReplicaStateMachine:
                 if not context.is_to_be_deleted(each.topic):
                     batch.add_update_metadata(context.brokers, [each])
             else:
-                min_isr = configs[each.topic].min_insync_replicas
+                min_isr = context.effective_min_isr(each, configs[each.topic])
                 state = keep_eligible(versioned.state, state, min_isr=min_isr)
                 state = msgspec.structs.replace(state, controller_epoch=context.epoch)
                 changed[each] = VersionedState(state, versioned.version)

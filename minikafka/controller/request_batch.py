@@ -173,4 +173,5 @@ def leader_and_isr(
         removing_replicas=assignment.removing,
         is_new=is_new,
         leader_recovering=state.leader_recovering,
+        eligible=state.eligible,
     )

@@ -34,7 +34,6 @@ from minikafka.controller.events import (
     LeaderElectionsAsked,
     LeaderRebalanceDue,
     LogDirEventsAnnounced,
-    MinIsrChanged,
     PartitionsChanged,
     PreferredElectionsAsked,
     ReassignmentIsrChanged,
@@ -46,7 +45,6 @@ from minikafka.controller.events import (
 )
 from minikafka.controller.failover import controller_failover
 from minikafka.controller.machines import Machines
-from minikafka.controller.min_isr_changes import min_isr_change
 from minikafka.controller.reassignment import finish_those_that_waited, reassignment_isr_change
 from minikafka.controller.reassignment_wishes import reassignments_asked
 from minikafka.controller.replica_answers import (
@@ -133,8 +131,6 @@ def _handled(machines: Machines, event: Event) -> Step[object]:
             return (yield from controlled_shutdown(machines, broker, broker_epoch))
         case UncleanElectionEnabled(topic):
             yield from machines.partitions.trigger_online_state_change(topic)
-        case MinIsrChanged(topic):
-            yield from min_isr_change(machines, topic)
         case ReassignmentsAsked():
             yield from reassignments_asked(machines)
         case ReassignmentIsrChanged(topic_partition):

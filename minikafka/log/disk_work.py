@@ -97,6 +97,25 @@ class DirectoryRemoval(msgspec.Struct, frozen=True):
         self.files.remove_tree(self.directory)
 
 
+class FileRemoval(msgspec.Struct, frozen=True):
+    """Removes files of segments whose delay has passed. One that cannot be removed keeps no other; the log
+    directory goes offline for it all the same (``LocalLog.deleteSegmentFiles``)."""
+
+    files: Files
+    log_directory: str
+    paths: tuple[str, ...]
+
+    def run(self) -> None:
+        failure: OSError | None = None
+        for path in self.paths:
+            try:
+                self.files.remove(path)
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+
 def run_all(work: Iterable[DiskWork]) -> dict[str, OSError]:
     """Run the pieces in order. Blocks. Returns the log directories that failed: no more is done there."""
     failed: dict[str, OSError] = {}

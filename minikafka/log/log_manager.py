@@ -81,28 +81,32 @@ class LogManager(LogPlacement):
         self._stale_checkpoints.clear()
         return work
 
-    def prepare_recovery_point_checkpoints(self) -> list[DiskWork]:
-        """The recovery points of all live directories as they are now."""
-        return self._checkpoints(recovery_point_checkpoint)
+    def prepare_recovery_point_checkpoints(self, directory: str | None = None) -> list[DiskWork]:
+        """The recovery points of a live directory (all) as they are now."""
+        return self._checkpoints(recovery_point_checkpoint, directory)
 
-    def prepare_log_start_offset_checkpoints(self) -> list[DiskWork]:
-        """The log starts of all live directories, where records were deleted inside of a segment."""
-        return self._checkpoints(log_start_offset_checkpoint)
+    def prepare_log_start_offset_checkpoints(self, directory: str | None = None) -> list[DiskWork]:
+        """The log starts of a live directory (all), where records were deleted inside of a segment."""
+        return self._checkpoints(log_start_offset_checkpoint, directory)
 
-    def prepare_high_watermark_checkpoints(self) -> list[DiskWork]:
-        """The high watermarks of all live directories as they are now."""
-        return self._checkpoints(high_watermark_checkpoint)
+    def prepare_high_watermark_checkpoints(self, directory: str | None = None) -> list[DiskWork]:
+        """The high watermarks of a live directory (all) as they are now."""
+        return self._checkpoints(high_watermark_checkpoint, directory)
 
     def prepare_cleaner_offset_checkpoint(self, log: UnifiedLog) -> DiskWork:
         """``log`` was compacted: how far each log of its directory is."""
         directory = self.directory_of(log)
         return cleaner_offset_checkpoint(directory, list(self.logs_in(directory)), self._files)
 
-    def take_removals(self) -> list[DirectoryRemoval]:
-        """The deleted logs whose ``file.delete.delay.ms`` has passed."""
+    def take_removals(self, directory: str | None = None) -> list[DirectoryRemoval]:
+        """The deleted logs of a log directory (all) whose ``file.delete.delay.ms`` has passed."""
         now_ms = self._clock.now_ms()
-        due = [removal for removal in self._removals if removal.due_ms <= now_ms]
-        self._removals = [removal for removal in self._removals if removal.due_ms > now_ms]
+        due: list[DirectoryRemoval] = []
+        left: list[DirectoryRemoval] = []
+        for removal in self._removals:
+            is_due = removal.due_ms <= now_ms and directory in (None, removal.log_directory)
+            (due if is_due else left).append(removal)
+        self._removals = left
         return due
 
     def take_failures(self) -> dict[str, OSError]:
@@ -169,9 +173,12 @@ class LogManager(LogPlacement):
             self.directories.release()
 
     def _checkpoints(
-        self, checkpoint: Callable[[str, Sequence[UnifiedLog], Files], CheckpointWrite]
+        self,
+        checkpoint: Callable[[str, Sequence[UnifiedLog], Files], CheckpointWrite],
+        wanted: str | None,
     ) -> list[DiskWork]:
         return [
             checkpoint(directory, list(self.logs_in(directory)), self._files)
             for directory in self.live_directories
+            if wanted in (None, directory)
         ]

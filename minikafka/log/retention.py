@@ -31,8 +31,13 @@ class DeletedFiles(NamedTuple):
 
     paths: tuple[str, ...]
 
+    @property
+    def log_directory(self) -> str:
+        """Where the directory of their log is."""
+        return os.path.dirname(os.path.dirname(self.paths[0]))
+
     def remove(self, files: Files) -> None:
-        """Remove them from the disk; may run on the disk thread. Raises OSError."""
+        """Remove them from the disk now. Blocks. Raises OSError."""
         for path in self.paths:
             files.remove(path)
 

@@ -95,8 +95,8 @@ class Connection(Peer, asyncio.Protocol):
     """
 
     __slots__ = (
-        "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idleness", "_lags",
-        "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading", "_responses", "_serving",
+        "__weakref__", "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idleness",
+        "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading", "_responses", "_serving",
         "_transport", "_unsent_bytes", "received_ns",
     )  # fmt: skip
 

@@ -4,6 +4,10 @@ Kafka: ``kafka.server.DelayedOperation``.
 
     WAITING --try_complete found the condition met--> COMPLETED (on_complete)
     WAITING --the timer won-------------------------> COMPLETED (on_complete, then on_expiration)
+    WAITING --try_complete raised-------------------> COMPLETED (on_failure)
+
+An operation that raises fails alone. Its caller, the purgatory or the timer, logs that, lets it fail and goes
+on: the event that woke it, a produce say, has no part in it.
 
 ``force_complete`` is the only door between the two states. Completing takes the operation out of its timer;
 the purgatory that watches it is told before ``on_complete`` runs, so ``on_complete`` may use the purgatory.
@@ -60,8 +64,23 @@ class DelayedOperation(TimerTask):
     def on_expiration(self) -> None:
         """After ``on_complete``, when it was the timer that completed the operation. For meters."""
 
+    def on_failure(self, error: Exception) -> None:
+        """``try_complete`` or ``on_complete`` raised ``error``. Tell its owner, if that was not told yet."""
+
+    def fail(self, error: Exception) -> None:
+        """It raised ``error``: it is over, in whatever state it is."""
+        self._end()
+        self.on_failure(error)
+
     def force_complete(self) -> bool:
         """Complete now, whatever the condition. True when this call did it, False when it was done before."""
+        if not self._end():
+            return False
+        self.on_complete()
+        return True
+
+    def _end(self) -> bool:
+        """Leave timer and purgatory. False when that was done before."""
         if self._completed:
             return False
         self._completed = True
@@ -70,7 +89,6 @@ class DelayedOperation(TimerTask):
         if observer is not None:
             self._observer = None
             observer.operation_completed(self)
-        self.on_complete()
         return True
 
     def run(self) -> None:

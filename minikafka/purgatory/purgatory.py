@@ -22,12 +22,15 @@ that purgatories can share one timer.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeAlias, TypeVar
 
 from minikafka.errors import InvariantError
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.timer import Timer
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T", bound=DelayedOperation)
 
@@ -102,7 +105,7 @@ class DelayedOperationPurgatory(Generic[T]):
             operation.run()
 
     def check_and_complete(self, key: Hashable) -> int:
-        """An event has happened on ``key``: try what is watched there.
+        """An event has happened on ``key``: try what is watched there. What raises fails alone.
 
         Returns:
             How many operations this completed.
@@ -117,9 +120,11 @@ class DelayedOperationPurgatory(Generic[T]):
                 try:
                     if operation._observer is not None and operation.try_complete():
                         completed += 1
-                finally:
-                    if operation._completed:
-                        self._unwatch(key, operation)
+                except Exception as error:
+                    logger.exception("%s: %r failed", self.name, operation)
+                    fail(operation, error)
+                if operation._completed:
+                    self._unwatch(key, operation)
         finally:
             self._checking = None
         return completed
@@ -214,6 +219,14 @@ class DelayedOperationPurgatory(Generic[T]):
         else:
             return
         self._watched -= 1
+
+
+def fail(operation: DelayedOperation, error: Exception) -> None:
+    """``operation`` has raised ``error``, which is logged: it is over."""
+    try:
+        operation.fail(error)
+    except Exception:
+        logger.exception("%r could not tell who waits for it", operation)
 
 
 def _snapshot(watchers: _Watchers[T]) -> tuple[T, ...]:

@@ -12,7 +12,8 @@ The high watermark is the smallest log end of
 
 Invariants: within a leader epoch it never falls (I3): a follower whose log end is below it, because it just
 joined or lost its log, holds it where it is. It does not move while the committed ISR is smaller than the
-effective ``min.insync.replicas``: what was committed by too few could be lost with them (R12).
+effective ``min.insync.replicas``: what was committed by too few could be lost with them (R12). Nor does it
+while somebody outside of the ISR is eligible: it may be elected, and has to hold all that is committed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def leader_high_watermark(
         followers: all replicas but the leader.
         may_join: whether the ISR could take the follower in: its broker is alive and the one that fetched.
     """
-    if len(isr.committed) < effective_min_isr:
+    if not isr.may_commit(effective_min_isr):
         return current
     committed = log_end_offset
     for follower in followers:

@@ -14,11 +14,19 @@ phase              goes on with                                              to
 =================  ========================================================  ==================
 COMMITTED          ``propose`` one member more                               PENDING_EXPAND
 COMMITTED          ``propose`` fewer members                                 PENDING_SHRINK
+COMMITTED          ``propose`` the same members, none eligible               PENDING_CLEAR
 PENDING_…          written, or read again (``resolve``)                      COMMITTED
 PENDING_…          refused (``resolve``)                                     stays: the leader is deposed
 PENDING_…          a LeaderAndIsr with a newer version (``adopt``)           COMMITTED
 any                a new leader epoch (``begin``)                            COMMITTED
 =================  ========================================================  ==================
+
+**Eligible leader replicas** (KIP-966) are out of the ISR and may be elected all the same, because nothing was
+committed without them while the ISR was smaller than min.insync.replicas. The leader keeps that promise: once
+its ISR is large enough, because the minimum was lowered or its own configuration says less than the
+controller's, it commits nothing (``may_commit``) until the store says that nobody is eligible any more. So
+whatever is eligible in the store holds all that is committed, whichever configuration came in between, and
+whether or not a controller has seen it.
 
 Invariants: at most one change is in flight; the ISR is a part of the maximal ISR; the version never goes back
 within a leader epoch.
@@ -51,6 +59,8 @@ class IsrChange(NamedTuple):
     """Of the state node, the partition epoch: the write must fail at any other."""
     controller_epoch: int
     """What the partition was told last; goes into the node unchanged."""
+    min_isr: int
+    """The effective ``min.insync.replicas``: below it those who leave stay eligible (KIP-966)."""
     broker_epochs: tuple[int, ...] = ()
     """For each of ``isr`` the broker epoch with which it fetched, -1 where that is not known. A broker that
     is registered with another epoch has started anew since and may have lost its log: such a change must not
@@ -62,6 +72,7 @@ class IsrWritten(NamedTuple):
 
     version: int
     isr: tuple[BrokerId, ...]
+    eligible: tuple[BrokerId, ...] = ()
 
 
 class IsrRefused(NamedTuple):
@@ -79,6 +90,7 @@ class IsrReread(NamedTuple):
 
     isr: tuple[BrokerId, ...]
     version: int
+    eligible: tuple[BrokerId, ...] = ()
 
 
 IsrOutcome = IsrWritten | IsrRefused | IsrReread
@@ -90,12 +102,14 @@ class IsrPhase(Enum):
     COMMITTED = "committed"
     PENDING_EXPAND = "pending expand"
     PENDING_SHRINK = "pending shrink"
+    PENDING_CLEAR = "pending clear"
 
 
 _TRANSITIONS: Final = {
-    IsrPhase.COMMITTED: (IsrPhase.COMMITTED, IsrPhase.PENDING_EXPAND, IsrPhase.PENDING_SHRINK),
+    IsrPhase.COMMITTED: tuple(IsrPhase),
     IsrPhase.PENDING_EXPAND: (IsrPhase.COMMITTED,),
     IsrPhase.PENDING_SHRINK: (IsrPhase.COMMITTED,),
+    IsrPhase.PENDING_CLEAR: (IsrPhase.COMMITTED,),
 }
 
 NO_VERSION: Final = -1
@@ -105,41 +119,61 @@ NO_VERSION: Final = -1
 class IsrState:
     """The ISR of one partition. ``committed`` and ``maximal`` are read for every append."""
 
-    __slots__ = ("committed", "in_flight", "maximal", "phase", "version")
+    __slots__ = ("committed", "eligible", "in_flight", "maximal", "phase", "version")
 
     def __init__(self) -> None:
         self.phase = IsrPhase.COMMITTED
         self.committed: tuple[BrokerId, ...] = ()
         self.maximal: tuple[BrokerId, ...] = ()
         """``committed`` and what the change in flight adds."""
+        self.eligible: tuple[BrokerId, ...] = ()
+        """Who may be elected although it is not in ``committed``."""
         self.version = NO_VERSION
         """The partition epoch: the state node's version when it said ``committed``."""
         self.in_flight: IsrChange | None = None
 
     def __repr__(self) -> str:
         pending = "" if self.in_flight is None else f", {self.phase.value} to {list(self.in_flight.isr)}"
-        return f"IsrState({list(self.committed)}, version={self.version}{pending})"
+        eligible = f", eligible={list(self.eligible)}" if self.eligible else ""
+        return f"IsrState({list(self.committed)}{eligible}, version={self.version}{pending})"
 
-    def begin(self, isr: Iterable[BrokerId], version: int) -> None:
+    def begin(self, isr: Iterable[BrokerId], version: int, eligible: Iterable[BrokerId] = ()) -> None:
         """A new leader epoch. No change of an earlier one can be written any more."""
-        self._commit(tuple(isr), version)
+        self._commit(tuple(isr), version, tuple(eligible))
 
-    def adopt(self, isr: Iterable[BrokerId], version: int) -> None:
-        """A LeaderAndIsr of the same leader epoch whose version is not older: news if it is newer."""
+    def adopt(self, isr: Iterable[BrokerId], version: int, eligible: Iterable[BrokerId] = ()) -> None:
+        """A LeaderAndIsr of the same leader epoch whose version is not older; news if it is newer."""
         if version > self.version or self.in_flight is None:
-            self._commit(tuple(isr), version)
+            self._commit(tuple(isr), version, tuple(eligible))
+
+    def may_commit(self, effective_min_isr: int) -> bool:
+        """Whether the high watermark may move: enough replicas are in sync, nobody else may be elected."""
+        return len(self.committed) >= effective_min_isr and not self.eligible
+
+    def has_outdated_eligible(self, effective_min_isr: int) -> bool:
+        """Whether somebody is eligible and should not be, with this ``min.insync.replicas``."""
+        return bool(self.eligible) and len(self.committed) >= effective_min_isr
 
     def propose(self, change: IsrChange) -> IsrChange:
         """``change`` is being written from now on.
 
         Raises:
-            InvariantError: another is in flight, or it neither adds nor removes members.
+            InvariantError: another is in flight, or it changes nothing, or adds and removes members.
         """
         added = [member for member in change.isr if member not in self.committed]
         removed = [member for member in self.committed if member not in change.isr]
-        if bool(added) == bool(removed) or change.expected_version != self.version:
+        match bool(added), bool(removed):
+            case True, False:
+                phase = IsrPhase.PENDING_EXPAND
+            case False, True:
+                phase = IsrPhase.PENDING_SHRINK
+            case False, False if self.has_outdated_eligible(change.min_isr):
+                phase = IsrPhase.PENDING_CLEAR
+            case _:
+                raise InvariantError(f"{self!r} cannot become {change}")
+        if change.expected_version != self.version:
             raise InvariantError(f"{self!r} cannot become {change}")
-        self._transition(IsrPhase.PENDING_EXPAND if added else IsrPhase.PENDING_SHRINK)
+        self._transition(phase)
         self.in_flight = change
         self.maximal = (*self.committed, *added)
         return change
@@ -152,13 +186,14 @@ class IsrState:
         """
         if change != self.in_flight or isinstance(outcome, IsrRefused) or outcome.version < self.version:
             return False
-        self._commit(outcome.isr, outcome.version)
+        self._commit(outcome.isr, outcome.version, outcome.eligible)
         return True
 
-    def _commit(self, isr: tuple[BrokerId, ...], version: int) -> None:
+    def _commit(self, isr: tuple[BrokerId, ...], version: int, eligible: tuple[BrokerId, ...]) -> None:
         self._transition(IsrPhase.COMMITTED)
         self.in_flight = None
         self.committed = self.maximal = isr
+        self.eligible = eligible
         self.version = version
 
     def _transition(self, phase: IsrPhase) -> None:

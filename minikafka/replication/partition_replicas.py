@@ -51,13 +51,14 @@ class PartitionReplicas:
         isr: tuple[BrokerId, ...],
         version: int,
         *,
+        eligible: tuple[BrokerId, ...] = (),
         log_end_offset: Offset,
         now_ms: int,
         was_leading: bool,
     ) -> None:
         """This broker leads in a new epoch, which begins at ``log_end_offset``."""
         self._assign(assignment)
-        self.isr.begin(isr, version)
+        self.isr.begin(isr, version, eligible)
         for follower in self.followers.values():
             follower.leader_epoch_began(
                 leader_end_offset=log_end_offset,
@@ -66,10 +67,17 @@ class PartitionReplicas:
                 is_in_sync=follower.broker_id in isr,
             )
 
-    def update(self, assignment: tuple[BrokerId, ...], isr: tuple[BrokerId, ...], version: int) -> None:
+    def update(
+        self,
+        assignment: tuple[BrokerId, ...],
+        isr: tuple[BrokerId, ...],
+        version: int,
+        *,
+        eligible: tuple[BrokerId, ...] = (),
+    ) -> None:
         """This broker goes on leading in the same epoch. Progress stays."""
         self._assign(assignment)
-        self.isr.adopt(isr, version)
+        self.isr.adopt(isr, version, eligible)
 
     def follow(self, assignment: tuple[BrokerId, ...], version: int) -> None:
         """Another broker leads, or none: who is in sync is not known here."""

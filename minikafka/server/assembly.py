@@ -44,6 +44,7 @@ from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.services import Services
 from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.store_patience import StorePatience
 from minikafka.server.stored_topics import StoredTopics
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
@@ -88,6 +89,7 @@ async def load_logs(
     *,
     node_id: BrokerId,
     files: Files,
+    clock: Clock,
     rng: random.Random,
 ) -> None:
     """Load the logs of the stored topics; of those that are there, when none is stored.
@@ -96,7 +98,8 @@ async def load_logs(
         StartError, StoreError.
     """
     topics = StoredTopics(store, node_id=node_id)
-    await topics.read()
+    until_connected = StorePatience(store, clock).until_connected
+    await until_connected("the list of topics", topics.read)
     found: list[StoredTopic] = []
     if topics.knows_none:
         found = await log_io.run(
@@ -106,7 +109,7 @@ async def load_logs(
         configs.expect_topics({topic.name: adopted_config(topic.name) for topic in found})
     await log_io.run(lambda: log_manager.load(is_stray=topics.is_stray))
     if found:
-        await topics.adopt(log_manager)
+        await until_connected("the adoption of topics", lambda: topics.adopt(log_manager))
         log_adoption(found, log_manager)
 
 
@@ -247,12 +250,7 @@ def join_membership(
     services: Services, *, sessions: SessionKeeper, config_changes: ConfigChangeListener
 ) -> ClusterMembership:
     """What the broker needs of others, and they of it: ISR changes, fetchers, its place in the cluster."""
-    isr_manager = IsrManager(
-        services.store,
-        node_id=services.node_id,
-        clock=services.clock,
-        min_isr=lambda topic: services.configs.topic_config(topic).min_insync_replicas,
-    )
+    isr_manager = IsrManager(services.store, node_id=services.node_id, clock=services.clock)
     services.replica_manager.isr_manager = isr_manager
     services.replica_manager.fetchers = ReplicaFetcherManager(
         node_id=services.node_id,

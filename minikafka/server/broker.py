@@ -60,6 +60,7 @@ from minikafka.server.maintenance import Maintenance
 from minikafka.server.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.services import Services
 from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.store_patience import StorePatience
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.system_clock import SystemClock
 from minikafka.types import BrokerId
@@ -198,18 +199,13 @@ class Broker:
         self._timer = timer = LoopTimer(self._clock)
         await log_io.run(self._make_first_directory)
         self._store = store = await self._open_store(config, clock=self._clock)
-        await create_top_level_paths(store)
-        cluster_id = await agree_on_cluster_id(
-            store,
-            configured=config.cluster_id,
-            stored=stored_cluster_id(self._files, config.log_dirs),
-            rng=self._rng,
-        )
+        until_connected = StorePatience(store, self._clock).until_connected
+        cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store))
         metadata = MetadataCache()
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
         config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)
-        await config_changes.begin()
-        await configs.load()
+        await until_connected("the list of configuration changes", config_changes.begin)
+        await until_connected("the configuration", configs.load)
         self._log_manager = log_manager = await log_io.run(
             lambda: open_log_manager(
                 configs,
@@ -222,7 +218,14 @@ class Broker:
         )
         chores = DiskChores()
         await load_logs(
-            log_manager, log_io, store, configs, node_id=self.node_id, files=self._files, rng=self._rng
+            log_manager,
+            log_io,
+            store,
+            configs,
+            node_id=self.node_id,
+            files=self._files,
+            clock=self._clock,
+            rng=self._rng,
         )
         sessions = SessionKeeper(store)
         self._services = services = make_services(
@@ -247,12 +250,7 @@ class Broker:
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
         services.transactions.start()
-        maintenance = Maintenance(services, chores)
-        maintenance.start()
-        cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
-        cleaner.start()
-        services.swap_in_staged = cleaner.swap_in_staged
-        ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
+        cleaner = self._start_chores(services, chores)
         socket_server = await self._listen(services)
         if self._usual_http_port is not None or services.config.http_port is not None:
             self._http = await http_pages.start_http(
@@ -260,6 +258,25 @@ class Broker:
             )
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
+
+    def _start_chores(self, services: Services, chores: DiskChores) -> LogCleaner:
+        maintenance = Maintenance(services, chores)
+        maintenance.start()
+        cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
+        cleaner.start()
+        services.swap_in_staged = cleaner.swap_in_staged
+        ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
+        return cleaner
+
+    async def _join_cluster(self, store: CoordinationStore) -> str:
+        """The cluster's id, and the store's top nodes. Raises StartError, StoreError."""
+        await create_top_level_paths(store)
+        return await agree_on_cluster_id(
+            store,
+            configured=self._config.cluster_id,
+            stored=stored_cluster_id(self._files, self._config.log_dirs),
+            rng=self._rng,
+        )
 
     def _make_first_directory(self) -> None:
         """The store's file lies in the first log directory, which is not checked yet.

@@ -21,10 +21,10 @@ from typing import Any
 
 import msgspec
 
-from minikafka.controller.events import MinIsrChanged, UncleanElectionEnabled
+from minikafka.controller.events import UncleanElectionEnabled
 from minikafka.coordination import notifications, paths
 from minikafka.coordination.paths import BrokerRegistration
-from minikafka.coordination.store import ConnectionLossError, StoreError
+from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.control.messages import (
@@ -37,13 +37,14 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
 )
 from minikafka.server.apis import controlled_shutdown, leader_and_isr, stop_replica, update_metadata
-from minikafka.server.cluster_registration import REGISTRATION_RETRY_MS, register_broker
+from minikafka.server.cluster_registration import register_broker
 from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.controller_channel import RemoteBroker, Send
 from minikafka.server.controller_election import current_controller
 from minikafka.server.isr_manager import IsrManager
 from minikafka.server.services import Services
 from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.store_patience import StorePatience
 from minikafka.server.supervisor import Restart
 
 logger = logging.getLogger(__name__)
@@ -111,8 +112,6 @@ class ClusterMembership:
         self._isr_manager = isr_manager
         self._config_changes = config_changes
         self._registration: BrokerRegistration | None = None
-        self._unclean: set[str] = set()
-        self._min_isr: dict[str, int] = {}
 
     def __repr__(self) -> str:
         return f"ClusterMembership({self._registration}, {self._sessions})"
@@ -125,7 +124,8 @@ class ClusterMembership:
         """
         services = self._services
         self._registration = registration
-        await self._register_first()
+        patience = StorePatience(services.store, services.clock)
+        await patience.until_connected("the registration", self._register)
         self._sessions.on_new_session(self._register)
         self._sessions.on_new_session(self._config_changes.session_began)
         await self._sessions.established()
@@ -145,20 +145,6 @@ class ClusterMembership:
                 FIRST_INSTRUCTIONS_TIMEOUT_MS,
             )
 
-    async def _register_first(self) -> None:
-        """A store that does not answer for a moment ends no start: it is asked again for as long as a session
-        without connection lives (Kafka: ``retryRequestUntilConnected``)."""
-        services = self._services
-        patient_until_ms = services.clock.monotonic_ms() + services.store.session_timeout_ms
-        while True:
-            try:
-                return await self._register()
-            except ConnectionLossError as error:
-                if services.clock.monotonic_ms() >= patient_until_ms:
-                    raise
-                logger.warning("cannot register yet, trying again: %s", error)
-                await asyncio.sleep(REGISTRATION_RETRY_MS / 1000)
-
     async def _register(self) -> None:
         assert self._registration is not None
         services = self._services
@@ -170,16 +156,9 @@ class ClusterMembership:
         self._registration = msgspec.structs.replace(registration, clean_start=True)
 
     def _topic_config_changed(self, topic: str, config: Any) -> None:
-        """A controller that runs here elects leaders when unclean elections become allowed, and trusts fewer
-        replicas when fewer are enough to commit."""
-        min_isr = config.min_insync_replicas
-        if self._min_isr.setdefault(topic, min_isr) != min_isr:
-            self._min_isr[topic] = min_isr
-            self._services.controller.notify(MinIsrChanged(topic))
-        if not config.unclean_leader_election_enable:
-            self._unclean.discard(topic)
-        elif topic not in self._unclean:
-            self._unclean.add(topic)
+        """A controller that runs here elects leaders where unclean elections are allowed now. It looks at
+        what is leaderless, so it may be told too often, and nothing has to be remembered of before."""
+        if config.unclean_leader_election_enable:
             self._services.controller.notify(UncleanElectionEnabled(topic))
 
     # Failing

@@ -22,6 +22,7 @@ one, is logged and left out when it is loaded; Kafka's broker stops there.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
@@ -63,6 +64,8 @@ from minikafka.server.topic_configs import Apply, TopicConfigs
 from minikafka.server.topic_validation import validate_topic_name
 from minikafka.server.turns import Turns
 from minikafka.types import BrokerId
+
+logger = logging.getLogger(__name__)
 
 _ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
@@ -142,8 +145,17 @@ class ConfigService:
         self._broker_config = self._properties.effective()
 
     async def load_topic(self, topic: str) -> None:
-        """Read what is set for one topic."""
-        self._topics.set(topic, await self._config_store.read(paths.topic_config_path(topic)))
+        """Read what is set for one topic. Raises StoreError."""
+        self._topics.set(topic, await self._read_topic(topic))
+
+    async def _read_topic(self, topic: str) -> dict[str, str]:
+        """A node whose JSON cannot be read holds up no other topic: what was read before is kept, or nothing
+        is set, as in Kafka (``ConfigEntityZNode.decode``). Raises StoreError."""
+        try:
+            return await self._config_store.read(paths.topic_config_path(topic))
+        except paths.DamagedNodeError as error:
+            logger.error("%s; topic %s keeps the configuration that it has here", error, topic)
+            return dict(self._topics.overrides(topic))
 
     async def read_topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
         """The configurations of ``topics``. Those that are not known here are read and not kept: they may be
@@ -153,9 +165,7 @@ class ConfigService:
             if topic in self._topics:
                 configs[topic] = self._topics.config(topic)
             else:
-                configs[topic] = self._topics.resolve(
-                    topic, await self._config_store.read(paths.topic_config_path(topic))
-                )
+                configs[topic] = self._topics.resolve(topic, await self._read_topic(topic))
         return configs
 
     async def load_topics(self, topics: Mapping[str, UUID]) -> None:

@@ -50,7 +50,7 @@ class ConfigStore:
     async def read(self, path: str) -> dict[str, str]:
         """What is set at ``path``. Raises StoreError."""
         try:
-            return paths.decode_config((await self._store.get(path)).data)
+            return paths.decode_config((await self._store.get(path)).data, path)
         except NoNodeError:
             return {}
 
@@ -77,7 +77,7 @@ class ConfigStore:
                     node = await self._store.get(path)
                 except NoNodeError:
                     node = None
-                changed = change({} if node is None else paths.decode_config(node.data))
+                changed = change({} if node is None else paths.decode_config(node.data, path))
                 if validate_only:
                     return None
                 if remove_empty and not changed and node is None:

@@ -5,6 +5,12 @@ answered, so a broker sees the controller's decisions in their order. A broker t
 again every 100 ms, with the same request, for as long as it is registered: when it is not, the controller
 closes the channel.
 
+A broker that answers COORDINATOR_NOT_AVAILABLE could not reach the store, from which it reads the
+configurations of new topics. It is asked again, at first after 100 ms and then less often, until it has taken
+the request. What a later request says again is left out meanwhile (``superseded_requests``). Kafka's brokers
+keep such a request until the store answers. Every other error is an answer: a later controller has spoken, or
+the request was for an earlier incarnation of the broker.
+
 The controller's own broker is called directly, in the same order and one request at a time.
 """
 
@@ -31,11 +37,15 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataResponse,
 )
 from minikafka.server.broker_connection import BrokerConnection, Connect
+from minikafka.server.superseded_requests import without_superseded
 
 logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_MS = 100
 """``RequestSendThread``'s backoff."""
+
+RETRY_PAUSE_MS_MAX = 1_000
+"""The longest pause while a broker has no store: each try makes it ask the store for its new topics."""
 
 QUEUED_MAX = 10_000
 """Requests that wait for a broker which does not answer. Its session ends long before there are so many."""
@@ -101,9 +111,11 @@ class ControllerChannel:
         self._queue: deque[ControlRequest] = deque()
         self._filled = asyncio.Event()
         self._failing = False
+        self._pause_ms = 0
+        """Before the next try, while the broker has no store."""
 
     def __repr__(self) -> str:
-        state = "failing" if self._failing else "fine"
+        state = "failing" if self._failing else "without a store" if self._pause_ms else "fine"
         return f"ControllerChannel(broker {self.broker.node_id}, {len(self._queue)} waiting, {state})"
 
     def enqueue(self, request: ControlRequest) -> None:
@@ -129,10 +141,24 @@ class ControllerChannel:
             while not self._queue:
                 self._filled.clear()
                 await self._filled.wait()
-            request = self._queue[0]
-            response = await self._deliver(request)
-            self._queue.popleft()
-            self._answered(request, response)
+            response = await self._deliver(self._queue[0])
+            if response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                await self._wait_for_the_brokers_store()
+            else:
+                self._pause_ms = 0
+                self._answered(self._queue.popleft(), response)
+
+    async def _wait_for_the_brokers_store(self) -> None:
+        """The first request was refused for want of the store. Afterwards it is what is left of it."""
+        if not self._pause_ms:
+            logger.warning(
+                "broker %d cannot reach the coordination store and refuses %s; it is asked again",
+                self.broker.node_id,
+                api_key_of(self._queue[0]).name,
+            )
+        self._pause_ms = min(max(RETRY_PAUSE_MS, 2 * self._pause_ms), RETRY_PAUSE_MS_MAX)
+        await asyncio.sleep(self._pause_ms / 1000)
+        without_superseded(self._queue)
 
     async def _deliver(self, request: ControlRequest) -> Any:
         while True:

@@ -4,8 +4,8 @@ Kafka: ``ControllerStats``, ``ControllerState`` and the ``state`` of each ``Cont
 its names. ``LeaderElection`` is the time that it takes until brokers that came or went are dealt with: the
 name is older than the others.
 
-Differs from Kafka: an event of our own (``MinIsrChanged``) counts nowhere; kinds without an event here
-(ControllerShutdown, ListPartitionReassignment, UpdateFeatures, UpdateMetadataResponseReceived) are left out.
+Differs from Kafka: kinds without an event here (ControllerShutdown, ListPartitionReassignment,
+UpdateFeatures, UpdateMetadataResponseReceived) are left out.
 """
 
 from __future__ import annotations
@@ -53,5 +53,5 @@ class ControllerStats:
         """An event's step is over, to its end or not."""
         if isinstance(event, events.UncleanElectionEnabled):
             self.timers[_UNCLEAN_ELECTIONS[event.topic is None]].update(duration_ns)
-        elif kind := _KIND_OF.get(type(event)):
-            self.timers[kind].update(duration_ns)
+        else:
+            self.timers[_KIND_OF[type(event)]].update(duration_ns)

@@ -89,3 +89,7 @@ class DelayedDeleteRecords(DelayedOperation):
     def on_complete(self) -> None:
         if not self.done.done():  # cancelled: the broker stops
             self.done.set_result(None)
+
+    def on_failure(self, error: Exception) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)

@@ -113,7 +113,7 @@ class Fetch:
                 nonlocal missing
                 missing -= 1
                 if missing == 0:
-                    self.resume()
+                    self._warmed()
 
             for range_ in cold:
                 self._log_io.warm(range_, then=warmed)
@@ -161,7 +161,22 @@ class Fetch:
         keys = [read.wanted.topic_partition for read in reads]
         self._replicas.parked.fetch.watch(operation, keys)
 
-    def answer_unchanged(self, reads: list[PartitionRead]) -> bool:
+    def wait_is_over(self, unchanged: list[PartitionRead] | None) -> None:
+        """The parked fetch answers. ``unchanged`` is what was read before the wait, when nothing has woken it
+        since."""
+        try:
+            if unchanged is None or not self._answer_unchanged(unchanged):
+                self._resume(answer_whatever=True)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def give_up(self) -> None:
+        """It has failed: there will be no answer, and the connection closes."""
+        if self._pending is not None and self._pending.is_waiting:
+            self._pending.abandon()
+
+    def _answer_unchanged(self, reads: list[PartitionRead]) -> bool:
         """Answer with what was read before the wait, if it would be read again; most fetches of an idle
         cluster end so. Returns whether it was."""
         assert self._pending is not None
@@ -180,7 +195,15 @@ class Fetch:
             self._pending.complete(self._respond(reads))
         return True
 
-    def resume(self, *, answer_whatever: bool = False) -> None:
+    def _warmed(self) -> None:
+        """What was cold is in the page cache."""
+        try:
+            self._resume()
+        except BaseException:
+            self.give_up()
+            raise
+
+    def _resume(self, *, answer_whatever: bool = False) -> None:
         """Read again after a wait; with ``answer_whatever`` the wait was the last."""
         assert self._pending is not None
         if not self._pending.is_waiting:
@@ -251,9 +274,13 @@ class DelayedFetch(DelayedOperation):
     def on_complete(self) -> None:
         fetch, reads = self._fetch, self._reads
         self._fetch, self._reads = None, []  # a purgatory keeps what is over for a while
-        if fetch is None or self._abandoned or (not self._was_tried and fetch.answer_unchanged(reads)):
+        if fetch is None or self._abandoned:
             return
-        fetch.resume(answer_whatever=True)
+        fetch.wait_is_over(None if self._was_tried else reads)
+
+    def on_failure(self, error: Exception) -> None:
+        if self._fetch is not None:  # else it has been resumed, and has given up by itself
+            self._fetch.give_up()
 
     def abandon(self) -> None:
         """The connection is gone: leave the purgatory, answer nobody."""

@@ -47,6 +47,11 @@ class UncommittedAppend:
         state = "pending" if self.is_pending else self.error
         return f"UncommittedAppend({self.topic_partition} to {self.required_offset}: {state})"
 
+    def fail(self, error: KafkaError) -> None:
+        """Nobody knows whether it will be committed. Nothing, when it is settled."""
+        if self.is_pending:
+            self.error, self.is_pending = error, False
+
     def try_settle(self, replicas: ReplicaManager) -> bool:
         """Whether it is settled, now or before."""
         if self.is_pending:
@@ -63,7 +68,7 @@ class UncommittedAppend:
 class DelayedProduce(DelayedOperation):
     """A parked produce. ``then`` is called once, when every append is settled or the time is up."""
 
-    __slots__ = ("_appends", "_is_abandoned", "_replicas", "_then")
+    __slots__ = ("_appends", "_is_abandoned", "_pending", "_replicas", "_then")
 
     def __init__(
         self,
@@ -78,9 +83,11 @@ class DelayedProduce(DelayedOperation):
         self._appends = appends
         self._then = then
         self._is_abandoned = False
+        self._pending: PendingResponse | None = None
 
     def park(self, pending: PendingResponse) -> None:
         """Wait for the replicas, as long as somebody waits for ``pending``."""
+        self._pending = pending
         pending.on_closed = self.abandon
         self.wait()
 
@@ -101,6 +108,16 @@ class DelayedProduce(DelayedOperation):
         self._appends = ()  # a purgatory keeps what is over for a while, see ``DelayedOperationPurgatory``
         if not self._is_abandoned:
             then()
+
+    def on_failure(self, error: Exception) -> None:
+        """Whoever waits is told that nobody knows; who cannot be answered loses the connection."""
+        for append in self._appends:
+            append.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
+        try:
+            self.on_complete()
+        finally:
+            if self._pending is not None and self._pending.is_waiting:
+                self._pending.abandon()
 
     def abandon(self) -> None:
         """The connection is gone: leave the purgatory, answer nobody."""

@@ -8,6 +8,7 @@ taken offline; a replica that is to be moved to another log directory wants to b
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.types import TopicPartition
@@ -25,8 +26,8 @@ class Noted(NamedTuple):
     """As far as they will not change any more."""
     failures: dict[str, str]
     """Log directories that failed, and why."""
-    waiting: list[asyncio.Future[None]]
-    """To be resolved when the flushes are over, whatever came of them."""
+    waiting: dict[asyncio.Future[None], str]
+    """To be resolved when the flushes in that log directory are over, whatever came of them."""
 
 
 class DiskChores:
@@ -36,7 +37,7 @@ class DiskChores:
         self._flushes: dict[TopicPartition, UnifiedLog] = {}
         self._closed: dict[TopicPartition, UnifiedLog] = {}
         self._failures: dict[str, str] = {}
-        self._waiting: list[asyncio.Future[None]] = []
+        self._waiting: dict[asyncio.Future[None], str] = {}
         self._wake = asyncio.Event()
         self.moves = asyncio.Event()
         """Set when there may be a replica to move between log directories."""
@@ -66,7 +67,7 @@ class DiskChores:
         """
         self.flush(log)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(done)
+        self._waiting[done] = os.path.dirname(log.directory)
         return done
 
     def logs_changed(self) -> None:
@@ -88,5 +89,5 @@ class DiskChores:
         self._flushes.clear()
         self._closed.clear()
         self._failures = {}
-        self._waiting = []
+        self._waiting = {}
         return noted

@@ -1,4 +1,7 @@
-"""What waits for the disk, done on the disk thread, and what follows when the disk fails.
+"""What waits for a disk, done on the thread of its log directory, and what follows when the disk fails.
+
+Log directories do not wait for each other. Whoever hands in work for several waits for all of them, so the
+chores hand in that of one (``maintenance``).
 
 A failed fsync or checkpoint is never tried again, because nothing is known of the disk's state from then
 on: its log directory goes offline, and the broker stops when no directory is left.
@@ -7,7 +10,7 @@ on: its log directory goes offline, and the broker stops when no directory is le
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PIECES_PER_HOP = 32
-"""Pieces of work that go to the disk thread together: at 4 ms for a piece of two fsyncs, others wait for
+"""Pieces of work that go to a disk thread together: at 4 ms for a piece of two fsyncs, others wait for
 their turn an eighth of a second, and the hops cost next to nothing."""
 
 
@@ -55,20 +58,33 @@ class DiskWriter:
         self._services = services
 
     async def run(self, work: Sequence[DiskWork]) -> set[str]:
-        """Run ``work`` on the disk thread, in its order, and after the work of earlier calls. Returns the log
-        directories that failed, which are offline then."""
+        """Run ``work``, in each log directory in its order and after the work of earlier calls. Returns the
+        log directories that failed, which are offline then."""
+        by_directory = _by_directory(work)
+        if len(by_directory) == 1:
+            return await self._run_in(*by_directory.popitem())
         failures: set[str] = set()
-        for chunk in _chunks(work):
-            live = self._services.log_manager.live_directories
-            wanted = [piece for piece in chunk if piece.log_directory in live]
-            if not wanted:
-                continue
-            failures |= await self._run_chunk(wanted)
+        for found in await asyncio.gather(
+            *(self._run_in(*each) for each in by_directory.items()), return_exceptions=True
+        ):
+            if isinstance(found, BaseException):
+                raise found
+            failures |= found
         return failures
 
-    async def _run_chunk(self, work: Sequence[DiskWork]) -> set[str]:
+    async def _run_in(self, log_directory: str, work: Sequence[DiskWork]) -> set[str]:
+        for chunk in _chunks(work):
+            if log_directory not in self._services.log_manager.live_directories:
+                break
+            if failed := await self._run_chunk(log_directory, chunk):
+                return failed
+        return set()
+
+    async def _run_chunk(self, log_directory: str, work: Sequence[DiskWork]) -> set[str]:
         """A caller that is cancelled here still learns what failed: the shutdown must not call it clean."""
-        running = asyncio.get_running_loop().create_task(self._services.log_io.run(partial(run_all, work)))
+        running = asyncio.get_running_loop().create_task(
+            self._services.log_io.run(partial(run_all, work), log_directory=log_directory)
+        )
         try:
             await asyncio.shield(running)
         finally:
@@ -124,6 +140,13 @@ class DiskWriter:
         services.log_directory_failed()
         if not services.log_manager.live_directories:
             services.supervisor.fail(StartError(f"no log directory is left: {directory} failed: {reason}"))
+
+
+def _by_directory(work: Iterable[DiskWork]) -> dict[str, list[DiskWork]]:
+    found: dict[str, list[DiskWork]] = {}
+    for piece in work:
+        found.setdefault(piece.log_directory, []).append(piece)
+    return found
 
 
 def _chunks(pieces: Sequence[T]) -> Iterator[Sequence[T]]:

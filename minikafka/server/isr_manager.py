@@ -27,6 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from itertools import islice
 from typing import NamedTuple
 
 from minikafka.clock import Clock
@@ -70,15 +71,12 @@ class _Submitted(NamedTuple):
 class IsrManager:
     """All ISR changes of one broker. ``write_changes`` and ``announce_changes`` are its two tasks."""
 
-    def __init__(
-        self, store: CoordinationStore, *, node_id: BrokerId, clock: Clock, min_isr: Callable[[str], int]
-    ) -> None:
-        """``min_isr`` is ``min.insync.replicas`` of a topic."""
-        self._min_isr = min_isr
+    def __init__(self, store: CoordinationStore, *, node_id: BrokerId, clock: Clock) -> None:
         self._store = store
         self._node_id = node_id
         self._clock = clock
-        self._submitted: list[_Submitted] = []
+        self._submitted: dict[_Submitted, None] = {}
+        """In order. Each stays until its outcome is known and told, also when writing fails in between."""
         self._filled = asyncio.Event()
         self._unannounced: set[TopicPartition] = set()
         self._last_change_ms = 0
@@ -89,18 +87,16 @@ class IsrManager:
 
     def submit(self, change: IsrChange, done: Done) -> None:
         """Write ``change`` soon; ``done`` is called with what came of it. A partition has one under way."""
-        self._submitted.append(_Submitted(change, done))
+        self._submitted[_Submitted(change, done)] = None
         self._filled.set()
 
     async def write_changes(self) -> None:
         """Until cancelled."""
         while True:
-            await self._filled.wait()
-            self._filled.clear()
             while self._submitted:
-                some = self._submitted[:CHANGES_PER_WRITE]
-                del self._submitted[: len(some)]
-                await self._write_all(some)
+                await self._write_all(list(islice(self._submitted, CHANGES_PER_WRITE)))
+            self._filled.clear()
+            await self._filled.wait()
 
     async def _write_all(self, submitted: list[_Submitted]) -> None:
         left, is_waiting = submitted, False
@@ -119,10 +115,10 @@ class IsrManager:
         submitted = await self._without_declined(submitted)
         if not submitted:
             return []
+        states = [await self._state(change) for change, _ in submitted]
         ops: list[Op] = [CheckOp(paths.BROKER_IDS, registrations)]
-        for change, _ in submitted:
+        for (change, _), state in zip(submitted, states, strict=True):
             path = paths.partition_state_path(*change.topic_partition)
-            state = await self._state(change)
             ops.append(SetOp(path, paths.encode_partition_state(state), change.expected_version))
         try:
             results = await self._store.multi(ops)
@@ -134,9 +130,9 @@ class IsrManager:
             outcome = await self._what_happened(refused.change)
             self._finish(refused, outcome)
             return [each for each in submitted if each is not refused]
-        for each, stat in zip(submitted, results[1:], strict=True):
+        for each, state, stat in zip(submitted, states, results[1:], strict=True):
             assert isinstance(stat, NodeStat)
-            self._finish(each, IsrWritten(stat.version, each.change.isr))
+            self._finish(each, IsrWritten(stat.version, state.isr, state.eligible))
         return []
 
     async def _without_declined(self, submitted: list[_Submitted]) -> list[_Submitted]:
@@ -166,15 +162,14 @@ class IsrManager:
         from what the node says now; when somebody else writes it in between, nothing is written."""
         state = PartitionState(self._node_id, change.leader_epoch, change.isr, change.controller_epoch)
         topic, partition = change.topic_partition
-        min_isr = self._min_isr(topic)
-        if len(change.isr) >= min_isr:
+        if len(change.isr) >= change.min_isr:
             return state
         try:
             node = await self._store.get(paths.partition_state_path(topic, partition))
             before = paths.decode_partition_state(topic, partition, node.data)
         except (NoNodeError, paths.DamagedNodeError):
             return state  # the write will be refused
-        return keep_eligible(before, state, min_isr=min_isr)
+        return keep_eligible(before, state, min_isr=change.min_isr)
 
     async def _what_happened(self, change: IsrChange) -> IsrOutcome:
         """Why a write was refused. Raises StoreError, then it is asked again."""
@@ -190,20 +185,22 @@ class IsrManager:
             return IsrRefused(
                 f"{change.topic_partition} is led by broker {found.leader} since epoch {found.leader_epoch}"
             )
-        if set(found.isr) == set(change.isr):
-            return IsrWritten(node.stat.version, found.isr)
-        return IsrReread(found.isr, node.stat.version)
+        is_wanted = set(found.isr) == set(change.isr)
+        if is_wanted and not (found.eligible and len(found.isr) >= change.min_isr):
+            return IsrWritten(node.stat.version, found.isr, found.eligible)
+        return IsrReread(found.isr, node.stat.version, found.eligible)
 
     def _finish(self, submitted: _Submitted, outcome: IsrOutcome) -> None:
+        del self._submitted[submitted]
         change = submitted.change
         match outcome:
-            case IsrWritten(version, isr):
+            case IsrWritten(version, isr, _):
                 logger.info("ISR of %s is %s (version %d)", change.topic_partition, list(isr), version)
                 self._unannounced.add(change.topic_partition)
                 self._last_change_ms = self._clock.monotonic_ms()
             case IsrRefused(reason):
                 logger.warning("ISR of %s stays: %s", change.topic_partition, reason)
-            case IsrReread(isr, version):
+            case IsrReread(isr, version, _):
                 logger.warning(
                     "ISR of %s is %s in the store (version %d)", change.topic_partition, list(isr), version
                 )

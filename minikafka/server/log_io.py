@@ -1,9 +1,11 @@
 """The disk threads: everything that may wait for a disk and therefore never runs on the loop.
 
 Appends go to the page cache on the loop (``UnifiedLog``); what is left for here are fsyncs, checkpoints,
-removals and the reading of cold ranges. Writers of any kind share one thread, so that a long fsync of one
-log never makes two of them fight for the disk; readers have threads of their own, so that a consumer of old
-records does not wait for a flush (Kafka: ``background.threads`` and ``num.io.threads``).
+removals and the reading of cold ranges. What writes into a log directory has one thread there, so that a long
+fsync of one log never makes two of them fight for the disk, and a disk that hangs holds up no other one. One
+more thread is for what belongs to no directory alone: start, shutdown, compaction. Readers have threads of
+their own, so that a consumer of old records does not wait for a flush (Kafka: ``background.threads``,
+``num.io.threads``, and the ``ioExecutor`` of each log directory in ``LogManager``).
 """
 
 from __future__ import annotations
@@ -24,17 +26,26 @@ READER_THREADS_MAX = 4
 
 
 class LogIo:
-    """Two small thread pools: one for what writes, one for cold reads. Threads start on first use."""
+    """A thread for each log directory's writes, one for other work, some for cold reads. They start on first
+    use."""
 
     def __init__(self) -> None:
-        self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-disk-writer")
+        self._writer = _one_thread()
+        self._writers: dict[str, ThreadPoolExecutor] = {}
+        """By log directory."""
         self._readers = ThreadPoolExecutor(
             max_workers=READER_THREADS_MAX, thread_name_prefix="minikafka-disk-reader"
         )
 
-    async def run(self, work: Callable[[], T]) -> T:
-        """Run ``work`` on the writer thread, after all that was handed in before it."""
-        return await asyncio.get_running_loop().run_in_executor(self._writer, work)
+    async def run(self, work: Callable[[], T], *, log_directory: str | None = None) -> T:
+        """Run ``work`` on the thread of ``log_directory``, or on that for what belongs to none alone, after
+        all that was handed in there before it."""
+        writer = self._writer
+        if log_directory is not None:
+            writer = self._writers.get(log_directory) or self._writers.setdefault(
+                log_directory, _one_thread()
+            )
+        return await asyncio.get_running_loop().run_in_executor(writer, work)
 
     def warm(self, range_: ColdRead, *, then: Callable[[], None]) -> None:
         """Bring a range of a file into the page cache, then call ``then`` on the loop.
@@ -61,5 +72,10 @@ class LogIo:
 
     def close(self) -> None:
         """Wait for what is under way; blocks, so call it when the broker stops."""
-        self._writer.shutdown(wait=True)
+        for writer in (self._writer, *self._writers.values()):
+            writer.shutdown(wait=True)
         self._readers.shutdown(wait=True, cancel_futures=True)
+
+
+def _one_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-disk-writer")

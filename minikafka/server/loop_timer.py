@@ -10,6 +10,8 @@ import asyncio
 import logging
 
 from minikafka.clock import Clock
+from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import fail
 from minikafka.purgatory.timer import Timer
 from minikafka.purgatory.timing_wheel import TimerTask
 
@@ -51,9 +53,11 @@ class LoopTimer(Timer):
                 continue
             try:
                 task.run()
-            except Exception:
+            except Exception as error:
                 # One operation's bug must not take the others' deadlines with it.
                 logger.exception("a delayed operation failed", extra={"operation": repr(task)})
+                if isinstance(task, DelayedOperation):
+                    fail(task, error)
         self._arm()
 
     def close(self) -> None:

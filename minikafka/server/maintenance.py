@@ -1,9 +1,10 @@
 """The chores of the logs: retention, flushing, checkpoints, expired producers, removal of deleted files; and
 followers that lag behind.
 
-Kafka's ``LogManager`` and ``ReplicaManager`` schedule; each is a supervised task of its own. The part that
-decides runs on the loop, where the logs live; the part that waits for the disk runs on the disk thread; and
-only after that has succeeded is the outcome noted on the loop (the recovery point rises).
+Kafka's ``LogManager`` and ``ReplicaManager`` schedule; each is a supervised task of its own, and those that
+wait for a disk are one for each log directory, so that a disk that hangs holds up no other one. The part that
+decides runs on the loop, where the logs live; the part that waits for the disk runs on the thread of the log
+directory; and only after that has succeeded is the outcome noted on the loop (the recovery point rises).
 
 What failed on the disk is in ``disk_writer``.
 """
@@ -15,8 +16,9 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from minikafka.files import Files
+from minikafka.log.disk_work import DiskWork, FileRemoval
 from minikafka.server.disk_chores import DiskChores
+from minikafka.server.disk_lanes import DiskLanes
 from minikafka.server.disk_writer import PIECES_PER_HOP, DiskWriter
 from minikafka.server.services import Services
 from minikafka.server.supervisor import Restart
@@ -40,34 +42,43 @@ class Maintenance:
         self._services = services
         self._chores = chores
         self._disk = DiskWriter(services)
+        self._lanes = DiskLanes(self._disk, services.supervisor)
         self._deleted: list[tuple[int, DeletedFiles]] = []
 
     def start(self) -> None:
         config = self._services.config
         every = self._every
         every("log-retention", config.log_retention_check_interval_ms, self._clean_up)
-        every("log-flusher", config.log_flush_scheduler_interval_ms, self._flush_due)
-        every("checkpoints", config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
-        every(
-            "log-start-checkpoints",
-            config.log_flush_start_offset_checkpoint_interval_ms,
-            self._checkpoint_log_start_offsets,
-        )
-        every(
-            "high-watermark-checkpoints",
-            config.replica_high_watermark_checkpoint_interval_ms,
-            self._checkpoint_high_watermarks,
-        )
+        for name, interval_ms, chore in (
+            ("log-flusher", config.log_flush_scheduler_interval_ms, self._flush_due),
+            (
+                "checkpoints",
+                config.log_flush_offset_checkpoint_interval_ms,
+                self._checkpoint_recovery_points,
+            ),
+            (
+                "log-start-checkpoints",
+                config.log_flush_start_offset_checkpoint_interval_ms,
+                self._checkpoint_log_start_offsets,
+            ),
+            (
+                "high-watermark-checkpoints",
+                config.replica_high_watermark_checkpoint_interval_ms,
+                self._checkpoint_high_watermarks,
+            ),
+            ("file-removal", REMOVAL_INTERVAL_MS, self._remove_files),
+        ):
+            for directory in self._services.log_manager.live_directories:
+                every(f"{name} {directory}", interval_ms, partial(chore, directory))
         shrink_isrs = self._services.replica_manager.shrink_isrs
         every("isr-expiration", max(config.replica_lag_time_max_ms // 2, 1), shrink_isrs)
         every("producer-expiration", config.producer_id_expiration_check_interval_ms, self._expire_producers)
-        every("file-removal", REMOVAL_INTERVAL_MS, self._remove_files)
         self._services.supervisor.start("disk-chores", self._do_chores, restart=Restart.STOP_BROKER)
 
     def remove_later(self, deleted: Iterable[DeletedFiles], *, delay_ms: int) -> None:
         """Remove these files when ``delay_ms`` have passed."""
         due_ms = self._services.clock.monotonic_ms() + delay_ms
-        self._deleted += [(due_ms, each) for each in deleted]
+        self._deleted += [(due_ms, each) for each in deleted if each.paths]
 
     def _every(self, name: str, interval_ms: int, chore: Callable[[], Awaitable[None]]) -> None:
         async def work() -> None:
@@ -86,13 +97,11 @@ class Maintenance:
             for directory, reason in noted.failures.items():
                 self._disk.directory_failed(directory, reason)
             # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
+            turns = Turns()
             while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
-                await self._disk.run(work)
-            await self._disk.flush(noted.closed, closed_only=True)
-            await self._disk.flush(noted.flushes)
-            for done in noted.waiting:
-                if not done.done():  # nobody waits any more
-                    done.set_result(None)
+                self._lanes.add_work(work)
+                await turns.give_way()
+            self._lanes.add(noted)
             for directory, error in self._services.log_manager.take_failures().items():
                 self._disk.directory_failed(directory, str(error))
 
@@ -108,33 +117,34 @@ class Maintenance:
             self.remove_later(cleanup.deleted, delay_ms=log.config.file_delete_delay_ms)
             await turns.give_way()
 
-    async def _remove_files(self) -> None:
+    async def _remove_files(self, directory: str) -> None:
         now_ms = self._services.clock.monotonic_ms()
-        due = [deleted for due_ms, deleted in self._deleted if due_ms <= now_ms]
-        self._deleted = [(due_ms, deleted) for due_ms, deleted in self._deleted if due_ms > now_ms]
-        if due:
-            await self._services.log_io.run(partial(_remove, due, self._services.files))
-        await self._disk.run(self._services.log_manager.take_removals())
+        removals: list[DiskWork] = []
+        left: list[tuple[int, DeletedFiles]] = []
+        for due_ms, deleted in self._deleted:
+            if due_ms <= now_ms and deleted.log_directory == directory:
+                removals.append(FileRemoval(self._services.files, directory, deleted.paths))
+            else:
+                left.append((due_ms, deleted))
+        self._deleted = left
+        await self._disk.run([*removals, *self._services.log_manager.take_removals(directory)])
 
-    async def _flush_due(self) -> None:
-        await self._disk.flush(self._services.log_manager.logs_to_flush())
+    async def _flush_due(self, directory: str) -> None:
+        log_manager = self._services.log_manager
+        due = log_manager.logs_to_flush()
+        await self._disk.flush([log for log in due if log_manager.directory_of(log) == directory])
 
-    async def _checkpoint_recovery_points(self) -> None:
-        await self._disk.run(self._services.log_manager.prepare_recovery_point_checkpoints())
+    async def _checkpoint_recovery_points(self, directory: str) -> None:
+        await self._disk.run(self._services.log_manager.prepare_recovery_point_checkpoints(directory))
 
-    async def _checkpoint_log_start_offsets(self) -> None:
-        await self._disk.run(self._services.log_manager.prepare_log_start_offset_checkpoints())
+    async def _checkpoint_log_start_offsets(self, directory: str) -> None:
+        await self._disk.run(self._services.log_manager.prepare_log_start_offset_checkpoints(directory))
 
-    async def _checkpoint_high_watermarks(self) -> None:
-        await self._disk.run(self._services.log_manager.prepare_high_watermark_checkpoints())
+    async def _checkpoint_high_watermarks(self, directory: str) -> None:
+        await self._disk.run(self._services.log_manager.prepare_high_watermark_checkpoints(directory))
 
     async def _expire_producers(self) -> None:
         turns = Turns()
         for log in list(self._services.log_manager.logs.values()):
             log.remove_expired_producers()
             await turns.give_way()
-
-
-def _remove(deleted: Iterable[DeletedFiles], files: Files) -> None:
-    for segment in deleted:
-        segment.remove(files)

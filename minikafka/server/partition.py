@@ -120,6 +120,7 @@ class Partition(PartitionOffsets):
                 state.replicas,
                 state.isr,
                 state.partition_epoch,
+                eligible=state.eligible,
                 log_end_offset=start_offset,
                 now_ms=now_ms,
                 was_leading=self.is_leader,
@@ -127,7 +128,7 @@ class Partition(PartitionOffsets):
             self.leader_epoch = state.leader_epoch
             self.leader_epoch_start_offset = start_offset
         else:
-            replication.update(state.replicas, state.isr, state.partition_epoch)
+            replication.update(state.replicas, state.isr, state.partition_epoch, eligible=state.eligible)
         self.controller_epoch = state.controller_epoch
         self.leader_id = self.node_id
         self._advance_high_watermark(now_ms)  # the ISR may be down to this broker
@@ -318,6 +319,16 @@ class Partition(PartitionOffsets):
         leaving = [follower.broker_id for follower in lagging]
         return self._propose(tuple(member for member in self.isr if member not in leaving))
 
+    def maybe_clear_eligible(self) -> IsrChange | None:
+        """The change after which nobody outside of the ISR is eligible, if that is due: this leader commits
+        without them from then on. Until it is written the high watermark stands."""
+        isr = self.replication.isr
+        if not self.is_leader or isr.in_flight is not None:
+            return None
+        if not isr.has_outdated_eligible(self.effective_min_isr):
+            return None
+        return self._propose(isr.committed)
+
     def _propose(self, isr: tuple[BrokerId, ...]) -> IsrChange:
         change = IsrChange(
             self.topic_partition,
@@ -326,6 +337,7 @@ class Partition(PartitionOffsets):
             isr,
             expected_version=self.partition_epoch,
             controller_epoch=self.controller_epoch,
+            min_isr=self.effective_min_isr,
             broker_epochs=self.replication.broker_epochs(isr),
         )
         return self.replication.isr.propose(change)
@@ -337,6 +349,11 @@ class Partition(PartitionOffsets):
             return False
         logger.info("the ISR of %s is %s now", self.topic_partition, list(self.isr))
         return self._advance_high_watermark()
+
+    def config_changed(self) -> bool:
+        """The log has another configuration: fewer replicas may be enough to commit. Returns whether the high
+        watermark has moved."""
+        return self.is_leader and self._advance_high_watermark()
 
     def _advance_high_watermark(self, now_ms: int | None = None) -> bool:
         """Returns whether it moved."""

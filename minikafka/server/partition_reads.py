@@ -60,6 +60,8 @@ class FetchParams(NamedTuple):
     replica_epoch: int = NO_BROKER_EPOCH
     client: ClientMetadata | None = None
     """Since version 11."""
+    fetcher: object = None
+    """Of a follower: the connection over which the request came, each of its fetchers has one."""
 
     @property
     def is_from_follower(self) -> bool:
@@ -161,7 +163,7 @@ def read_partitions(
     throttle = LeaderThrottle.of(replicas, params)
     has_held_back = False
     whole = Budget(params.max_bytes)
-    late = LateBudget(replicas.catch_up_pace, params.replica_id)
+    late = LateBudget(replicas.catch_up_pace, params.fetcher)
     turns = (
         _in_turn(replicas, params, wanted, whole, late) if is_from_follower else zip(wanted, repeat(whole))
     )
@@ -259,12 +261,12 @@ class Budget:
 class LateBudget(Budget):
     """What a follower may have of partitions that it has to catch up with. In its rest not even a batch."""
 
-    __slots__ = ("_behind", "_follower", "_pace", "_piece", "pause_ms")
+    __slots__ = ("_behind", "_fetcher", "_pace", "_piece", "pause_ms")
 
-    def __init__(self, pace: CatchUpPace, follower: BrokerId) -> None:
+    def __init__(self, pace: CatchUpPace, fetcher: object) -> None:
         super().__init__(0)
         self._pace = pace
-        self._follower = follower
+        self._fetcher = fetcher
         self._behind = Behind(0, 0)
         self._piece = Piece(0, 0)
         self.pause_ms = 0
@@ -273,14 +275,14 @@ class LateBudget(Budget):
     def open(self, behind: Behind) -> None:
         """How the follower stands is known."""
         self._behind = behind
-        self._piece = self._pace.piece(self._follower, behind)
+        self._piece = self._pace.piece(self._fetcher, behind)
         self.left = self._piece.size_bytes
         self.is_touched = self._piece.pause_ms > 0
 
     def settle(self) -> None:
         """What was spent is on its way."""
         if self.left < self._piece.size_bytes:
-            self._pace.gave(self._follower, self._behind)
+            self._pace.gave(self._fetcher, self._behind)
 
     def keeps_back(self, partition: Partition, want: WantedPartition) -> bool:
         """Whether the follower rests, and there is something for it."""

@@ -70,7 +70,7 @@ class RepeatedProduce:
             return None
         partition = self._partition
         if partition is None or partition.leader_id != partition.node_id:
-            partition = self._look_up()
+            partition = self._look_up(pattern)
             if partition is None:
                 return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
@@ -110,11 +110,15 @@ class RepeatedProduce:
             result = self._park(pattern, answer, Offset(info.last_offset + 1))
         return result if timing is None else self._timed(timing, result)
 
-    def _look_up(self) -> Partition | None:
-        """The partition, if it is led here, whose topic counts from now on: it may be another of the same
-        name."""
+    def _look_up(self, pattern: ProducePattern) -> Partition | None:
+        """The partition, if it is led here and of the topic that ``pattern`` means. To who gives names, its
+        topic counts from now on: it may be another of the same name."""
         partition = self._services.replica_manager.partitions.get(self._topic_partition)
-        if partition is None or not partition.is_leader:
+        if (
+            partition is None
+            or not partition.is_leader
+            or (pattern.topic_id is not None and pattern.topic_id != partition.topic_id)
+        ):
             self._partition = None
         else:
             self._partition = partition

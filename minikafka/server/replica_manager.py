@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
@@ -24,6 +25,7 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.log_manager import LogManager
 from minikafka.log.log_registry import Replacement
+from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.catch_up_pace import CatchUpPace
@@ -123,14 +125,21 @@ class ReplicaManager(LeadershipChanges):
         records: Buffer,
         *,
         required_acks: int,
+        topic_id: UUID | None = None,
         terms: AppendTerms = BY_CLIENT,
     ) -> AppendInfo:
         """Append a batch of a producer or coordinator, count it and wake those who wait for it.
 
         Raises:
-            KafkaError: see ``partition`` and ``Partition.append_as_leader``.
+            KafkaError: see ``partition`` and ``Partition.append_as_leader``; UNKNOWN_TOPIC_ID: another topic
+                of that name is hosted here than the one with ``topic_id``.
         """
         partition = self.partition(topic_partition)
+        if topic_id is not None and topic_id != partition.topic_id:
+            raise KafkaError(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                f"{topic_partition} has topic id {partition.topic_id} here, not {topic_id}",
+            )
         info = self.append_to(partition, records, required_acks=required_acks, terms=terms)
         stats = partition.stats
         stats.produce_requests += 1
@@ -193,6 +202,9 @@ class ReplicaManager(LeadershipChanges):
         """Apply a topic's new configuration to its logs."""
         for partition in self.partitions_of(topic):
             partition.log.update_config(config)
+            self._clear_eligible(partition)
+            if partition.config_changed():
+                self.parked.high_watermark_moved(partition.topic_partition)
             future = self.log_manager.future_logs.get(partition.topic_partition)
             if future is not None:
                 future.update_config(config)
@@ -271,6 +283,16 @@ class ReplicaManager(LeadershipChanges):
                 self._submit(partition, change)
             await turns.give_way()
 
+    def _lead(self, partition: Partition, state: LeaderAndIsrPartition) -> None:
+        super()._lead(partition, state)
+        self._clear_eligible(partition)
+
+    def _clear_eligible(self, partition: Partition) -> None:
+        """See ``replication.isr``; looked at when the leadership, the ISR or the configuration changes."""
+        change = partition.maybe_clear_eligible()
+        if change is not None:
+            self._submit(partition, change)
+
     def _submit(self, partition: Partition, change: IsrChange) -> None:
         if self.isr_manager is None:
             raise InvariantError(f"nobody can write {change}")
@@ -283,6 +305,7 @@ class ReplicaManager(LeadershipChanges):
         size_before = len(partition.isr)
         has_advanced = partition.isr_change_done(change, outcome)
         self.isr_counts.note(change, outcome, size_before=size_before, size_after=len(partition.isr))
+        self._clear_eligible(partition)
         if has_advanced:
             self.parked.high_watermark_moved(topic_partition)
 

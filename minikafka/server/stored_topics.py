@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from uuid import UUID
 
-from minikafka.coordination.store import CoordinationStore
+from minikafka.coordination.store import CoordinationStore, NodeExistsError
 from minikafka.errors import InvariantError
 from minikafka.log.log_manager import LogManager
 from minikafka.server.adoption import adopted_config
@@ -54,19 +54,29 @@ class StoredTopics:
         self._topics = {topic.name: topic for topic in topics}
 
     async def adopt(self, log_manager: LogManager) -> None:
-        """Put what was expected into the store, led by this broker above the epochs of its logs.
+        """Put what was expected into the store, led by this broker above the epochs of its logs. What an
+        earlier try has put there, whose answer was lost, is fine.
 
         Raises:
-            StoreError: the store's; nothing was put there.
+            StoreError: the store's; nothing was put there, or nobody knows.
         """
-        await self._store.adopt_all(
-            (
-                topic,
-                adopted_config(topic.name),
-                {number: self._state(topic.name, number, log_manager) for number in topic.assignment},
+        expected = self._topics or {}
+        try:
+            await self._store.adopt_all(
+                (
+                    topic,
+                    adopted_config(topic.name),
+                    {number: self._state(topic.name, number, log_manager) for number in topic.assignment},
+                )
+                for topic in expected.values()
             )
-            for topic in (self._topics or {}).values()
-        )
+        except NodeExistsError:
+            stored, _ = await self._store.read_all()
+            if any(
+                name not in stored or stored[name].topic_id != topic.topic_id
+                for name, topic in expected.items()
+            ):
+                raise
 
     def _state(self, topic: str, partition: int, log_manager: LogManager) -> PartitionState:
         log = log_manager.get(TopicPartition(topic, partition))

@@ -90,6 +90,8 @@ class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
     leader_recovering: bool = False
     offline_replicas: tuple[NodeId, ...] = ()
     """UpdateMetadata: replicas on failed log directories."""
+    eligible: tuple[BrokerId, ...] = ()
+    """Who may be elected although it is not in the ISR (KIP-966): the leader commits nothing without them."""
 
     @property
     def topic_partition(self) -> TopicPartition:

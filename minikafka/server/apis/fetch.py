@@ -133,6 +133,7 @@ def fetch_params(
         replica_id=replica_id,
         replica_epoch=replica_epoch,
         client=client,
+        fetcher=context.connection,
     )
 
 

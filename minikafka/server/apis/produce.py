@@ -222,7 +222,7 @@ class _Produce:
             if verified.error:
                 raise produce_error(verified, self._operation)
             terms = BY_CLIENT if verified.guard is None else AppendTerms(AppendOrigin.CLIENT, verified.guard)
-            info = replicas.append(at, slot.records, required_acks=acks, terms=terms)
+            info = replicas.append(at, slot.records, required_acks=acks, topic_id=slot.topic_id, terms=terms)
         except KafkaError as error:
             self._refuse(slot, error)
             return

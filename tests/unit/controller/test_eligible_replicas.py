@@ -6,7 +6,6 @@ The topic has min.insync.replicas=2 and three replicas.
 from __future__ import annotations
 
 from minikafka.controller.effects import ElectionConfig
-from minikafka.controller.events import MinIsrChanged
 from tests.unit.controller.driver import Cluster, running, state
 
 
@@ -98,13 +97,14 @@ def test_a_new_controller_distrusts_who_came_back_uncleanly_before_it_was_electe
     assert (found.leader, found.isr) == (-1, (2,))
 
 
-def test_a_minimum_that_was_lower_for_a_while_leaves_nobody_eligible() -> None:
+def test_the_leader_is_told_who_is_eligible() -> None:
+    """It commits nothing without them: see ``replication.isr``."""
+    assert shrunk_to_one().told(1, "t").eligible == (2,)
+
+
+def test_nobody_outside_of_an_isr_that_is_large_enough_now_is_elected() -> None:
     cluster = shrunk_to_one()
     cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=1)
-    cluster.step(MinIsrChanged("t"))
-    assert cluster.store.state("t").eligible == (), "1 commits alone now, and 2 does not hear of it"
-    cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=2)
-    cluster.step(MinIsrChanged("t"))
     cluster.store.unregister(1)
     cluster.settle()
     cluster.store.register(2)
@@ -115,5 +115,10 @@ def test_a_minimum_that_was_lower_for_a_while_leaves_nobody_eligible() -> None:
 def test_a_higher_minimum_changes_nothing_for_those_who_are_eligible() -> None:
     cluster = shrunk_to_one()
     cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=3)
-    cluster.step(MinIsrChanged("t"))
+    cluster.settle()
     assert cluster.store.state("t") == state(1, 2, [1], eligible=[2])
+    cluster.store.unregister(1)
+    cluster.settle()
+    cluster.store.register(2)
+    cluster.settle()
+    assert cluster.store.state("t").leader == 2

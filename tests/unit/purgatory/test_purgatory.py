@@ -21,7 +21,7 @@ from minikafka.purgatory.timer import Timer
 class Operation(DelayedOperation):
     """Completes when told that it may; answers through ``then``."""
 
-    __slots__ = ("__weakref__", "answers", "expirations", "ready", "then", "tries")
+    __slots__ = ("__weakref__", "answers", "expirations", "failures", "ready", "then", "tries")
 
     def __init__(self, delay_ms: int = 1_000, then: Callable[[], object] | None = None) -> None:
         super().__init__(delay_ms)
@@ -30,6 +30,7 @@ class Operation(DelayedOperation):
         self.tries = 0
         self.answers = 0
         self.expirations = 0
+        self.failures: list[Exception] = []
 
     def try_complete(self) -> bool:
         self.tries += 1
@@ -42,6 +43,9 @@ class Operation(DelayedOperation):
 
     def on_expiration(self) -> None:
         self.expirations += 1
+
+    def on_failure(self, error: Exception) -> None:
+        self.failures.append(error)
 
 
 class Fixture:
@@ -207,7 +211,11 @@ def test_completing_may_watch_anew_on_the_same_key(fixture: Fixture) -> None:
     assert purgatory.check_and_complete("a") == 1
 
 
-def test_one_that_fails_to_answer_does_not_stay_behind(fixture: Fixture) -> None:
+def test_one_that_fails_to_answer_fails_alone_and_does_not_stay_behind(
+    fixture: Fixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither the event nor the others that wait for it notice."""
+
     def fail() -> None:
         raise OSError("connection lost")
 
@@ -216,11 +224,25 @@ def test_one_that_fails_to_answer_does_not_stay_behind(fixture: Fixture) -> None
     for operation in (broken, healthy):
         purgatory.try_complete_else_watch(operation, ["a"])
         operation.ready = now
-    with pytest.raises(OSError, match="connection lost"):
-        purgatory.check_and_complete("a")
-    purgatory.validate()
     assert purgatory.check_and_complete("a") == 1
-    assert purgatory.watched == 0
+    assert healthy.is_completed and broken.is_completed
+    assert [str(error) for error in broken.failures] == ["connection lost"] and healthy.failures == []
+    assert "connection lost" in caplog.text
+    purgatory.validate()
+    assert (purgatory.watched, purgatory.delayed) == (0, 0)
+
+
+def test_one_that_cannot_be_tried_is_over_and_keeps_no_other(fixture: Fixture) -> None:
+    purgatory = fixture.purgatory
+    broken, healthy = Operation(), Operation()
+    for operation in (broken, healthy):
+        purgatory.try_complete_else_watch(operation, ["a", "b"])
+    broken.ready = lambda: 1 // 0 > 0
+    healthy.ready = now
+    assert purgatory.check_and_complete("a") == 1
+    assert broken.is_completed and broken.answers == 0 and len(broken.failures) == 1
+    purgatory.validate()
+    assert purgatory.delayed == 0
 
 
 def test_one_that_cannot_even_be_tried_is_not_left_without_a_timer(fixture: Fixture) -> None:

@@ -28,7 +28,7 @@ def isr_of(*members: int, proposed: tuple[int, ...] = ()) -> IsrState:
     state.begin(map(BrokerId, members), 1)
     if proposed:
         wanted = tuple(map(BrokerId, proposed))
-        state.propose(IsrChange(TopicPartition("t", 0), UUID(int=1), LeaderEpoch(0), wanted, 1, 1))
+        state.propose(IsrChange(TopicPartition("t", 0), UUID(int=1), LeaderEpoch(0), wanted, 1, 1, 1))
     return state
 
 

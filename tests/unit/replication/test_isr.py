@@ -23,7 +23,7 @@ def ids(*numbers: int) -> tuple[BrokerId, ...]:
 
 
 def change(*isr: int, version: int = 5) -> IsrChange:
-    return IsrChange(TopicPartition("t", 0), UUID(int=1), LeaderEpoch(3), ids(*isr), version, 1)
+    return IsrChange(TopicPartition("t", 0), UUID(int=1), LeaderEpoch(3), ids(*isr), version, 1, 2)
 
 
 @pytest.fixture
@@ -102,3 +102,23 @@ def test_a_newer_version_of_the_same_leadership_settles_the_change_in_flight(sta
     state.propose(change(1, 2, 3))
     state.adopt(ids(1), 6)
     assert (state.phase, state.maximal, state.version) == (IsrPhase.COMMITTED, ids(1), 6)
+
+
+def test_who_is_eligible_without_need_is_cleared_and_nothing_is_committed_meanwhile() -> None:
+    state = IsrState()
+    state.begin(ids(1, 2), 5, ids(3))
+    assert state.has_outdated_eligible(2) and not state.may_commit(2)
+    assert not state.has_outdated_eligible(3)
+    state.propose(change(1, 2))
+    assert (state.phase, state.maximal) == (IsrPhase.PENDING_CLEAR, ids(1, 2))
+    assert not state.may_commit(2)
+    assert state.resolve(change(1, 2), IsrWritten(6, ids(1, 2)))
+    assert state.may_commit(2) and state.version == 6
+    state.validate()
+
+
+def test_a_change_that_changes_nothing_is_refused() -> None:
+    state = IsrState()
+    state.begin(ids(1), 5, ids(3))
+    with pytest.raises(InvariantError):
+        state.propose(change(1))  # its minimum is 2: 3 is eligible rightly

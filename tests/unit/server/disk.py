@@ -52,6 +52,10 @@ class Disk(OsFiles):
         self.check("rename", source)
         super().rename(source, target)
 
+    def remove(self, path: str) -> None:
+        self.check("remove", path)
+        super().remove(path)
+
     def sync_directory(self, path: str) -> None:
         self.note_fsync(path)
         super().sync_directory(path)

@@ -34,12 +34,12 @@ STEPS_MAX = 100_000
 
 
 class DirectLogIo:
-    """The disk thread, as fast as thought."""
+    """The disk threads, as fast as thought."""
 
     def __init__(self) -> None:
         self.warmed_ranges: list[ColdRead] = []
 
-    async def run(self, work: Callable[[], T]) -> T:
+    async def run(self, work: Callable[[], T], *, log_directory: str | None = None) -> T:
         return work()
 
     async def warmed(self, range_: ColdRead) -> None:

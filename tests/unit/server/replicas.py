@@ -94,6 +94,7 @@ def state_of(
     topic_id: UUID = TOPIC_ID,
     controller_epoch: int = 1,
     is_new: bool = True,
+    eligible: Sequence[int] = (),
 ) -> LeaderAndIsrPartition:
     """What the controller says. The version rises with the epoch, as in the store."""
     return LeaderAndIsrPartition(
@@ -107,6 +108,7 @@ def state_of(
         partition_epoch=epoch * 10 if version is None else version,
         replicas=tuple(map(BrokerId, replicas)),
         is_new=is_new,
+        eligible=tuple(map(BrokerId, eligible)),
     )
 
 
@@ -154,6 +156,10 @@ class Fetchers:
 
     async def close(self) -> None:
         self.is_closed = True
+
+
+class Peer:
+    """A connection."""
 
 
 class ManualLogIo:
@@ -222,6 +228,8 @@ class Replicas:
         self.fetchers = Fetchers()
         self.manager.fetchers = self.fetchers
         self.answers: list[list[PartitionRead]] = []
+        self.fetchers_here: dict[tuple[int, int], Peer] = {}
+        """The connections of the followers' fetchers."""
 
     def close(self) -> None:
         for partition in self.manager.partitions.values():
@@ -304,6 +312,7 @@ class Replicas:
         answer_bytes_max: int = 50 << 20,
         max_wait_ms: int = 500,
         isolation: FetchIsolation | None = None,
+        fetcher_id: int = 0,
     ) -> FetchParams:
         usual = FetchIsolation.HIGH_WATERMARK if replica_id == -1 else FetchIsolation.LOG_END
         return FetchParams(
@@ -314,6 +323,7 @@ class Replicas:
             BrokerId(replica_id),
             replica_epoch,
             None if rack is None else ClientMetadata(rack, LISTENER),
+            self.fetchers_here.setdefault((replica_id, fetcher_id), Peer()),
         )
 
     def fetch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.config.topic import TopicConfig
+from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import StartError
 from minikafka.files import OsFiles
 from minikafka.log.checkpoint import encode_uuid, write_partition_metadata
@@ -19,7 +21,9 @@ from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.batch import iterate_headers
 from minikafka.protocol.records import Record, build_batch, iterate_records
+from minikafka.server import store_patience
 from minikafka.server.broker import Broker
+from minikafka.server.topic_store import TopicStore
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.unit.server.running import topics_of
 
@@ -252,6 +256,24 @@ async def test_nothing_is_adopted_while_a_log_directory_is_offline(start: Start,
         await start("data", "other")
     (tmp_path / "other" / "meta.properties").unlink()
     assert values_of(await start("data", "other"), "t", 1) == [b"w"]
+
+
+async def test_an_adoption_whose_answer_was_lost_is_found_done(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_log(tmp_path / "data", "a", 0, [b"v"])
+    adopt_all, tries = TopicStore.adopt_all, []
+
+    async def lose_the_first_answer(*arguments: Any) -> None:
+        tries.append(arguments)
+        await adopt_all(*arguments)
+        if len(tries) == 1:
+            raise ConnectionLossError("no answer")
+
+    monkeypatch.setattr(TopicStore, "adopt_all", lose_the_first_answer)
+    monkeypatch.setattr(store_patience, "RETRY_PAUSE_MS", 1)
+    assert values_of(await start(), "a", 0) == [b"v"]
+    assert len(tries) == 2
 
 
 async def test_a_start_that_fails_before_the_store_has_the_topics_adopts_again(

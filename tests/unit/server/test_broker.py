@@ -14,7 +14,7 @@ import pytest
 
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
-from minikafka.server import cluster_membership
+from minikafka.server import cluster_membership, store_patience
 from minikafka.server.broker import Broker
 from minikafka.server.controller_store import ControllerStore
 from minikafka.testing.simulation.faults import failing
@@ -115,9 +115,9 @@ async def test_a_store_that_does_not_answer_for_a_moment_ends_no_start(
         return epoch
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose_the_first)
-    monkeypatch.setattr(cluster_membership, "REGISTRATION_RETRY_MS", 1)
+    monkeypatch.setattr(store_patience, "RETRY_PAUSE_MS", 1)
     async with running(tmp_path) as broker:
-        assert "cannot register yet, trying again: no answer" in caplog.text
+        assert "the registration waits for the coordination store: no answer" in caplog.text
         (known,) = broker.services.metadata.brokers()
         assert known.node_id == broker.node_id and len(attempts) == 2
 
@@ -129,7 +129,7 @@ async def test_a_store_that_stays_away_ends_the_start(
         raise ConnectionLossError("no answer")
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose)
-    monkeypatch.setattr(cluster_membership, "REGISTRATION_RETRY_MS", 1)
+    monkeypatch.setattr(store_patience, "RETRY_PAUSE_MS", 1)
     broker = make_broker(tmp_path, zookeeper_session_timeout_ms=50)
     assert "no answer" in await start_error(broker)
 

@@ -178,3 +178,20 @@ def test_a_consumer_is_answered_in_its_own_order(replicas: Replicas) -> None:
     replicas.append(batch(1, size=10), OTHER)
     replicas.fetch(TP, OTHER, max_wait_ms=0)
     assert [read.wanted.topic_partition for read in replicas.answer] == [TP, OTHER]
+
+
+def test_each_fetcher_of_a_follower_has_a_rest_of_its_own(loaded: Replicas) -> None:
+    """``num.replica.fetchers``=2: the second asks for another partition, with other offsets, and has had
+    nothing. Nor does its asking end or lengthen the rest of the first."""
+    third = TopicPartition("orders", 2)
+    loaded.lead(third, epoch=3, isr=[1, 2], replicas=[1, 2, 3])
+    loaded.append(batch(1, size=1000), third)
+    loaded.follower_fetch(2, 1, third)
+    loaded.pass_time(5)
+    assert len(loaded.follower_fetch(THREE, 0, third, fetcher_id=1).records) == PIECE
+    loaded.pass_time(1)
+    assert sizes(loaded, offset=1) is None
+    loaded.pass_time(5)
+    assert answered(loaded) is None
+    loaded.pass_time(1)
+    assert answered(loaded) == {TP: PIECE, OTHER: 0}

@@ -27,6 +27,7 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from minikafka.protocol.records import Record, build_batch
 from minikafka.server.apis import leader_and_isr, stop_replica, update_metadata
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.conftest import AdminBroker
@@ -205,6 +206,18 @@ async def test_a_store_that_is_away_makes_the_controller_ask_again(
     assert (await controlled.lead(partition())).error_code == 0
 
 
+async def test_a_configuration_that_cannot_be_read_keeps_no_partition_from_its_leader(
+    controlled: Controlled, store: SqliteStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is not the store that is away: asking again would never help."""
+    path = paths.topic_config_path("a")
+    await store.create(path, b"no json")
+    assert (await controlled.lead(partition(), partition("b", topic_id=2))).error_code == 0
+    assert (await controlled.tell(partition(), partition("b", topic_id=2))).error_code == 0
+    assert {A0, TopicPartition("b", 0)} <= controlled.broker.replica_manager.partitions.keys()
+    assert path in caplog.text
+
+
 async def test_requests_are_carried_out_one_after_the_other(controlled: Controlled) -> None:
     """A later one never overtakes: here it would delete what was not made yet."""
     made, deleted = await asyncio.gather(
@@ -213,6 +226,39 @@ async def test_requests_are_carried_out_one_after_the_other(controlled: Controll
     )
     assert (made.partitions[0].error_code, deleted.partitions[0].error_code) == (0, 0)
     assert A0 not in controlled.broker.replica_manager.partitions
+
+
+async def produce(client: BrokerClient, topic_id: int) -> int:
+    """Produce 13, which names topics by their ids. Returns the error code."""
+    records = build_batch([Record(0, 1_700_000_000_000, None, b"v", ())])
+    partitions = [{"index": 0, "records": records}]
+    body = {
+        "transactional_id": None,
+        "acks": 1,
+        "timeout": 1000,
+        "topic_data": [{"topic_id": UUID(int=topic_id), "partition_data": partitions}],
+    }
+    answer: Any = await client.request(ApiKey.PRODUCE, body, deadline_ms=20_000, version=13)
+    return int(answer.responses[0].partition_responses[0].error_code)
+
+
+async def test_a_producer_writes_into_the_topic_that_it_means_and_not_into_a_later_one_of_that_name(
+    controlled: Controlled,
+) -> None:
+    """The broker hosts another topic already than its metadata show."""
+    await controlled.lead(partition())
+    await controlled.tell(partition())
+    port = controlled.broker.broker.port
+    client = await BrokerClient.connect("127.0.0.1", port, client_id="test", deadline_ms=20_000)
+    for _ in range(3):  # the third one takes the road of a repeated request
+        assert await produce(client, 1) == ErrorCode.NONE
+    await controlled.stop(StopReplicaPartition("a", 0, EPOCH_DURING_DELETE, delete=True))
+    await controlled.lead(partition(topic_id=2))
+    another = await BrokerClient.connect("127.0.0.1", port, client_id="test", deadline_ms=20_000)
+    for each in (client, another):
+        assert await produce(each, 1) == ErrorCode.UNKNOWN_TOPIC_ID
+        await each.close()
+    assert controlled.broker.replica_manager.partition(A0).log.log_end_offset == 0
 
 
 async def test_they_come_over_the_wire_and_a_broker_that_is_not_the_controller_says_so(

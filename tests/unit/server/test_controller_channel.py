@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from itertools import pairwise
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -14,6 +16,7 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.control.messages import (
     ControlRequest,
+    LeaderAndIsrPartition,
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
     ListenerEndpoint,
@@ -26,8 +29,8 @@ from minikafka.protocol.control.messages import (
 )
 from minikafka.server import controller_channel
 from minikafka.server.controller_channel import ControllerChannel, ControllerChannels, RemoteBroker
-from minikafka.types import BrokerId
-from tests.unit.server.virtual_time import in_virtual_time, passing
+from minikafka.types import BrokerId, LeaderEpoch
+from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
 
 ONE = BrokerId(1)
 ENDPOINT = (ListenerEndpoint("PLAINTEXT", "localhost", 9092),)
@@ -40,6 +43,21 @@ def broker(node_id: int = 1, epoch: int = 70) -> LiveBroker:
 
 def lead(controller_epoch: int = 1) -> LeaderAndIsrRequest:
     return LeaderAndIsrRequest(ONE, controller_epoch, 70, (), ())
+
+
+def led(topic: str, *, leader_epoch: int = 0, is_new: bool = True) -> LeaderAndIsrPartition:
+    return LeaderAndIsrPartition(
+        topic=topic,
+        topic_id=UUID(int=ord(topic)),
+        partition=0,
+        controller_epoch=1,
+        leader=ONE,
+        leader_epoch=LeaderEpoch(leader_epoch),
+        isr=(ONE,),
+        partition_epoch=leader_epoch,
+        replicas=(ONE,),
+        is_new=is_new,
+    )
 
 
 def stop() -> StopReplicaRequest:
@@ -60,9 +78,11 @@ class Peer:
         self.is_open.set()
         self.under_way = 0
         self.error_code = 0
+        self.times_ms: list[int] = []
 
     async def __call__(self, request: ControlRequest) -> Any:
         self.received.append(request)
+        self.times_ms.append(LoopClock().monotonic_ms())
         self.under_way += 1
         assert self.under_way == 1, "one request at a time"
         try:
@@ -149,6 +169,97 @@ async def test_an_error_is_an_answer_too(caplog: pytest.LogCaptureFixture) -> No
     assert [type(each) for each in events] == [LeaderAndIsrAnswered, StopReplicaAnswered]
     assert "STALE_CONTROLLER_EPOCH" in caplog.text
     task.cancel()
+
+
+@in_virtual_time
+async def test_a_broker_without_a_store_is_asked_again_less_and_less_often_until_it_has_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    peer, events = Peer(), list[Event]()
+    peer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    channel = ControllerChannel(broker(), peer, events.append)
+    task = asyncio.create_task(channel.run())
+    channel.enqueue(lead())
+    channel.enqueue(stop())
+    await passing(4_000)
+    assert set(peer.received) == {lead()} and events == []
+    pauses = [after - before for before, after in pairwise(peer.times_ms)]
+    assert pauses == [100, 200, 400, 800, 1000, 1000]
+    assert len([each for each in caplog.messages if "cannot reach the coordination store" in each]) == 1
+    peer.error_code = 0
+    await passing(1_000)
+    assert peer.received[-2:] == [lead(), stop()]
+    assert [type(each) for each in events] == [LeaderAndIsrAnswered, StopReplicaAnswered]
+    task.cancel()
+
+
+@in_virtual_time
+async def test_what_a_later_request_says_again_is_not_tried_any_more() -> None:
+    peer = Peer()
+    peer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    channel = ControllerChannel(broker(), peer, lambda event: None)
+    task = asyncio.create_task(channel.run())
+    first = LeaderAndIsrRequest(ONE, 1, 70, (led("a"), led("b"), led("c")), ())
+    second = LeaderAndIsrRequest(ONE, 1, 70, (led("b", leader_epoch=1, is_new=False),), ())
+    deleted = StopReplicaRequest(ONE, 1, 70, (StopReplicaPartition("c", 0, delete=True),))
+    channel.enqueue(first)
+    await passing(50)
+    channel.enqueue(second)
+    channel.enqueue(deleted)
+    await passing(100)
+    assert peer.received == [first, LeaderAndIsrRequest(ONE, 1, 70, (led("a"),), ())]
+    third = LeaderAndIsrRequest(ONE, 1, 70, (led("a", leader_epoch=1, is_new=False),), ())
+    channel.enqueue(third)
+    await passing(400)
+    peer.error_code = 0
+    await passing(1000)
+    new = LeaderAndIsrRequest(ONE, 1, 70, (led("b", leader_epoch=1),), ())
+    assert new in peer.received, "the broker has not heard of it before: it is still new"
+    assert peer.received[-1] == LeaderAndIsrRequest(ONE, 1, 70, (led("a", leader_epoch=1),), ())
+    assert channel.waiting() == ()
+    task.cancel()
+
+
+@in_virtual_time
+async def test_a_request_that_is_full_gives_way_to_another_full_one_only() -> None:
+    peer = Peer()
+    peer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+    channel = ControllerChannel(broker(), peer, lambda event: None)
+    task = asyncio.create_task(channel.run())
+    everything = UpdateMetadataRequest(ONE, 1, 70, (led("a"), led("b")), (), is_full=True)
+    channel.enqueue(everything)
+    later = UpdateMetadataRequest(ONE, 1, 70, (led("a", leader_epoch=1),), ())
+    channel.enqueue(later)
+    await passing(350)
+    assert peer.received == [everything] * 3
+    newer = UpdateMetadataRequest(ONE, 1, 70, (led("b"),), (), is_full=True)
+    channel.enqueue(newer)
+    peer.error_code = 0
+    await passing(1000)
+    assert peer.received[3:] == [later, newer]
+    task.cancel()
+
+
+@in_virtual_time
+async def test_asking_again_ends_with_the_brokers_registration_and_with_the_controller() -> None:
+    peers: dict[int, Peer] = {}
+
+    def open_sender(live: LiveBroker) -> Peer:
+        peer = peers.setdefault(live.epoch, Peer())
+        peer.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return peer
+
+    channels = ControllerChannels(open_sender=open_sender, notify=lambda event: None, start=Tasks())
+    for epoch, end in ((70, channels.update({ONE: broker(epoch=71)})), (71, channels.close())):
+        await channels.update({ONE: broker(epoch=epoch)})
+        channel = channels.get(ONE)
+        assert channel is not None
+        channel.enqueue(lead())
+        await passing(500)
+        assert len(peers[epoch].received) == 3
+        await end
+        await passing(5_000)
+        assert len(peers[epoch].received) == 3
 
 
 @in_virtual_time

@@ -10,11 +10,9 @@ from minikafka.controller import events
 from minikafka.metrics.names import CONTROLLER_EVENTS
 from minikafka.server.controller_stats import _KIND_OF, KINDS, ControllerStats
 
-OURS = {events.MinIsrChanged}
 
-
-def test_every_event_but_our_own_counts_somewhere() -> None:
-    assert set(get_args(events.Event)) == {*_KIND_OF, events.UncleanElectionEnabled, *OURS}
+def test_every_event_counts_somewhere() -> None:
+    assert set(get_args(events.Event)) == {*_KIND_OF, events.UncleanElectionEnabled}
     assert set(KINDS) == set(CONTROLLER_EVENTS)
 
 
@@ -33,9 +31,3 @@ def test_an_event_counts_once_with_its_time(event: events.Event, kind: str) -> N
     stats.handled(event, 3_000_000)
     assert {each: timer.count for each, timer in stats.timers.items() if timer.count} == {kind: 1}
     assert stats.timers[kind].quantiles_ms([0.5]) == [3]
-
-
-def test_an_event_of_our_own_counts_nowhere() -> None:
-    stats = ControllerStats()
-    stats.handled(events.MinIsrChanged("t"), 1)
-    assert not any(timer.count for timer in stats.timers.values())

@@ -14,7 +14,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.fetch_data import ColdRead
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.batch import read_header
-from minikafka.server.delayed_fetch import WARMING_ROUNDS_MAX, Fetch
+from minikafka.server.delayed_fetch import WARMING_ROUNDS_MAX, DelayedFetch, Fetch
 from minikafka.server.log_io import LogIo
 from minikafka.server.partition_reads import PartitionRead, WantedPartition
 from minikafka.types import Offset, TopicPartition
@@ -319,3 +319,50 @@ def test_what_is_over_keeps_nothing_alive_until_the_purge(replicas: Replicas) ->
     left = weakref.ref(respond)
     del respond, fetch, pending
     assert left() is None
+
+
+# Failing
+
+
+@pytest.mark.parametrize("fails_while", ["it is answered", "it is looked at"])
+def test_a_parked_fetch_that_raises_costs_neither_the_producer_nor_who_waits_beside_it(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch, fails_while: str
+) -> None:
+    """Only its own connection closes."""
+    answered: list[str] = []
+
+    def park(name: str) -> Any:
+        def respond(reads: list[PartitionRead]) -> tuple[bytes]:
+            if name == "broken" and fails_while == "it is answered":
+                raise ValueError("a bug in an answer")
+            answered.append(name)
+            return (b"response",)
+
+        return Fetch(
+            replicas=replicas.manager,
+            log_io=cast(LogIo, replicas.log_io),
+            clock=replicas.clock,
+            params=replicas.fetch_params(),
+            wanted=[WantedPartition(TP, TOPIC_ID, Offset(0), 1 << 20, -1, -1, Offset(0))],
+            respond=respond,
+        ).start()
+
+    before, broken, after = park("before"), park("broken"), park("after")
+    if fails_while == "it is looked at":
+        look, calls = DelayedFetch.try_complete, []
+
+        def fails_the_second_time(fetch: DelayedFetch) -> bool:
+            calls.append(fetch)
+            if len(calls) == 2:
+                raise OSError("a bad block")
+            return look(fetch)
+
+        monkeypatch.setattr(DelayedFetch, "try_complete", fails_the_second_time)
+    assert replicas.append() == 1
+    assert answered == ["before", "after"]
+    assert [pending.state.value for pending in (before, broken, after)] == [
+        "complete",
+        "abandoned",
+        "complete",
+    ]
+    assert replicas.manager.parked.fetch.delayed == 0

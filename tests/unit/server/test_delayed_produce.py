@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -174,3 +176,36 @@ def test_what_is_over_keeps_nothing_alive_until_the_purge(replicas: Replicas) ->
     assert replicas.manager.parked.produce.watched, "the list of the partition that was first has it still"
     del produce
     assert left() is None
+
+
+def test_one_that_cannot_be_looked_at_is_answered_that_nobody_knows(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken, healthy = Produce(replicas), Produce(replicas)
+
+    def fails(replicas: object) -> bool:
+        raise OSError("a bad block")
+
+    (append,) = broken.appends
+    monkeypatch.setattr(UncommittedAppend, "try_settle", _unless(append, fails))
+    fetch(replicas, 2)
+    assert broken.errors == [ErrorCode.UNKNOWN_SERVER_ERROR] and not broken.is_waiting
+    assert healthy.errors == [ErrorCode.NONE] and not healthy.is_waiting
+
+
+def _unless(broken: UncommittedAppend, fails: Any) -> Any:
+    try_settle = UncommittedAppend.try_settle
+    return lambda append, replicas: (fails if append is broken else partial(try_settle, append))(replicas)
+
+
+def test_one_whose_answer_fails_closes_its_connection(
+    replicas: Replicas,
+) -> None:
+    class Broken(Produce):
+        def answer(self) -> None:
+            raise ValueError("a bug in an answer")
+
+    first, second = Broken(replicas), Produce(replicas)
+    fetch(replicas, 2)
+    assert first.pending.state.value == "abandoned"
+    assert second.errors == [ErrorCode.NONE] and not second.is_waiting

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
+import pytest
+
 from minikafka.coordination import notifications, paths
 from minikafka.coordination.store import ConnectionLossError, Op, OpResult
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
@@ -20,6 +22,7 @@ from tests.unit.server.virtual_time import LoopClock, in_virtual_time, passing
 LEADER, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 EPOCH = LeaderEpoch(5)
 CONTROLLER_EPOCH = 4
+MIN_ISR = 2
 AT = TopicPartition("t", 0)
 
 
@@ -57,7 +60,7 @@ class Writing:
 
     def __init__(self, store: FlakyStore) -> None:
         self.store = store
-        self.manager = IsrManager(store, node_id=LEADER, clock=LoopClock(), min_isr=lambda topic: 2)
+        self.manager = IsrManager(store, node_id=LEADER, clock=LoopClock())
         self.outcomes: dict[TopicPartition, IsrOutcome] = {}
 
     async def write(self, *changes: IsrChange) -> list[IsrOutcome]:
@@ -113,14 +116,16 @@ async def writing(directory: Path) -> AsyncIterator[Writing]:
 def change(
     *isr: BrokerId, version: int, at: TopicPartition = AT, broker_epochs: tuple[int, ...] = ()
 ) -> IsrChange:
-    return IsrChange(at, UUID(int=1), EPOCH, isr, version, CONTROLLER_EPOCH, broker_epochs)
+    return IsrChange(at, UUID(int=1), EPOCH, isr, version, CONTROLLER_EPOCH, MIN_ISR, broker_epochs)
 
 
 @in_virtual_time
 async def test_a_change_is_written_over_the_version_that_the_leader_knows(tmp_path: Path) -> None:
     async with writing(tmp_path) as work:
         version = await work.put_state((LEADER, TWO))
-        assert await work.write(change(LEADER, version=version)) == [IsrWritten(version + 1, (LEADER,))]
+        assert await work.write(change(LEADER, version=version)) == [
+            IsrWritten(version + 1, (LEADER,), (TWO,))
+        ]
         assert await work.state() == (
             PartitionState(LEADER, EPOCH, (LEADER,), CONTROLLER_EPOCH, eligible=(TWO,)),
             version + 1,
@@ -207,7 +212,7 @@ async def test_changes_that_come_together_are_one_write_and_a_refused_one_stops_
         versions = [await work.put_state((LEADER, TWO), at=each) for each in many]
         assert await work.write(
             *(change(LEADER, version=version, at=each) for each, version in zip(many, versions, strict=True))
-        ) == [IsrWritten(version + 1, (LEADER,)) for version in versions]
+        ) == [IsrWritten(version + 1, (LEADER,), (TWO,)) for version in versions]
         assert work.store.multis == [5], "the changes and the guard"
         await work.put_state((TWO,), at=many[1], leader=TWO, leader_epoch=EPOCH + 1)
         back = [
@@ -230,7 +235,7 @@ async def test_changes_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
         assert work.outcomes == {}
         work.store.is_away = False
         await passing(300)
-        assert work.outcomes == {AT: IsrWritten(version + 1, (LEADER,))}
+        assert work.outcomes == {AT: IsrWritten(version + 1, (LEADER,), (TWO,))}
 
 
 # Announcements
@@ -284,3 +289,31 @@ async def test_an_announcement_that_could_not_be_left_is_left_later(tmp_path: Pa
         assert await work.announced() == []
         await passing(2 * LINGER_MS)
         assert await work.announced() == [[AT]]
+
+
+@in_virtual_time
+async def test_a_leader_that_fails_to_hear_costs_no_other_partition_its_change(tmp_path: Path) -> None:
+    """What the outcome wakes there raises. The task is started again, as the supervisor does."""
+    store = await open_store(tmp_path, poll_interval_ms=10_000, session_timeout_ms=60_000)
+    for path in paths.PERSISTENT_PATHS:
+        await store.ensure_path(path)
+    work = Writing(FlakyStore(store))
+    many = [TopicPartition("t", number) for number in range(3)]
+    versions = [await work.put_state((LEADER, TWO), at=each) for each in many]
+
+    def fails(outcome: IsrOutcome) -> None:
+        raise ValueError("a bug in what waits for the high watermark")
+
+    work.manager.submit(change(LEADER, version=versions[0], at=many[0]), fails)
+    for at, version in zip(many[1:], versions[1:], strict=True):
+        work.submit(change(LEADER, version=version, at=at))
+    with pytest.raises(ValueError, match="a bug"):
+        await work.manager.write_changes()
+    task = asyncio.create_task(work.manager.write_changes())
+    await passing(1000)
+    assert work.outcomes == {
+        at: IsrWritten(version + 1, (LEADER,), (TWO,))
+        for at, version in zip(many[1:], versions[1:], strict=True)
+    }
+    task.cancel()
+    await store.close()

@@ -423,3 +423,66 @@ def test_r15_the_end_is_not_available_before_the_epoch_has_begun_for_consumers(r
 
 def followers_of(replicas: Replicas) -> list[ReplicaProgress]:
     return list(replicas.partition().replication.followers.values())
+
+
+# Who is eligible outside of the ISR (KIP-966)
+
+
+def test_nothing_is_committed_while_somebody_is_eligible_who_was_not_asked(min_isr_2: Replicas) -> None:
+    """2 was in the ISR when it became too small. A lower minimum lets 1 commit alone, but not before the
+    store says that 2 is eligible no more: whoever elects in between finds a 2 that has everything."""
+    replicas = min_isr_2
+    replicas.lead(isr=(1,), replicas=(1, 2), eligible=(2,), version=4)
+    replicas.append()
+    assert high_watermark(replicas) == 0 and not replicas.store.submitted
+    replicas.manager.update_topic_config("orders", TopicConfig(min_insync_replicas=1))
+    replicas.append(acks=-1)
+    change = replicas.store.change
+    assert (change.isr, change.min_isr, change.expected_version) == ((1,), 1, 4)
+    assert high_watermark(replicas) == 0
+    replicas.store.finish()
+    assert high_watermark(replicas) == 2 and not replicas.store.submitted
+
+
+def test_a_new_leader_has_those_cleared_who_are_eligible_without_need(replicas: Replicas) -> None:
+    replicas.lead(isr=(1,), replicas=(1, 2), eligible=(2,))
+    replicas.append()
+    assert high_watermark(replicas) == 0
+    replicas.store.finish()
+    assert high_watermark(replicas) == 1
+
+
+def test_somebody_who_became_eligible_in_between_is_cleared_too(replicas: Replicas) -> None:
+    replicas.lead(isr=(1,), replicas=(1, 2), eligible=(2,))
+    replicas.append()
+    replicas.store.finish(IsrReread((ONE,), 5, (TWO,)))
+    assert high_watermark(replicas) == 0
+    assert replicas.store.change.expected_version == 5
+    replicas.store.finish()
+    assert high_watermark(replicas) == 1
+
+
+def test_a_minimum_that_falls_while_the_isr_shrinks_clears_who_has_just_become_eligible(
+    min_isr_2: Replicas,
+) -> None:
+    replicas = min_isr_2
+    replicas.lead(replicas=(1, 2), isr=(1, 2))
+    replicas.append()
+    replicas.clock.advance(LAG_MS + 1)
+    run(replicas.manager.shrink_isrs())
+    assert replicas.store.change.min_isr == 2
+    replicas.manager.update_topic_config("orders", TopicConfig(min_insync_replicas=1))
+    replicas.store.finish(IsrWritten(1, (ONE,), (TWO,)))
+    assert high_watermark(replicas) == 0
+    assert replicas.store.change.isr == (1,) and replicas.store.change.min_isr == 1
+    replicas.store.finish()
+    assert high_watermark(replicas) == 1
+
+
+def test_a_lower_minimum_commits_at_once_what_waited_for_it(min_isr_2: Replicas) -> None:
+    replicas = min_isr_2
+    replicas.lead(isr=(1,), replicas=(1, 2))
+    replicas.append()
+    assert high_watermark(replicas) == 0
+    replicas.manager.update_topic_config("orders", TopicConfig(min_insync_replicas=1))
+    assert high_watermark(replicas) == 1

@@ -25,6 +25,8 @@ FAST = {
     "replica_high_watermark_checkpoint_interval_ms": 5,
 }
 DAY_MS = 86_400_000
+PATIENCE_S = 30
+"""For what would wait for ever."""
 
 
 def files(directory: Path, pattern: str) -> list[str]:
@@ -107,10 +109,10 @@ async def test_many_flushes_are_a_few_hops(tmp_path: Path, monkeypatch: pytest.M
         hops = 0
         run = broker.services.log_io.run
 
-        async def counted(work: object) -> object:
+        async def counted(work: object, **options: object) -> object:
             nonlocal hops
             hops += 1
-            return await run(work)  # type: ignore[arg-type]
+            return await run(work, **options)  # type: ignore[arg-type]
 
         await topics_of(broker).create_topic("t", partitions=200)
         await until(broker, lambda: not broker.services.log_manager._new_logs, "the new logs are durable")
@@ -196,3 +198,73 @@ async def test_a_stop_in_the_middle_of_a_flush_that_fails_is_not_called_clean(tm
         go_on.set()
         await stopping
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_file_that_cannot_be_removed_keeps_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its log directory goes offline, as in Kafka; everything else that was due goes, there and elsewhere."""
+    monkeypatch.setattr(maintenance, "REMOVAL_INTERVAL_MS", 5)
+    disk = Disk()
+    one, two = tmp_path / "one", tmp_path / "two"
+    async with running(one, two, disk=disk, **FAST) as broker:
+        configs = {"retention.ms": "1000", "file.delete.delay.ms": "0"}
+        await topics_of(broker).create_topic("t", partitions=2, configs=configs)
+        manager = broker.services.log_manager
+        bad = f"{0:020d}.log.deleted"
+        disk.fault = lambda operation, path: (
+            errno.EIO if operation == "remove" and path.startswith(str(one)) and bad in path else None
+        )
+        for number in range(2):
+            append(broker, "t", number, age_ms=DAY_MS).roll()
+            append(broker, "t", number)
+        await until(broker, lambda: manager.live_directories == (str(two),), "the directory is offline")
+        await until(
+            broker,
+            lambda: (
+                log_of(broker, "t", 0 if manager.get(TopicPartition("t", 0)) else 1).log_start_offset == 1
+            ),
+            "the other one's segment goes",
+        )
+        await until(broker, lambda: not files(two, "t-*/*.deleted"), "its files go")
+        assert files(one, "t-*/*.deleted") == [bad]
+
+
+async def test_a_disk_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
+    """Flushes, producers that wait for them, and checkpoints of the other directory go on."""
+    disk = Disk()
+    one, two = tmp_path / "one", tmp_path / "two"
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def hanging(operation: str, path: str) -> None:
+        if operation == "fsync" and path.startswith(f"{one}/"):
+            hangs.set()
+            goes_on.wait()
+
+    async with running(one, two, disk=disk, **FAST) as broker:
+        await topics_of(broker).create_topic("t", partitions=2, configs={"flush.messages": "1"})
+        await until(broker, lambda: not broker.services.log_manager._new_logs, "both are durable")
+        manager, replicas = broker.services.log_manager, broker.services.replica_manager
+        stuck, fine = sorted(manager.logs.values(), key=lambda log: log.directory)
+        for log in (stuck, fine):
+            append(broker, "t", log.topic_partition.partition)
+            await until(broker, lambda log=log: log.recovery_point == 1, "it is flushed")
+        disk.fault = hanging
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                append(broker, "t", stuck.topic_partition.partition)
+                waits = replicas.flushed(stuck.topic_partition)
+                await until(broker, hangs.is_set, "the disk hangs")
+                for expected in (2, 3):
+                    append(broker, "t", fine.topic_partition.partition)
+                    flushed = replicas.flushed(fine.topic_partition)
+                    assert flushed is not None
+                    await until(broker, flushed.done, "the producer on the other disk is answered")
+                    assert fine.recovery_point == expected
+                for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+                    line, path = f"t {fine.topic_partition.partition} 3", two / name
+                    await until(broker, lambda p=path, x=line: x in p.read_text(), f"{name} is written")
+                assert waits is not None and not waits.done() and stuck.recovery_point == 1
+        finally:
+            goes_on.set()
+        await until(broker, lambda: stuck.recovery_point == 2 and waits.done(), "the disk goes on")
