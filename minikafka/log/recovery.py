@@ -25,6 +25,7 @@ from minikafka.log.epoch_check import find_contradiction, read_epochs
 from minikafka.log.file_records import CorruptSegment
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.log_segments import LogSegments, OpenSegments
+from minikafka.log.lost_offsets import find_lost_offsets
 from minikafka.log.producer_replay import rebuild_producer_state
 from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.segment import LogSegment
@@ -67,6 +68,7 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         clean_shutdown: bool,
+        was_compacted: bool,
         open_segments: OpenSegments | None = None,
     ) -> None:
         self._directory = directory
@@ -77,6 +79,7 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._clean_shutdown = clean_shutdown
+        self._was_compacted = was_compacted or "compact" in config.cleanup_policy
         self._segments = LogSegments(open_segments)
         self._epochs_damaged = False
         self._epochs = self._load_epochs()
@@ -98,6 +101,7 @@ class LogLoader:
         if log_end_offset < self._log_start_offset:
             log_end_offset = self._start_over(log_end_offset)
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
+        self._name_lost_offsets(log_end_offset)
         self._settle_epochs(log_start_offset, log_end_offset)
         self._segments.active.activate()
         self._producers.remove_stray_snapshots(self._segments.base_offsets)
@@ -116,6 +120,27 @@ class LogLoader:
             log_end_offset,
             max(recovery_point, log_start_offset),
         )
+
+    def _name_lost_offsets(self, log_end_offset: int) -> None:
+        # The first epoch begins at the log start. After a power cut the file may be older than retention.
+        first = self._epochs.earliest_entry if self._clean_shutdown else None
+        lost = find_lost_offsets(
+            self._segments,
+            was_compacted=self._was_compacted,
+            start_offset=self._segments[0].base_offset
+            if first is None
+            else max(first.start_offset, self._log_start_offset),
+            end_offset=self._recovery_point,
+            log_end_offset=log_end_offset,
+        )
+        if lost:
+            _log.error(
+                "%s: offsets %s are lost, a segment was emptied or removed while the broker was stopped: "
+                "stop it and put the missing .log files back into %s, or consumers go on behind them",
+                self._producers.topic_partition,
+                ", ".join(f"{first} to {last}" for first, last in lost),
+                self._directory,
+            )
 
     # ---- epochs
 
