@@ -4,6 +4,10 @@ Everything that the log reads or writes goes through ``Files`` and ``File``, so 
 disk underneath that loses unsynced bytes, returns EIO or fills up. This module is the only place that opens
 files for the core. All paths are ``str``; all sizes and positions are bytes. Calls raise ``OSError``.
 
+Only regular files are opened: a symbolic link would have its target truncated, which may be another log's or
+no log's at all, and a FIFO or a device blocks whoever opens it. Kafka follows links. Directories may be
+links.
+
 Only ``fsync`` and ``sync_directory`` (about 2 ms) and ``read`` of a cold page may block for long; the shell
 calls those on its disk thread. ``read_cached`` never waits for the disk.
 """
@@ -14,6 +18,7 @@ import errno
 import mmap
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -85,7 +90,8 @@ class Files(Protocol):
     """A file system."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Raises FileNotFoundError unless ``create``. An existing file keeps its content."""
+        """Raises FileNotFoundError unless ``create``; OSError for what is no regular file. An existing file
+        keeps its content."""
         ...
 
     def read_bytes(self, path: str) -> bytes: ...
@@ -108,7 +114,9 @@ class Files(Protocol):
 
     def is_directory(self, path: str) -> bool: ...
 
-    def size(self, path: str) -> int: ...
+    def size(self, path: str) -> int:
+        """Raises OSError for what is no regular file."""
+        ...
 
     def modified_ms(self, path: str) -> int:
         """Last modification, milliseconds since the Unix epoch."""
@@ -145,6 +153,41 @@ _MAX_IOV = 1024
 """Linux's IOV_MAX: buffers in one pwritev."""
 
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
+
+
+def open_regular(path: str, flags: int) -> int:
+    """A descriptor of a regular file; a new one is readable by all and writable by its owner.
+
+    Raises:
+        OSError: also for a symbolic link, whatever it leads to, a FIFO, a socket or a device.
+    """
+    try:
+        # O_NONBLOCK: a FIFO would wait for its other end; regular files know no difference.
+        fd = os.open(path, flags & ~os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise _not_regular(path, "a symbolic link") from None
+        raise
+    try:
+        _check_regular(os.fstat(fd), path)
+        if flags & os.O_TRUNC:
+            os.ftruncate(fd, 0)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _check_regular(status: os.stat_result, path: str) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        if stat.S_ISDIR(status.st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise _not_regular(path, "a symbolic link" if stat.S_ISLNK(status.st_mode) else "a special file")
+
+
+def _not_regular(path: str, what: str) -> OSError:
+    reason = f"{what}; only regular files are used here, put the file itself in its place"
+    return OSError(errno.ELOOP if "link" in what else errno.EINVAL, reason, path)
 
 
 class OsFile:
@@ -244,16 +287,16 @@ class OsFiles:
     """``Files`` on the operating system's file system."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
-        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
-        return OsFile(path, os.open(path, flags, 0o644), read_only=read_only)
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        return OsFile(path, open_regular(path, flags), read_only=read_only)
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             return file.read()
 
     def write_atomically(self, path: str, data: bytes) -> None:
         temporary = f"{path}.tmp"
-        with open(temporary, "wb") as file:
+        with open(temporary, "wb", opener=open_regular) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -262,7 +305,7 @@ class OsFiles:
 
     def replace(self, path: str, data: bytes) -> None:
         temporary = f"{path}.tmp"
-        with open(temporary, "wb", buffering=0) as file:
+        with open(temporary, "wb", opener=open_regular) as file:
             file.write(data)
         if os.path.exists(path) and exchange.exchange(temporary, path):
             os.unlink(temporary)
@@ -279,7 +322,9 @@ class OsFiles:
         return os.path.isdir(path)
 
     def size(self, path: str) -> int:
-        return os.stat(path).st_size
+        status = os.stat(path, follow_symlinks=False)
+        _check_regular(status, path)
+        return status.st_size
 
     def modified_ms(self, path: str) -> int:
         return os.stat(path).st_mtime_ns // 1_000_000
@@ -314,7 +359,7 @@ class OsFiles:
     def lock(self, path: str) -> OsDirectoryLock:
         import fcntl
 
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fd = open_regular(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -43,13 +43,13 @@ import sys
 from collections.abc import Iterator, Sequence
 
 from minikafka.cli import dump_log_offsets, dump_log_transactions
+from minikafka.cli.dump_log_directories import PathKind, path_kind
 from minikafka.cli.dump_log_files import FileKind, Item, KnownFile, Selection, identify, items_of
 from minikafka.cli.dump_log_output import Output, open_output
 from minikafka.cli.dump_log_segment import Finding
 from minikafka.cli.dump_log_verify import Verifier
 from minikafka.files import Files, OsFiles
 from minikafka.log.directory_names import parse_directory_name
-from minikafka.log.segment_files import LOG_SUFFIX
 
 DAMAGED, UNUSABLE = 1, 2
 
@@ -180,17 +180,12 @@ def _target(path: str, files: Files) -> KnownFile | None:
     return known
 
 
-def _is_partition(path: str, files: Files) -> bool:
-    name = os.path.basename(os.path.normpath(path))
-    return parse_directory_name(name) is not None or any(
-        entry.endswith(LOG_SUFFIX) for entry in files.list(path)
-    )
-
-
 def _verified(path: str, known: KnownFile | None, verifier: Verifier, files: Files) -> Iterator[Finding]:
     if known is not None:
         return verifier.file(known)
-    return verifier.partition(path) if _is_partition(path, files) else verifier.log_directory(path)
+    if path_kind(path, files) is PathKind.PARTITION:
+        return verifier.partition(path)
+    return verifier.log_directory(path)
 
 
 def _dumped(
@@ -199,7 +194,7 @@ def _dumped(
     if known is not None:
         yield from items_of(known, files, selection)
         return
-    in_partition = _is_partition(path, files)
+    in_partition = path_kind(path, files) is PathKind.PARTITION
     for name in files.list(path):
         entry = os.path.join(path, name)
         if files.is_directory(entry):

@@ -3,7 +3,8 @@
 Units are a segment with its indexes, a partition's directory, a log directory. Files are opened read-only.
 
 A broker may be writing meanwhile: what it has begun and not finished looks like a tail that was cut short, so
-verify the directory of a stopped broker to be sure.
+verify the directory of a stopped broker to be sure. After a kill, what the next start removes or builds by
+itself is no damage; after a clean stop it is.
 """
 
 from __future__ import annotations
@@ -12,6 +13,12 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from minikafka.cli.dump_log_directories import (
+    LogDirectoryState,
+    PathKind,
+    log_directory_state,
+    path_kind,
+)
 from minikafka.cli.dump_log_files import FileKind, KnownFile, identify, small_file_items
 from minikafka.cli.dump_log_indexes import (
     REBUILD,
@@ -30,7 +37,12 @@ from minikafka.log.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from minikafka.log.directory_names import DirectoryKind, parse_directory_name
+from minikafka.log.directory_names import (
+    CLUSTER_METADATA,
+    NOT_PARTITIONS,
+    DirectoryKind,
+    parse_directory_name,
+)
 from minikafka.log.producer_snapshot import snapshot_offset
 from minikafka.log.segment_files import (
     CLEANED_SUFFIX,
@@ -40,11 +52,16 @@ from minikafka.log.segment_files import (
     file_name,
     parse_file_name,
 )
+from minikafka.log.staged_compaction import STAGING
 from minikafka.types import TopicPartition
 
 _CHECKS: tuple[type[IndexCheck], ...] = (OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck)
 _REMOVED_AT_START = "nothing: the broker removes it when it starts"
 _NO_INDEX = "nothing: the broker builds it when it starts"
+_REPLACED = "nothing: the broker replaces it when it writes the checkpoint again"
+_DONE_AT_START = frozenset({_REMOVED_AT_START, _NO_INDEX, _REPLACED})
+_RESTORE = "restore the segments of these offsets from a copy while the broker is stopped; they are lost here"
+_OF_A_LOG_DIRECTORY = frozenset({FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN})
 _EPOCHS_ANEW = "stop the broker and delete the file: the epochs are read from the batches again"
 _CHECKPOINT_ANEW = "stop the broker and delete the file: the logs are recovered from their start"
 
@@ -92,25 +109,32 @@ class Verifier:
 
     def partition(self, directory: str) -> Iterator[Finding]:
         """A partition's directory: every file in it, and how they agree."""
-        yield from self._partition(directory, _Log(0))
+        log_directory = os.path.dirname(os.path.abspath(directory))
+        state = log_directory_state(log_directory, self._files)
+        yield from self._partition(directory, _Log(0), state)
 
     def log_directory(self, directory: str) -> Iterator[Finding]:
-        """A log directory: its partitions, and the checkpoints over them."""
+        """A log directory: its partitions, and the checkpoints over them; or a directory of log
+        directories."""
         bounds: dict[TopicPartition, LogBounds] = {}
+        state = log_directory_state(directory, self._files)
         for name in self._files.list(directory):
             path = os.path.join(directory, name)
             if not self._files.is_directory(path):
                 known = identify(path)
-                if known is not None and known.kind is not FileKind.OFFSETS:
+                if known is not None and known.kind in _OF_A_LOG_DIRECTORY:
                     yield from self.file(known)
+                continue
+            if path_kind(path, self._files) is PathKind.LOG_DIRECTORY:
+                yield from self.log_directory(path)
                 continue
             parsed = parse_directory_name(name)
             if parsed is None:
-                if not name.startswith(".") and name != "lost+found":
+                if state is not None and not name.startswith(".") and name not in NOT_PARTITIONS:
                     yield Finding(path, None, "no partition's directory is named so", "move it away")
             elif parsed.kind is DirectoryKind.CURRENT:
                 log = _Log(0)
-                yield from self._partition(path, log)
+                yield from self._partition(path, log, state)
                 if log.is_whole:
                     bounds[parsed.topic_partition] = LogBounds(log.start_offset, log.next_offset)
         for name in self._files.list(directory):
@@ -135,11 +159,18 @@ class Verifier:
 
     # A partition
 
-    def _partition(self, directory: str, log: _Log) -> Iterator[Finding]:
+    def _partition(self, directory: str, log: _Log, state: LogDirectoryState | None) -> Iterator[Finding]:
+        was_killed = state is not None and not state.was_stopped_cleanly
+        for finding in self._partition_findings(directory, log, state):
+            if not (was_killed and finding.advice in _DONE_AT_START):
+                yield finding
+
+    def _partition_findings(
+        self, directory: str, log: _Log, state: LogDirectoryState | None
+    ) -> Iterator[Finding]:
         names = self._files.list(directory)
         bases = self._base_offsets(directory)
         yield from self._names(directory, names, bases)
-        log.epochs = None
         for name in (LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA):
             if name in names:
                 known = identify(os.path.join(directory, name))
@@ -153,6 +184,19 @@ class Verifier:
                     }
         if bases:
             log.start_offset = log.next_offset = bases[0]
+            log.epochs_start_offset = self._epochs_start_offset(directory, log, state)
+        log_start_offset = 0
+        if state is not None and (
+            parsed := parse_directory_name(os.path.basename(os.path.abspath(directory)))
+        ):
+            is_in_a_swap = any(name.endswith(SWAP_SUFFIX) for name in names)
+            log.has_all_offsets = parsed.topic_partition not in state.compacted and not is_in_a_swap
+            log_start_offset = state.log_starts.get(parsed.topic_partition, 0)
+        if bases and log.epochs and state is not None and state.was_stopped_cleanly:
+            first = max(min(log.epochs.values()), log_start_offset)
+            if first < bases[0]:
+                what = f"offsets {first} to {bases[0] - 1} are missing: the first epoch begins at {first}"
+                yield Finding(directory, None, what, _RESTORE)
         for base in bases:
             yield from self._segment(directory, base, log, is_active=base == bases[-1])
         if log.is_whole:
@@ -161,8 +205,24 @@ class Verifier:
             yield Finding(directory, None, f"there is no {LEADER_EPOCH_CHECKPOINT}", _NO_INDEX)
         yield from self._snapshots(directory, names, bases)
 
+    def _epochs_start_offset(self, directory: str, log: _Log, state: LogDirectoryState | None) -> int:
+        """Below it the leader epoch checkpoint has no entries: there DeleteRecords has moved the log start.
+
+        The checkpoint of log starts has it after a clean stop; after a kill it may be too old, and by itself
+        a partition's directory does not say.
+        """
+        parsed = parse_directory_name(os.path.basename(os.path.abspath(directory)))
+        start_offset = log.start_offset
+        if parsed is not None and state is not None:
+            start_offset = max(start_offset, state.log_starts.get(parsed.topic_partition, 0))
+        if state is not None and state.was_stopped_cleanly:
+            return start_offset
+        return max(start_offset, min(log.epochs.values())) if log.epochs else start_offset
+
     def _names(self, directory: str, names: list[str], bases: list[int]) -> Iterator[Finding]:
         """Files that belong to nothing."""
+        parsed_directory = parse_directory_name(os.path.basename(os.path.abspath(directory)))
+        is_krafts = parsed_directory is not None and parsed_directory.topic_partition == CLUSTER_METADATA
         for name in names:
             path = os.path.join(directory, name)
             parsed = parse_file_name(name)
@@ -170,8 +230,12 @@ class Verifier:
                 yield Finding(path, None, "it is left over from an interrupted compaction", _REMOVED_AT_START)
             elif name.endswith(DELETED_SUFFIX):
                 continue  # waits for file.delete.delay.ms
+            elif name.endswith(".tmp") and identify(path.removesuffix(".tmp")) is not None:
+                what = "no file of a log is named so: a checkpoint that was being written"
+                yield Finding(path, None, what, _REPLACED)
             elif parsed is None:
-                if identify(path) is None or name.endswith(LOG_SUFFIX):
+                is_staging = name == STAGING and self._files.is_directory(path)
+                if not is_staging and not is_krafts and (identify(path) is None or name.endswith(LOG_SUFFIX)):
                     yield Finding(path, None, "no file of a log is named so", "move it away")
             elif parsed[0] not in bases and snapshot_offset(name) is None:
                 yield Finding(path, None, "it belongs to no segment", _REMOVED_AT_START)
@@ -207,6 +271,9 @@ class Verifier:
         if base < log.next_offset:
             what = f"it begins below {log.next_offset}, where the segment before it ended"
             yield Finding(path, None, what, NOT_WRITTEN_SO)
+        if base > log.next_offset and log.has_all_offsets:
+            what = f"offsets {log.next_offset} to {base - 1} are missing: the segment before ends there"
+            yield Finding(path, None, what, _RESTORE)
         checks = [
             check
             for kind in _CHECKS
@@ -280,21 +347,26 @@ class _Log:
         self.start_offset = base
         self.next_offset = base
         self.leader_epoch = -1
+        self.compared_epoch = -1
+        """The last one that was looked up in the checkpoint."""
         self.is_whole = True
         self.has_epochs = False
+        self.has_all_offsets = False
+        """Whether each segment must begin where the one before it ended: it was never compacted."""
         self.epochs: dict[int, int] | None = None
         """The checkpoint's epochs and their start offsets; None when there are none to compare with."""
+        self.epochs_start_offset = base
 
     def check_epoch(self, batch: ScannedBatch, directory: str) -> Iterator[Finding]:
         """Compare the first batch of each epoch with the checkpoint."""
         header = batch.header
         epoch = header.partition_leader_epoch
-        if epoch < 0 or epoch == self.leader_epoch:
+        if epoch < 0 or epoch == self.compared_epoch:
             return
-        self.leader_epoch = max(self.leader_epoch, epoch)
         self.has_epochs = True
-        if self.epochs is None:
+        if self.epochs is None or header.last_offset < self.epochs_start_offset:
             return
+        self.compared_epoch = epoch
         path = os.path.join(directory, LEADER_EPOCH_CHECKPOINT)
         start_offset = self.epochs.get(epoch)
         if start_offset is None:

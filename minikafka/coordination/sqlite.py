@@ -317,7 +317,8 @@ class SqliteStore:
                     self._change_state(SessionState.EXPIRED)
                 case ConnectionLossError() | StoreUnusableError():
                     if self._state is SessionState.CONNECTED:
-                        _log.warning("coordination session %d: %s", session_id, failure)
+                        level = logging.ERROR if isinstance(failure, StoreUnusableError) else logging.WARNING
+                        _log.log(level, "coordination session %d: %s", session_id, failure)
                         self._change_state(SessionState.DISCONNECTED)
         if future is None:
             if failure is not None and not isinstance(failure, StoreError):

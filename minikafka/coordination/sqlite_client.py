@@ -1,25 +1,21 @@
 """One client of a SQLite store: its session and its watches. Synchronous; lives on the store's SQL thread.
 
+Before every call the file is looked at, and again after what was written is committed (``sqlite_file``): a
+write that the next start would not find is not acknowledged.
+
 What the watches are to be told collects in ``events``; the asynchronous store takes it from there after every
 call, also after one that failed: others' changes are true whatever became of ours.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import TypeVar
 
 from minikafka.clock import Clock
+from minikafka.coordination.sqlite_file import StoreFile
 from minikafka.coordination.sqlite_tree import Change, SqliteTree
-from minikafka.coordination.store import (
-    ConnectionLossError,
-    SessionExpiredError,
-    StoreError,
-    StoreUnusableError,
-    Watch,
-    WatchEvent,
-)
+from minikafka.coordination.store import SessionExpiredError, StoreError, Watch, WatchEvent
 from minikafka.coordination.watches import WatchTable
 
 MEMORY = ":memory:"
@@ -40,7 +36,7 @@ class SqliteClient:
         self._durable = durable
         self._busy_timeout_ms = busy_timeout_ms
         self._tree: SqliteTree | None = None
-        self._inode: tuple[int, int] | None = None
+        self._file: StoreFile | None = None
         self._seen_zxid = 0
         self._data_version = -1
         self._next_expiry_ms: int | None = None
@@ -88,14 +84,14 @@ class SqliteClient:
         except SessionExpiredError:
             self._bury_myself(tree)
             raise
+        if self._file is not None:
+            self._file.check()
         if changes:
             self._seen_zxid += 1
             self._fire(changes)
         return result
 
     def renew(self) -> None:
-        self._check_file()
-
         def extend(tree: SqliteTree) -> None:
             tree.renew_session(self.session_id, seen_zxid=self._seen_zxid)
             self._next_expiry_ms = tree.next_expiry_ms()
@@ -111,6 +107,7 @@ class SqliteClient:
         self._end_expired_if_due()
 
     def _opened(self) -> SqliteTree:
+        """The store, looked at anew. Raises StoreUnusableError, ConnectionLossError."""
         if self._tree is None:
             self._tree = SqliteTree(
                 self.path,
@@ -118,8 +115,9 @@ class SqliteClient:
                 durable=self._durable,
                 busy_timeout_ms=self._busy_timeout_ms,
             )
-            if self.path != MEMORY:
-                self._inode = _inode(self.path)
+            self._file = None if self.path == MEMORY else StoreFile(self._tree)
+        elif self._file is not None:
+            self._file.check()
         return self._tree
 
     def _catch_up(self, tree: SqliteTree) -> None:
@@ -167,24 +165,3 @@ class SqliteClient:
                 tree.end_session(self.session_id)
         except StoreError:
             pass  # whoever can will do it
-
-    def _check_file(self) -> None:
-        """A file that was replaced under a running broker would split the cluster in two."""
-        if self._inode is None:
-            return
-        try:
-            inode = _inode(self.path)
-        except FileNotFoundError:
-            inode = None
-        except OSError as error:
-            raise ConnectionLossError(f"{self.path}: {error.strerror}") from error
-        if inode != self._inode:
-            raise StoreUnusableError(
-                f"{self.path}: the coordination store was removed or replaced while it was in use;"
-                " stop every broker that uses it, put the file back, start them again"
-            )
-
-
-def _inode(path: str) -> tuple[int, int]:
-    stat = os.stat(path)
-    return stat.st_dev, stat.st_ino

@@ -25,6 +25,7 @@ undo the last of it, and then all sessions are over anyway.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -335,7 +336,29 @@ class SqliteTree:
             raise StoreUnusableError(
                 f"{self.path}: written by a newer minikafka (format {version}, known: {SCHEMA_VERSION})"
             )
-        (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
+        self._check(self._connection)
+
+    def check_file(self) -> None:
+        """Check what the next start would find, through a connection that has nothing in its cache.
+
+        Raises:
+            StoreUnusableError: it is damaged, or not this store.
+            ConnectionLossError: it cannot be read now.
+        """
+        try:
+            known_zxid = self.zxid()
+            with contextlib.closing(
+                sqlite3.connect(self.path, timeout=self._busy_timeout_ms / 1000, isolation_level=None)
+            ) as connection:
+                self._check(connection)
+                (found_zxid,) = connection.execute("SELECT zxid FROM meta").fetchone()
+        except sqlite3.Error as error:
+            raise self.translated(error) from error
+        if found_zxid < known_zxid:
+            raise StoreUnusableError(self._damaged(f"it ends at write {found_zxid} of {known_zxid}"))
+
+    def _check(self, connection: sqlite3.Connection) -> None:
+        (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreUnusableError(self._damaged(verdict))
 
@@ -353,16 +376,17 @@ class SqliteTree:
             time.sleep(SWITCH_PAUSE_MS / 1000)
 
     def _damaged(self, reason: str) -> str:
+        one_line = " ".join(reason.split())
         return (
-            f"{self.path}: the coordination store is damaged ({reason}). Stop every broker that uses it, then"
-            f" restore {self.path} from a copy, or move it and its -wal and -shm files away to begin with an"
+            f"{self.path}: the coordination store is damaged ({one_line}). Stop every broker that uses it,"
+            " move it and its -wal and -shm files away, and put a copy in its place, or none to begin with an"
             " empty cluster state; log directories are not touched"
         )
 
     def translated(self, error: sqlite3.Error) -> StoreError:
         """SQLite's errors as ours. Those of the file are final, those of the moment are a lost connection."""
         name = getattr(error, "sqlite_errorname", "") or ""
-        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")):
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT", "SQLITE_IOERR_SHORT_READ")):
             return StoreUnusableError(self._damaged(str(error)))
         if name.startswith(("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_PERM", "SQLITE_AUTH")):
             return StoreUnusableError(

@@ -6,13 +6,14 @@ in its own module.)
 
 A checkpoint is text: a line with the version (0), a line with the number of entries, a line an entry:
 ``topic partition offset`` or ``epoch startOffset``. A missing or empty file has no entries, as in Kafka,
-which creates its checkpoints empty.
+which creates its checkpoints empty. Every line ends with a newline: a file whose last line has none is torn,
+because a number that lost its last digits is a number too.
 
 Every write of a checkpoint is atomic and durable (``Files.write_atomically``), so it blocks; what the shell
 wants to write from its disk thread it gets as a ``CheckpointWrite``.
 
 Different from Kafka: a partition listed twice and leader epochs that do not increase are damage, where Kafka
-lets the last line win.
+lets the last line win; and a torn last line is damage, which Kafka reads.
 """
 
 from __future__ import annotations
@@ -252,16 +253,16 @@ def _encode_lines(lines: Iterable[str]) -> bytes:
 
 def _decode_lines(data: bytes, path: str) -> list[tuple[int, str]]:
     """The entry lines with their line numbers, once version and count have been checked."""
-    lines = _text(data, path).split("\n")
-    if lines[-1] == "":
-        lines.pop()
-    if not lines:
+    if not data:
         return []
+    lines = _text(data, path).split("\n")
+    if (torn := lines.pop()) != "":
+        raise CorruptCheckpoint(f"{path}: line {len(lines) + 1} has no end, the file is torn: {torn[:80]!r}")
     version = _integer(lines[0].rstrip("\r"), path, 1, _MAX_INT32)
     if version != CHECKPOINT_VERSION:
         raise CorruptCheckpoint(f"{path}: unknown version {version}, expected {CHECKPOINT_VERSION}")
     if len(lines) < 2:
-        return []
+        raise CorruptCheckpoint(f"{path}: the file ends before the number of entries, it is torn")
     count = _integer(lines[1].rstrip("\r"), path, 2, _MAX_INT32)
     entries = list(enumerate(lines[2:], start=3))
     if count != len(entries):

@@ -20,10 +20,14 @@ from typing import NamedTuple
 from minikafka.types import TopicPartition
 
 NAME_LENGTH_MAX = 255
+NOT_PARTITIONS = ("lost+found", "remote-log-index-cache")
+"""Directories with another purpose that a log directory may hold."""
 
 _NAME = re.compile(
     r"(?P<topic>\S+)-(?P<partition>[0-9]{1,10})(?:\.(?P<unique>\S*)-(?P<kind>delete|future|stray))?"
 )
+CLUSTER_METADATA = TopicPartition("__cluster_metadata", 0)
+"""KRaft's own log, with snapshots and a quorum state beside its segments; none of this broker's topics."""
 
 
 class DirectoryKind(Enum):

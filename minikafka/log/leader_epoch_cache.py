@@ -6,27 +6,32 @@ Kafka's class: ``LeaderEpochFileCache`` (KIP-101, KIP-279, KIP-320). Kept in the
 Invariants
 - Epochs and start offsets both strictly increase.
 - Every epoch that was assigned is in the file before ``assign`` returns (KAFKA-7415), so a process that dies
-  loses none. After a crash the file may have entries that a truncation had removed; the loader therefore
-  truncates the cache to the log's bounds.
+  loses none.
 - The recovery point rises above an epoch's first record only when the file that names the epoch is durable:
   ``take_unsynced`` hands it to the flush that makes the records durable (``UnifiedLog.begin_flush``).
 
-What a power cut can lose. ``assign`` does not wait for the disk, where Kafka's fsyncs: on an event loop that
-is 2 ms for each of a thousand partitions. Until the disk thread has fsynced the file, a moment later, the
-newest entries can be lost. Those with records lie above the recovery point, and recovery assigns them again
-from the batches there. One without records (elected, never wrote) is lost with nothing that could diverge:
-no record has it, and the next election takes a larger epoch, because the store fsynced this one before the
-leader heard of it. Some file systems leave an empty file where a rename overtook its data; the loader reads
-all epochs from the batches then, as it does when the file is damaged or missing.
+What a power cut leaves. ``assign`` does not wait for the disk, where Kafka's fsyncs: on an event loop that
+is 2 ms for each of a thousand partitions. Until the disk thread has fsynced the file, a moment later, a start
+may find
+- the file torn, empty, or with zeros in it, because its name reached the disk before its bytes. Every line
+  ends with a newline and the second one counts the entries, so nothing that is not whole is read;
+- a whole file that is older than the log: it lacks the newest epochs, or still has some that a truncation had
+  removed. Those that it lacks and that have records lie above the recovery point, where recovery assigns them
+  again. After every unclean stop all entries are then held against the batches (``epoch_check``).
+Where the file is not whole or disagrees with a batch, all epochs are read from the headers of all batches.
 
-Different from Kafka, besides: a file whose entries do not increase is damaged, not silently repaired; the
-loader deletes it and assigns the epochs again from the batches.
+So after a start each epoch that has a record begins and ends where the records say. One without records
+(elected, never wrote) may be lost: nothing can diverge by it, and the next election takes a larger epoch,
+because the store fsynced this one before the leader heard of it.
+
+Different from Kafka, besides: a file whose entries do not increase is damaged, not silently repaired.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from minikafka.errors import InvariantError
@@ -201,8 +206,13 @@ class LeaderEpochCache:
 
     def take_over(self, other: LeaderEpochCache) -> None:
         """Have the same epochs as the cache of a log with the same records."""
-        if (self._epochs, self._starts) != (other._epochs, other._starts):
-            self._epochs, self._starts = list(other._epochs), list(other._starts)
+        self.replace(other.entries())
+
+    def replace(self, entries: Sequence[EpochEntry]) -> None:
+        """Have these epochs; what ``assign`` says of the file holds here too."""
+        if self.entries() != list(entries):
+            self._epochs = [entry.epoch for entry in entries]
+            self._starts = [entry.start_offset for entry in entries]
             self._write()
 
     def _encode(self) -> bytes:

@@ -29,6 +29,8 @@ from minikafka.log.checkpoint import (
     take_clean_shutdown_marker,
 )
 from minikafka.log.directory_names import (
+    CLUSTER_METADATA,
+    NOT_PARTITIONS,
     DirectoryKind,
     ParsedName,
     parse_directory_name,
@@ -48,8 +50,6 @@ else:
 IsStray = Callable[[TopicPartition, UUID | None], bool]
 """Whether a log that was found does not belong to this broker (any more)."""
 
-_NOT_PARTITIONS = ("lost+found", "remote-log-index-cache")
-_CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 _log = logging.getLogger(__name__)
 
@@ -88,6 +88,7 @@ class LogDirectoryLoader:
         *,
         topic_id: UUID | None,
         clean_shutdown: bool,
+        was_compacted: bool = False,
         log_start_offset: int = 0,
         recovery_point: int = 0,
     ) -> UnifiedLog:
@@ -101,6 +102,7 @@ class LogDirectoryLoader:
             log_start_offset=Offset(log_start_offset),
             recovery_point=Offset(recovery_point),
             clean_shutdown=clean_shutdown,
+            was_compacted=was_compacted,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             topic_id=topic_id,
             open_segments=self._open_segments,
@@ -125,7 +127,7 @@ class LogDirectoryLoader:
         count = 0
         for name in self._files.list(log_directory):
             path = os.path.join(log_directory, name)
-            if name.startswith(".") or name in _NOT_PARTITIONS or not self._files.is_directory(path):
+            if name.startswith(".") or name in NOT_PARTITIONS or not self._files.is_directory(path):
                 continue
             parsed = self._log_to_load(path, name)
             if parsed is None:
@@ -162,6 +164,7 @@ class LogDirectoryLoader:
             found.topic_partition,
             topic_id=found.topic_id,
             clean_shutdown=found.was_clean,
+            was_compacted=found.first_dirty_offset is not None,
             log_start_offset=found.log_start_offset,
             recovery_point=found.recovery_point,
         )
@@ -199,7 +202,7 @@ class LogDirectoryLoader:
                 f"{path} is not named as a partition's directory is (topic-partition): a log directory may "
                 f"only hold Kafka's data; move it away or correct log.dirs"
             )
-        if parsed.topic_partition.topic == _CLUSTER_METADATA_TOPIC:
+        if parsed.topic_partition.topic == CLUSTER_METADATA.topic:
             return None
         match parsed.kind:
             case DirectoryKind.CURRENT | DirectoryKind.FUTURE:

@@ -2,7 +2,8 @@
 
 After a clean stop the files are taken as they are; sizes and last entries of indexes are looked at, and a
 damaged or missing index is built anew from its segment. After an unclean one, everything from the recovery
-point on is read and checked; at the first bad batch the log ends, and all later segments go.
+point on is read and checked; at the first bad batch the log ends, and all later segments go. Then all leader
+epochs are held against the batches (``epoch_check``).
 
 Afterwards: there is an active segment; indexes, producer state and leader epochs agree with the batches; the
 recovery point is at most the log end; the log start is at most the log end.
@@ -20,9 +21,11 @@ from typing import NamedTuple
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
+from minikafka.log.epoch_check import find_contradiction, read_epochs
 from minikafka.log.file_records import CorruptSegment
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.log_segments import LogSegments, OpenSegments
+from minikafka.log.lost_offsets import find_lost_offsets
 from minikafka.log.producer_replay import rebuild_producer_state
 from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.segment import LogSegment
@@ -65,6 +68,7 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         clean_shutdown: bool,
+        was_compacted: bool,
         open_segments: OpenSegments | None = None,
     ) -> None:
         self._directory = directory
@@ -75,6 +79,7 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._clean_shutdown = clean_shutdown
+        self._was_compacted = was_compacted or "compact" in config.cleanup_policy
         self._segments = LogSegments(open_segments)
         self._epochs_damaged = False
         self._epochs = self._load_epochs()
@@ -87,28 +92,18 @@ class LogLoader:
         """
         names = finish_swaps(self._directory, config=self._config, files=self._files)
         damaged = self._open_segments(names)
-        if not self._epochs and self._batches_have_epochs():
-            _log.warning(
-                "%s has records but no leader epochs; they are read from the batches", self._directory
-            )
-            self._epochs_damaged = True
         if self._clean_shutdown:
             self._repair(damaged)
-            if self._epochs_damaged:
-                self._assign_epochs()
         else:
             self._repair([s for s in damaged if s.base_offset < self._first_unflushed_base()])
-            if self._epochs_damaged:
-                self._assign_epochs()
             self._recover_from(self._recovery_point)
         log_end_offset = self._find_log_end()
         if log_end_offset < self._log_start_offset:
             log_end_offset = self._start_over(log_end_offset)
-        active = self._segments.active
-        active.activate()
         log_start_offset = max(self._log_start_offset, self._segments[0].base_offset)
-        self._epochs.truncate_from_end(log_end_offset)
-        self._epochs.truncate_from_start(log_start_offset)
+        self._name_lost_offsets(log_end_offset)
+        self._settle_epochs(log_start_offset, log_end_offset)
+        self._segments.active.activate()
         self._producers.remove_stray_snapshots(self._segments.base_offsets)
         rebuild_producer_state(
             self._producers,
@@ -126,6 +121,27 @@ class LogLoader:
             max(recovery_point, log_start_offset),
         )
 
+    def _name_lost_offsets(self, log_end_offset: int) -> None:
+        # The first epoch begins at the log start. After a power cut the file may be older than retention.
+        first = self._epochs.earliest_entry if self._clean_shutdown else None
+        lost = find_lost_offsets(
+            self._segments,
+            was_compacted=self._was_compacted,
+            start_offset=self._segments[0].base_offset
+            if first is None
+            else max(first.start_offset, self._log_start_offset),
+            end_offset=self._recovery_point,
+            log_end_offset=log_end_offset,
+        )
+        if lost:
+            _log.error(
+                "%s: offsets %s are lost, a segment was emptied or removed while the broker was stopped: "
+                "stop it and put the missing .log files back into %s, or consumers go on behind them",
+                self._producers.topic_partition,
+                ", ".join(f"{first} to {last}" for first, last in lost),
+                self._directory,
+            )
+
     # ---- epochs
 
     def _load_epochs(self) -> LeaderEpochCache:
@@ -137,24 +153,32 @@ class LogLoader:
             self._epochs_damaged = True
             return LeaderEpochCache(self._directory, self._files)
 
-    def _batches_have_epochs(self) -> bool:
-        """Whether the epoch file lacks what it must have: it was removed, or a power cut has emptied it."""
-        written = next((segment for segment in reversed(list(self._segments)) if segment.size), None)
-        if written is None:
-            return False
-        first = next(written.batches_until_damage(), None)
-        written.release()
-        return first is not None and first.leader_epoch >= 0
+    def _settle_epochs(self, log_start_offset: int, log_end_offset: int) -> None:
+        """Bring the epochs within the log, and read them from all batches where the file cannot be trusted.
 
-    def _assign_epochs(self) -> None:
-        """Read the leader epochs from every batch header."""
-        latest = -1
-        for segment in self._segments:
-            for place in segment.batches_until_damage():
-                if place.leader_epoch > latest:
-                    latest = place.leader_epoch
-                    self._epochs.assign(latest, place.base_offset)
-            segment.release()
+        Once the segments are sound, and not before: a batch that recovery cuts off has no say.
+        """
+        self._epochs.truncate_from_end(log_end_offset)
+        self._epochs.truncate_from_start(log_start_offset)
+        if not self._epochs_damaged and (not self._clean_shutdown or not self._epochs):
+            contradiction = find_contradiction(
+                self._epochs.entries(),
+                self._segments,
+                log_start_offset=log_start_offset,
+                log_end_offset=log_end_offset,
+            )
+            if contradiction is not None:
+                _log.warning(
+                    "%s: the leader epochs on the disk are not those of the log: %s; they are read from the "
+                    "batches",
+                    self._directory,
+                    contradiction,
+                )
+                self._epochs_damaged = True
+        if self._epochs_damaged:
+            self._epochs.replace(read_epochs(self._segments))
+            self._epochs.truncate_from_end(log_end_offset)
+            self._epochs.truncate_from_start(log_start_offset)
 
     # ---- segments
 

@@ -235,6 +235,22 @@ class LogSegment(FileRecords):
         indexed_offset, position = self.offset_index.lookup(offset)
         return self.search(offset, position=position, indexed_offset=indexed_offset)
 
+    def find_last_batch_below(self, offset: int) -> BatchPlace | None:
+        """The last batch that begins below ``offset``; None when the first one does not.
+
+        Raises:
+            CorruptSegment: the way there is damaged.
+        """
+        found = self.find_batch(offset - 1)
+        if found is not None and found.base_offset < offset:
+            return found
+        last = None  # compaction has left a gap there, or the segment ends before
+        for place in self.batches(self.offset_index.lookup(offset - 1).position):
+            if place.base_offset >= offset:
+                break
+            last = place
+        return last
+
     def _open_offset_index(self, cached_only: bool) -> None:
         self.offset_index.open(cached_only=cached_only)
         if not self.offset_index.is_plausible(self.size):

@@ -53,6 +53,7 @@ class UnifiedLog(ReadableLog):
         files: Files,
         clock: Clock,
         clean_shutdown: bool,
+        was_compacted: bool = False,
         log_start_offset: int = 0,
         recovery_point: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
@@ -64,6 +65,7 @@ class UnifiedLog(ReadableLog):
         Args:
             log_start_offset, recovery_point: from the checkpoints.
             clean_shutdown: the files are as the last broker left them when it stopped cleanly.
+            was_compacted: so that offsets may be missing, whatever the topic's cleanup.policy is now.
             open_segments: the limit on open closed segments that this log shares with others.
 
         Raises:
@@ -82,6 +84,7 @@ class UnifiedLog(ReadableLog):
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             clean_shutdown=clean_shutdown,
+            was_compacted=was_compacted,
             open_segments=open_segments,
         ).load()
         return cls(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from minikafka.files import OsFile, OsFiles
+from minikafka.files import OsFile, OsFiles, open_regular
 from minikafka.types import Buffer
 
 
@@ -47,9 +47,10 @@ class MortalFiles(OsFiles):
         self.is_dead = False
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MortalFile:
-        flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
-        opened = os.devnull if create and self.is_dead else path
-        return MortalFile(self, path, os.open(opened, flags, 0o644), read_only=read_only)
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        nowhere = create and self.is_dead
+        fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if nowhere else open_regular(path, flags)
+        return MortalFile(self, path, fd, read_only=read_only)
 
     def write_atomically(self, path: str, data: bytes) -> None:
         if not self.is_dead:

@@ -18,6 +18,7 @@ from tests.integration.support import confluent, java
 from tests.integration.support.clients import Aiokafka, Client, Confluent, Java, KafkaPython, Kcat
 from tests.integration.support.cluster import Engine, ProcessCluster, SqliteEngine, ZooKeeperEngine
 from tests.integration.support.process import BrokerProcess, KafkaProcess, java_is_there
+from tests.integration.support.verified import assert_undamaged
 from tests.support.zookeeper import ZooKeeperServer
 
 StartBroker = Callable[..., BrokerProcess]
@@ -37,6 +38,7 @@ CLIENTS = (
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "minikafka_only: about what Apache Kafka does not have")
+    config.addinivalue_line("markers", "leaves_damage(why): dump-log --verify must find damage afterwards")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,6 +59,17 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         for broker in getattr(item, "brokers", []):
             report.sections.append((f"log of {broker}", broker.log_text()[-20_000:]))
     return report
+
+
+@pytest.fixture(autouse=True)
+def directories_are_verified(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[None]:
+    """What the test leaves behind is undamaged, unless its marker ``leaves_damage`` says why it is not."""
+    yield
+    if request.node.get_closest_marker("leaves_damage"):
+        with pytest.raises(AssertionError, match="finds damage"):
+            assert_undamaged(tmp_path)
+    else:
+        assert_undamaged(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -149,6 +162,7 @@ def shared_broker(
         assert_no_traceback(broker)
     finally:
         broker.close()
+    assert_undamaged(broker.data_dir)
 
 
 @pytest.fixture

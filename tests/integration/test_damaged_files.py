@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
 
+from minikafka.cli import dump_log
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support.process import BrokerProcess, StartFailed
 from tests.integration.support.records import EPOCH_MS, Record, numbered
 from tests.integration.support.wire import RawClient
 
@@ -195,3 +199,126 @@ def test_damaged_and_missing_indexes_are_made_again(start_broker: StartBroker, c
         if broker.is_reference and clean and path.suffix == ".timeindex":
             continue  # Kafka goes on without it, and reads more of the log instead
         assert path.read_bytes() == content, f"{path} is not what it was"
+
+
+@pytest.mark.minikafka_only
+@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex", "leader-epoch-checkpoint"])
+def test_a_link_in_the_place_of_a_file_is_refused_and_its_target_is_left_alone(
+    start_broker: StartBroker, topic: str, suffix: str, tmp_path: Path
+) -> None:
+    """After a kill recovery cuts segments and rewrites indexes: not those that a link leads to."""
+    broker = start_broker()
+    fill(broker, topic)
+    broker.kill()
+    (path,) = broker.files(topic, suffix)
+    target = tmp_path / "elsewhere"
+    path.rename(target)
+    if suffix == ".log":
+        append_garbage(target)
+    before = target.read_bytes()
+    path.symlink_to(target)
+    with pytest.raises(StartFailed, match=f"a symbolic link; only regular files are used.*{path.name}"):
+        broker.start()
+    assert target.read_bytes() == before
+    path.unlink()
+    target.rename(path)
+    broker.start()
+    assert confluent.latest(broker.bootstrap, topic) == COUNT
+
+
+@pytest.mark.minikafka_only
+@pytest.mark.parametrize("how", ["emptied", "overwritten", "removed", "replaced"])
+def test_no_admin_request_is_acknowledged_once_the_store_is_lost(
+    start_broker: StartBroker, topic: str, how: str
+) -> None:
+    """What is created afterwards would not be there after the next start; records go on."""
+    broker = start_broker()
+    confluent.make_topic(broker.bootstrap, topic)
+    assert confluent.write(broker.bootstrap, topic, [numbered(0)]) == [0]
+    store = broker.data_dir / "coordination.sqlite"
+    backup = store.with_name("backup")
+    with sqlite3.connect(store) as connection:  # all of it reaches the file, as it does by itself in time
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    shutil.copy(store, backup)
+    match how:
+        case "emptied":
+            os.truncate(store, 0)
+        case "overwritten":
+            store.write_bytes(os.urandom(store.stat().st_size))
+        case "removed":
+            store.unlink()
+        case "replaced":
+            store.unlink()
+            shutil.copy(backup, store)
+    with pytest.raises(KafkaException, match="coordination store"):
+        confluent.make_topic(broker.bootstrap, f"{topic}-2")
+    said = [line for line in broker.log_text().splitlines() if "ERROR" in line]
+    assert all(str(store) in line and "Stop every broker that uses it" in line for line in said) and said
+    assert confluent.write(broker.bootstrap, topic, [numbered(1)]) == [1]
+    broker.kill()
+    for path in broker.data_dir.glob("coordination.sqlite*"):
+        path.unlink()
+    backup.rename(store)
+    broker.start()
+    assert set(confluent.admin(broker.bootstrap).list_topics(timeout=30).topics) == {topic}
+    assert confluent.latest(broker.bootstrap, topic) == 2
+
+
+@pytest.mark.minikafka_only
+@pytest.mark.leaves_damage("offsets are missing")
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_offsets_that_were_lost_while_the_broker_was_stopped_are_named(
+    start_broker: StartBroker, how: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the broker when it starts, and by ``dump-log --verify`` before and after."""
+    broker = start_broker(properties={"log.flush.interval.messages": 1})
+    topics = ("emptied", "removed", "first", "last", "untouched", "compacted")
+    for topic in topics:
+        policy = "compact" if topic == "compacted" else "delete"
+        confluent.make_topic(
+            broker.bootstrap, topic, config={"segment.bytes": 1 << 20, "cleanup.policy": policy}
+        )
+        records = [Record(b"%d" % i, bytes(100_000), (), EPOCH_MS + i) for i in range(60)]
+        confluent.write_one_batch_each(broker.bootstrap, topic, records)
+    if how == "kill":
+        broker.stop()  # every recovery point is on the disk
+        broker.start()
+    broker.kill() if how == "kill" else broker.stop()
+    bases = {topic: [int(path.stem) for path in broker.files(topic, ".log")] for topic in topics}
+    os.truncate(broker.files("emptied", ".log")[2], 0)
+    os.truncate(broker.files("compacted", ".log")[2], 0)
+    for topic, number in (("removed", 2), ("first", 0), ("last", -1)):
+        stem = broker.files(topic, ".log")[number].stem
+        for path in broker.partition_dir(topic).glob(f"{stem}.*"):
+            path.unlink()
+    lost = {
+        "emptied": (bases["emptied"][2], bases["emptied"][3] - 1),
+        "removed": (bases["removed"][2], bases["removed"][3] - 1),
+        "last": (bases["last"][-1], 59),
+    }
+    if how == "stop":  # after a kill retention may have moved the log start
+        lost["first"] = (0, bases["first"][1] - 1)
+    assert dump_log.main(["--verify", str(broker.data_dir)]) == 1
+    found = capsys.readouterr().out
+    broker.start()
+    said = [line for line in broker.log_text().splitlines() if "ERROR" in line]
+    assert len(said) == len(lost)
+    for topic, (first, last) in lost.items():
+        (line,) = [line for line in said if f"{topic}-0: " in line]
+        assert f"offsets {first} to {last} are lost" in line
+        if topic != "last":  # which is a recovery point above the log end
+            assert f"{topic}-0" in found and f"offsets {first} to {last} are missing" in found
+    assert "untouched-0/" not in found
+    assert confluent.latest(broker.bootstrap, "untouched") == 60
+    assert broker.stop() == 0
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_deleted_records_are_no_damage(start_broker: StartBroker, topic: str, how: str) -> None:
+    """The log start lies within a segment; ``dump-log --verify`` sees the directory when the test is over."""
+    broker = start_broker()
+    fill(broker, topic)
+    admin = confluent.admin(broker.bootstrap)
+    (deleted,) = admin.delete_records([TopicPartition(topic, 0, 222)]).values()
+    assert deleted.result(timeout=30).low_watermark == 222
+    broker.stop() if how == "stop" else broker.kill()

@@ -13,6 +13,7 @@ from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent
 from tests.integration.support.process import KafkaProcess
 from tests.integration.support.records import EPOCH_MS, Record
+from tests.integration.support.verified import assert_undamaged
 
 pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
 
@@ -32,6 +33,7 @@ def kafka_directory(tmp_path_factory: pytest.TempPathFactory, java_class_path: s
         broker.stop(deadline_s=60)
     finally:
         broker.close()
+    assert_undamaged(directory)
     yield directory
 
 

@@ -6,13 +6,18 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
+from minikafka.testing.simulation.broker import SimulatedBroker
+from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.simulation import Simulation
+from minikafka.types import TopicPartition
 from tests.sim.cluster_run import ClusterRun
 
 SESSION_TIMEOUT_MS = 6_000
 FAULTS = 4
 FAULT_MS_MAX = 9_000
 """Longer than a session, so that some faults are and some are not noticed as a death."""
+POLL_MS = 5
+"""A follower fetches the first record of an epoch some milliseconds after the election."""
 
 
 async def random_faults(simulation: Simulation) -> int:
@@ -31,8 +36,8 @@ async def faults(run: ClusterRun, rng: random.Random) -> None:
         await asyncio.sleep(rng.uniform(0.2, 3))
         if rng.random() < 0.5:
             await run.until_whole()
-            if rng.random() < 0.4:
-                await _power_off(run, rng, rng.choice(run.brokers))
+            if rng.random() < 0.6:
+                await rng.choice((_power_off, _power_off_in_new_epoch))(run, rng, rng.choice(run.brokers))
                 continue
         victims = rng.sample(run.brokers, rng.choice((1, 1, 1, 2)))
         await asyncio.gather(*(_fault(run, rng, victim) for victim in victims))
@@ -62,6 +67,41 @@ async def _power_off(run: ClusterRun, rng: random.Random, victim: int) -> None:
     broker.power_off()
     await asyncio.sleep(_while(rng))
     await broker.start()
+
+
+async def _power_off_in_new_epoch(run: ClusterRun, rng: random.Random, leader: int) -> None:
+    """Like ``_power_off``, of a follower that has fetched the first records of an epoch a moment ago.
+
+    Its new leader epoch checkpoint is then not on the disk yet; all other faults leave it seconds to get
+    there. The old leader is killed, which loses nothing: what was acked is on other machines than the victim.
+    """
+    brokers = run.simulation.brokers
+    before = {node_id: _epochs_as_follower(brokers[node_id]) for node_id in run.brokers if node_id != leader}
+    brokers[leader].kill()
+    victim = None
+    for _ in range(FAULT_MS_MAX // POLL_MS):
+        victim = next((each for each in before if _has_new_epoch(brokers[each], before[each])), None)
+        if victim is not None:
+            break
+        await asyncio.sleep(POLL_MS / 1000)
+    await asyncio.sleep(rng.uniform(0, 0.2))
+    if victim is not None:
+        await _power_off(run, rng, victim)
+    await brokers[leader].start()
+
+
+def _has_new_epoch(broker: SimulatedBroker, before: dict[TopicPartition, int]) -> bool:
+    now = _epochs_as_follower(broker)
+    return any(now[partition] > epoch for partition, epoch in before.items() if partition in now)
+
+
+def _epochs_as_follower(broker: SimulatedBroker) -> dict[TopicPartition, int]:
+    """The latest epoch in each log that another broker leads."""
+    return {
+        each.topic_partition: each.log.leader_epoch
+        for each in hosted_partitions(broker)
+        if not each.is_leader
+    }
 
 
 async def _pause(run: ClusterRun, rng: random.Random, victim: int) -> None:

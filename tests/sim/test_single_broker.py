@@ -16,6 +16,7 @@ from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.log.log_check import check_log
 from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.protocol.api_versions import ApiKey
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, SimulatedProducer, Simulation
 from minikafka.testing.simulation.client import make_batch
 from minikafka.testing.simulation.errors import HostDiedError
@@ -134,6 +135,67 @@ def test_with_flush_messages_1_a_power_cut_loses_nothing_that_was_acknowledged(s
         assert len(written) > 30
 
     tell(story, seed=seed, log_flush_interval_messages=1)
+
+
+EPOCHS_OF_T0 = "/data/t-0/leader-epoch-checkpoint"
+
+
+async def ends_of_epochs(broker: SimulatedBroker, client: SimulatedClient, epochs: int) -> list[int]:
+    """What the broker tells a replica that asks where each of the first ``epochs`` ends."""
+    ends = []
+    for epoch in range(epochs):
+        wanted = {"partition": 0, "current_leader_epoch": -1, "leader_epoch": epoch}
+        body = {"replica_id": -1, "topics": [{"topic": "t", "partitions": [wanted]}]}
+        answer = await client.request(broker.address, ApiKey.OFFSET_FOR_LEADER_EPOCH, body)
+        ends.append(answer.topics[0].partitions[0].end_offset)
+    return ends
+
+
+def damaged_epoch_files() -> list[bytes]:
+    """What a power cut can leave of a file of three epochs that begin at 0, 12 and 137."""
+    whole = b"0\n3\n0 0\n1 12\n2 137\n"
+    torn = [whole[:size] for size in range(len(whole))]
+    zeros = [whole[:at] + bytes(len(whole) - at) for at in range(0, len(whole), 3)]
+    holes = [b"0\n3\n0 0\n\0\0\0\0\n2 137\n", whole + bytes(8)]
+    older = [
+        b"0\n0\n",
+        b"0\n1\n0 0\n",
+        b"0\n2\n0 0\n1 12\n",
+        b"0\n3\n0 0\n1 12\n2 13\n",
+        b"0\n3\n0 0\n1 7\n2 137\n",  # from before a truncation to 12 or below
+        b"0\n2\n0 0\n2 137\n",
+        b"0\n2\n1 12\n2 137\n",
+        b"0\n4\n0 0\n1 12\n2 137\n9 140\n",
+    ]
+    return [*torn, *zeros, *holes, *older]
+
+
+@pytest.mark.parametrize("is_flushed", [False, True])
+def test_an_epoch_file_that_was_not_whole_on_the_disk_never_counts(is_flushed: bool) -> None:
+    """A replica that asks where an epoch ends is told what the records say, whatever the power cut left."""
+
+    async def story(sim: Simulation, broker: SimulatedBroker, client: SimulatedClient) -> None:
+        for count in (12, 125, 9):
+            for number in range(count):
+                await client.deliver("t", 0, make_batch([b"%d" % number]))
+            broker.kill()
+            await broker.start()
+        await broker.stop()  # all records are flushed, and the recovery point says so
+        await broker.start()
+        broker.kill()
+        disk = broker.disk.mount()
+        assert disk.read_bytes(EPOCHS_OF_T0).startswith(b"0\n4\n0 0\n1 12\n2 137\n")
+        if not is_flushed:
+            disk.remove("/data/recovery-point-offset-checkpoint")
+        for content in damaged_epoch_files():
+            disk = broker.disk.mount()
+            disk.write_atomically(EPOCHS_OF_T0, content)
+            await broker.start()
+            assert await ends_of_epochs(broker, client, 3) == [12, 137, 146], content
+            check_logs(broker)
+            broker.kill()
+
+    tell(story)
 
 
 def test_a_clean_stop_leaves_nothing_to_recover() -> None:

@@ -5,7 +5,8 @@ mount goes dead: whatever of the old process still touches it gets ``ProcessKill
 What was written stays, since the kernel has it. When the machine loses power, what was not fsynced may be
 lost, by dice (``inodes.py``).
 
-Not modelled: permissions, links, and renames from one directory into another (EXDEV, as between two mounts).
+Not modelled: permissions, links and special files (the real adapter refuses to open those), and renames from
+one directory into another (EXDEV, as between two mounts).
 """
 
 from __future__ import annotations

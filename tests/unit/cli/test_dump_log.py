@@ -317,6 +317,57 @@ def test_nothing_is_wrong_with_what_a_broker_writes(run: Run, logs: Path, partit
     assert before == {path: path.read_bytes() for path in logs.rglob("*") if path.is_file()}
 
 
+def test_a_clusters_data_directory_is_no_partition(run: Run, pristine: Path, tmp_path: Path) -> None:
+    """``minikafka cluster`` calls them broker-1, broker-2, as partitions of a topic "broker" would be."""
+    cluster = tmp_path / "cluster-0"
+    for node_id in (1, 2):
+        shutil.copytree(pristine, cluster / f"broker-{node_id}")
+        (cluster / f"broker-{node_id}.log").write_text("what the broker said")
+    (cluster / "coordination.sqlite").write_bytes(b"SQLite format 3")
+    assert "nothing is wrong" in run("--verify", cluster / "broker-1")
+    (summary,) = run.json("--verify", cluster)
+    assert (summary["findings"], summary["batches"]) == (0, 2 * (BATCHES + 2))
+    flip(segment(cluster / "broker-2" / "t-0"), 100)
+    assert run.findings(cluster)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_start_within_a_segment_is_no_damage(
+    run: Run, logs: Path, partition: Path, clean: bool
+) -> None:
+    """What DeleteRecords leaves: the epochs below the log start are gone, the batches are not."""
+    (partition / "leader-epoch-checkpoint").write_text("0\n1\n1 70\n")
+    if clean:
+        (logs / "log-start-offset-checkpoint").write_text("0\n1\nt 0 70\n")
+    else:  # killed before the next checkpoint
+        (logs / ".kafka_cleanshutdown").unlink()
+    assert "nothing is wrong" in run("--verify", logs)
+    assert "nothing is wrong" in run("--verify", partition)
+    (logs / "log-start-offset-checkpoint").write_text("0\n1\nt 0 67\n")
+    (logs / ".kafka_cleanshutdown").touch()
+    assert "batch 65 has it already" in run("--verify", logs, status=1)
+
+
+@pytest.mark.parametrize("name", [f"{777:020d}.index", f"{FIRST}.log.cleaned", "leader-epoch-checkpoint.tmp"])
+def test_what_a_kill_leaves_for_the_next_start_is_no_damage(
+    name: str, run: Run, logs: Path, partition: Path
+) -> None:
+    (partition / name).write_bytes(b"")
+    assert name in run("--verify", logs, status=1)
+    (logs / ".kafka_cleanshutdown").unlink()
+    assert "nothing is wrong" in run("--verify", logs)
+    assert "nothing is wrong" in run("--verify", partition)
+
+
+def test_kraft_and_prepared_compactions_are_no_damage(run: Run, logs: Path, partition: Path) -> None:
+    metadata = logs / "__cluster_metadata-0"
+    metadata.mkdir()
+    (metadata / "quorum-state").write_text("{}")
+    (metadata / f"{FIRST}-0000000000.checkpoint").touch()
+    (partition / "compaction").mkdir()
+    assert "nothing is wrong" in run("--verify", logs)
+
+
 Damage = Callable[[Path], None]
 
 

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import sqlite3
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.coordination.sqlite import SqliteStore
+from minikafka.coordination.sqlite_tree import SqliteTree
 from minikafka.coordination.store import (
     ConnectionLossError,
+    Created,
     EventType,
     SessionEvent,
     SessionExpiredError,
@@ -35,6 +40,31 @@ def path(tmp_path: Path) -> str:
 async def open_store(path: str, clock: ManualClock | None = None, **options: object) -> SqliteStore:
     defaults = {"background": False, "durable": False, "busy_timeout_ms": 50}
     return await SqliteStore.open(path, clock=clock or ManualClock(), **{**defaults, **options})
+
+
+def _size(path: str) -> int:
+    return os.path.getsize(path)
+
+
+def _overwrite(path: str) -> None:
+    with open(path, "r+b") as file:
+        file.write(os.urandom(_size(path)))
+
+
+def _replace(path: str) -> None:
+    shutil.copy(path, path + ".copy")
+    os.replace(path + ".copy", path)
+
+
+DAMAGES: dict[str, Callable[[str], None]] = {
+    "emptied": lambda path: os.truncate(path, 0),
+    "cut": lambda path: os.truncate(path, _size(path) // 2),
+    "overwritten": _overwrite,
+    "removed": os.remove,
+    "replaced": _replace,
+    "write-ahead log removed": lambda path: os.remove(path + "-wal"),
+    "write-ahead log emptied": lambda path: os.truncate(path + "-wal", 0),
+}
 
 
 class TestOpening:
@@ -191,6 +221,65 @@ class TestLosingTheFile:
         other = await open_store(path)
         with pytest.raises(StoreUnusableError, match="removed or replaced"):
             await store.renew()
+        await other.close()
+        await store.close()
+
+    @pytest.mark.parametrize("many", [0, 400])
+    @pytest.mark.parametrize("damage", sorted(DAMAGES))
+    async def test_nothing_is_acknowledged_that_the_next_start_would_not_know(
+        self, path: str, damage: str, many: int
+    ) -> None:
+        """``many`` nodes reach the file itself; without them all is in the write-ahead log."""
+        store = await open_store(path)
+        for number in range(many):
+            await store.create(f"/{number}", b"x" * 4000)
+        await store.create("/before")
+        DAMAGES[damage](path)
+        if damage in ("overwritten", "cut") and not many:  # nothing of it is lost
+            await store.create("/after")
+            for suffix in ("", "-wal"):  # as after a kill
+                shutil.copy(path + suffix, path + "-killed" + suffix)
+            restarted = await open_store(path + "-killed")
+            assert await restarted.children("/") == ["after", "before"]
+            await restarted.close()
+            await store.close()
+            return
+        for _ in range(3):
+            with pytest.raises(StoreUnusableError, match=r"coordination\.db.*Stop every broker"):
+                await store.create("/after")
+            with pytest.raises(StoreUnusableError):
+                await store.renew()
+            with pytest.raises(StoreUnusableError):
+                await store.poll()
+        await store.close()
+
+    async def test_what_happens_to_the_file_during_a_write_is_noticed_before_the_answer(
+        self, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = await open_store(path)
+
+        def create_and_lose(tree: SqliteTree, *arguments: Any, **options: Any) -> Created:
+            created = create(tree, *arguments, **options)
+            os.truncate(path, 0)
+            return created
+
+        create = SqliteTree.create
+        monkeypatch.setattr(SqliteTree, "create", create_and_lose)
+        with pytest.raises(StoreUnusableError, match="truncated"):
+            await store.create("/lost")
+        await store.close()
+
+    async def test_a_checkpoint_of_the_write_ahead_log_is_no_damage(self, path: str) -> None:
+        store, other = await open_store(path), await open_store(path)
+        for number in range(600):
+            await store.create(f"/{number}", b"x" * 8000)
+        assert _size(path) > 2_000_000, "the log was copied into the file"
+        assert len(await other.children("/")) == 600
+        with contextlib.closing(sqlite3.connect(path)) as operator:
+            assert operator.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+            assert _size(path + "-wal") == 0
+        await other.create("/more")
+        await store.renew()
         await other.close()
         await store.close()
 

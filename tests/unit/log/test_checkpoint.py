@@ -96,6 +96,10 @@ def test_windows_line_ends_do_not_matter() -> None:
         (b"0\n2\na 0 5\na 0 6\n", "a-0 is listed twice"),
         (b"\xff\xfe", "no UTF-8"),
         (b"0\n1\n\n", "line 3"),
+        (b"0\n1\na 0 12", "line 3 has no end"),
+        (b"0\n1", "line 2 has no end"),
+        (b"0", "line 1 has no end"),
+        (b"0\n", "before the number of entries"),
     ],
 )
 def test_damaged_checkpoints_are_named(content: bytes, word: str) -> None:
@@ -122,6 +126,18 @@ def test_a_checkpoint_is_written_by_the_disk_thread(tmp_path: Path) -> None:
 
 
 # Leader epochs
+
+
+@given(st.dictionaries(partitions, offsets), st.lists(offsets, unique=True).map(sorted), st.data())
+def test_no_file_that_was_cut_short_is_read(
+    saved: dict[TopicPartition, int], starts: list[int], data: st.DataObject
+) -> None:
+    offsets_file = encode_offsets(saved)
+    epochs_file = encode_leader_epochs(EpochEntry(epoch, start) for epoch, start in enumerate(starts))
+    with pytest.raises(CorruptCheckpoint):
+        decode_offsets(offsets_file[: data.draw(st.integers(1, len(offsets_file) - 1))], path="x")
+    with pytest.raises(CorruptCheckpoint):
+        decode_leader_epochs(epochs_file[: data.draw(st.integers(1, len(epochs_file) - 1))], path="x")
 
 
 def test_leader_epochs_round_trip() -> None:

@@ -78,6 +78,20 @@ def test_after_a_power_cut_epochs_come_back_from_the_batches(
     recovered.close()
 
 
+def test_an_epoch_whose_records_were_compacted_away_is_kept(tmp_path: Path) -> None:
+    """Epochs 1 and 2 have no batch left; the file knows more than the batches do, and is not doubted."""
+    directory = tmp_path / "t-0"
+    log = open_log(directory, config=small_config(segment_bytes=300))
+    for epoch, offset in ((0, 3), (0, 7), (3, 31), (3, 40)):
+        log.append_as_follower(batch([b"v" * 100], base_offset=offset, leader_epoch=epoch))
+    log.close()
+    content = b"0\n4\n0 0\n1 9\n2 18\n3 25\n"
+    (directory / EPOCHS).write_bytes(content)
+    recovered = open_log(directory, clean=False, recovery_point=41)
+    recovered.close()
+    assert (directory / EPOCHS).read_bytes() == content
+
+
 def test_an_epoch_that_was_lost_with_its_unflushed_records_is_no_contradiction(tmp_path: Path) -> None:
     """The old file is back, without the newest epoch: recovery reads it from the records that are there."""
     directory = tmp_path / "t-0"
