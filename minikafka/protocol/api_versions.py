@@ -12,13 +12,13 @@ What clients make of it:
 - librdkafka (``rdkafka_feature.c``) turns on ApiVersion, MsgVer2, LZ4, ZSTD, OffsetTime, IdempotentProducer,
   BrokerGroupCoordinator and BrokerBalancedConsumer, for which JoinGroup 0 has to be there (KAFKA-19444).
   MsgVer1 and ThrottleTime ask for Fetch 2 or less, which no 4.x broker offers.
-- franz-go and kcl (``kversion.VersionGuess``) say v4.1, and only because every API of 4.1's broker listener is
-  here with 4.1's newest version. With one left out, they say nothing that helps.
+- franz-go and kcl (``kversion.VersionGuess``) say v4.1, and only because every API of 4.1's broker listener
+  is here with 4.1's newest version. With one left out, they know no release.
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
 
-So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's own
-ranges do: they name share groups while ``share.version`` is 0, delegation tokens without a secret and SASL on a
-listener that has none, and each such request is answered with an error.
+So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's
+own ranges do: they name share groups while ``share.version`` is 0, delegation tokens without a secret and
+SASL on a listener that has none, and each such request is answered with an error.
 
 Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
 0 lies in the range of Produce (librdkafka #4956; 7 for zstd), and otherwise sends the batch as it is.

@@ -1,9 +1,9 @@
 """The APIs that Kafka's broker listener has and this broker has not (``protocol.api_versions.REFUSED``).
 
-Behaviour (``AbstractRequest.getErrorResponse`` with UNSUPPORTED_VERSION, as ``KafkaApis`` answers the APIs of
-share and streams groups when their feature is off): the error stands where the API has room for it, at the top
-or with each thing that was asked about; everything else in the answer is empty. The connection stays, and
-clients say what is wrong: Java's raise UnsupportedVersionException.
+Behaviour (``AbstractRequest.getErrorResponse`` with UNSUPPORTED_VERSION, as ``KafkaApis`` answers the APIs
+of share and streams groups when their feature is off): the error stands where the API has room for it, at
+the top or with each thing that was asked about; everything else in the answer is empty. The connection stays,
+and clients say what is wrong: Java's raise UnsupportedVersionException.
 
 Versions: those of Kafka 4.1.
 """
