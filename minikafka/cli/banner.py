@@ -16,27 +16,38 @@ STATUS_PAGE_LABEL = "status page"
 def banner_lines(
     *,
     node_id: int,
+    listening: Sequence[str],
     addresses: Sequence[str],
+    unprotected: Sequence[str] = (),
     directories: Sequence[str],
     temporary: bool,
     status_page: str | None = None,
     metrics: str | None = None,
 ) -> list[tuple[str, str]]:
-    """The banner as (label, text); an empty label continues the line above. ``addresses``: ``host:port``.
-    ``status_page``: where it is. ``metrics``: where they are, or why nowhere."""
+    """The banner as (label, text); an empty label continues the line above.
+
+    ``listening``: what the sockets are bound to; ``addresses``: what clients are told to connect to,
+    ``host:port``. ``unprotected``: those of ``listening`` that other machines reach without authentication.
+    ``status_page``: where it is. ``metrics``: where they are, or why nowhere.
+    """
     data = ", ".join(directories)
     lines = [
         ("", f"minikafka {__version__}, broker {node_id}"),
-        ("listening on", ", ".join(addresses)),
+        ("listening on", ", ".join(listening)),
+        ("advertised as", ", ".join(addresses)),
         ("data in", f"{data} (temporary: gone when the broker stops)" if temporary else data),
         ("try it", f"echo hello | kcat -b {addresses[0]} -t greetings -P"),
         ("", f"kcat -b {addresses[0]} -t greetings -C -e"),
         (LAST_LABEL, "Ctrl-C"),
     ]
     if metrics is not None:
-        lines.insert(3, ("metrics", metrics))
+        lines.insert(4, ("metrics", metrics))
     if status_page is not None:
-        lines.insert(3, (STATUS_PAGE_LABEL, status_page))
+        lines.insert(4, (STATUS_PAGE_LABEL, status_page))
+    if unprotected:
+        where = ", ".join(unprotected)
+        told = f"no authentication: anyone who can reach {where} can read and delete everything"
+        lines.insert(3, ("warning", told))
     return lines
 
 

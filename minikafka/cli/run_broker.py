@@ -19,6 +19,7 @@ from typing import Any
 
 from minikafka.cli.banner import banner_lines, http_url, print_banner
 from minikafka.config.broker import BrokerConfig
+from minikafka.config.listeners import Listener
 from minikafka.config.loader import UnknownProperty
 from minikafka.network.addresses import format_address
 from minikafka.server.broker import Broker
@@ -88,6 +89,8 @@ async def _serve(
         print_banner(
             banner_lines(
                 node_id=config.node_id,
+                listening=[_address(listener) for listener in broker.bound],
+                unprotected=[_address(listener) for listener in broker.bound if listener.is_unprotected],
                 addresses=[format_address(*endpoint) for endpoint in broker.listeners.values()],
                 directories=directories,
                 status_page=http_url(broker.http_address, "/"),
@@ -104,6 +107,11 @@ async def _serve(
         return 0
     print(f"minikafka-broker: stopped because of a failure: {failed.result()!r}", file=sys.stderr)
     return FAILURE
+
+
+def _address(listener: Listener) -> str:
+    address = format_address(listener.host or "*", listener.port)
+    return f"{address} (all interfaces)" if listener.is_wildcard else address
 
 
 def _stop_on_signals(temporary_directory: str | None) -> asyncio.Future[None]:

@@ -28,7 +28,7 @@ from minikafka.config.definition import (
 from minikafka.config.group_properties import check_groups
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.quota_properties import QuotaProperties
-from minikafka.config.topic import HOUR_MS, MINUTE_MS
+from minikafka.config.topic import HOUR_MS, MINUTE_MS, check_gzip_level
 from minikafka.errors import ConfigError
 
 BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
@@ -214,6 +214,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     ):
         if value == 0:
             raise _invalid(name, value, "must be -1 (no limit) or at least 1")
+    check_gzip_level(config.compression_gzip_level)
     low, high = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
     if low > high:
         why = f"must not be more than log.cleaner.max.compaction.lag.ms ({high})"

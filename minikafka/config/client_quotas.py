@@ -75,18 +75,18 @@ class QuotaEntity(NamedTuple):
         return ", ".join(f"{kind} {name}" for kind, name in parts if name is not None)
 
     def parts(self) -> dict[str, Name]:
-        """Entity type → name, of what is there."""
-        parts = ((USER, self.user), (CLIENT_ID, self.client_id))
+        """Entity type → name, of what is there, in the order of Kafka's answers."""
+        parts = ((CLIENT_ID, self.client_id), (USER, self.user))
         return {kind: name for kind, name in parts if name is not None}
 
 
 class QuotaType(Enum):
-    """The quotas by Kafka's keys."""
+    """The quotas by Kafka's keys, in the order of Kafka's answers."""
 
     PRODUCE = "producer_byte_rate"
     FETCH = "consumer_byte_rate"
-    REQUEST = "request_percentage"
     CONTROLLER_MUTATION = "controller_mutation_rate"
+    REQUEST = "request_percentage"
 
     @property
     def is_whole(self) -> bool:

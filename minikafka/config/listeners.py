@@ -19,7 +19,13 @@ SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _LISTENER = re.compile(
     r"(?P<name>[^:/]+)://(?P<host>\[[0-9a-zA-Z:.%_-]*\]|[0-9a-zA-Z.%_-]*):(?P<port>[0-9]{1,5})"
 )
+_LOOPBACK = re.compile(r"127(\.[0-9]{1,3}){3}")
 _META_ADDRESSES = frozenset({"0.0.0.0", "::", "0:0:0:0:0:0:0:0"})
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches ``host``. A name other than ``localhost`` may be any machine's."""
+    return host in ("localhost", "::1") or _LOOPBACK.fullmatch(host) is not None
 
 
 class Listener(NamedTuple):
@@ -34,6 +40,11 @@ class Listener(NamedTuple):
     def is_wildcard(self) -> bool:
         """Whether the host is no address that a client could connect to."""
         return not self.host or self.host in _META_ADDRESSES
+
+    @property
+    def is_unprotected(self) -> bool:
+        """Whether other machines reach it, and need not say who they are."""
+        return not (self.protocol.startswith("SASL") or is_loopback(self.host))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

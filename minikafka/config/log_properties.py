@@ -49,6 +49,9 @@ class LogProperties(NetworkProperties, frozen=True, kw_only=True):
 
     # Defaults of topics. The unit variants (hours, minutes) are read only at the start, as in Kafka.
     compression_type: Annotated[CompressionTypeName, default_of("compression.type")] = "producer"
+    compression_gzip_level: Annotated[int, default_of("compression.gzip.level")] = -1
+    compression_lz4_level: Annotated[int, default_of("compression.lz4.level")] = 9
+    compression_zstd_level: Annotated[int, default_of("compression.zstd.level")] = 3
     log_cleaner_delete_retention_ms: Annotated[int, default_of("delete.retention.ms")] = DAY_MS
     log_cleaner_max_compaction_lag_ms: Annotated[int, default_of("max.compaction.lag.ms")] = LONG_MAX
     log_cleaner_min_cleanable_ratio: Annotated[float, default_of("min.cleanable.dirty.ratio")] = 0.5
@@ -58,6 +61,8 @@ class LogProperties(NetworkProperties, frozen=True, kw_only=True):
     log_flush_interval_ms: Annotated[int, default_of("flush.ms")] | None = None
     log_index_interval_bytes: Annotated[int, default_of("index.interval.bytes")] = 4096
     log_index_size_max_bytes: Annotated[int, default_of("segment.index.bytes")] = 10 * 1024 * 1024
+    log_local_retention_bytes: Annotated[int, default_of("local.retention.bytes")] = -2
+    log_local_retention_ms: Annotated[int, default_of("local.retention.ms")] = -2
     log_message_timestamp_after_max_ms: Annotated[int, default_of("message.timestamp.after.max.ms")] = HOUR_MS
     log_message_timestamp_before_max_ms: Annotated[int, default_of("message.timestamp.before.max.ms")] = (
         LONG_MAX

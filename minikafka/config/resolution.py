@@ -77,13 +77,13 @@ class BrokerProperties(msgspec.Struct, frozen=True, kw_only=True):
         return cls(static=config.static_properties())
 
     def effective(self) -> BrokerConfig:
-        """The configuration that holds now.
+        """The configuration that holds now. Names that are not known have no effect.
 
         Raises:
             ConfigError: the values contradict each other.
         """
-        merged = override_properties(self.static, self.dynamic_default)
-        return broker_config(override_properties(merged, self.dynamic))
+        merged = override_properties(self.static, _known(self.dynamic_default))
+        return broker_config(override_properties(merged, _known(self.dynamic)))
 
     def by_source(self) -> tuple[tuple[ConfigSource, dict[str, str]], ...]:
         """The texts with their sources, the strongest first."""
@@ -132,14 +132,15 @@ def check_broker_overrides(
     """``properties`` with ``overrides`` as its dynamic values, of this broker or of all.
 
     Raises:
-        KafkaError: INVALID_REQUEST, Kafka's code for all of these (KAFKA-13609): a property is unknown (Kafka
-            keeps unknown ones), cannot change while the broker runs, or its value is not allowed.
+        KafkaError: INVALID_REQUEST, Kafka's code for all of these (KAFKA-13609): a property cannot change
+            while the broker runs, or its value is not allowed. Unknown ones are kept, as in Kafka: they may
+            be of another release or of a plug-in.
     """
     invalid = ErrorCode.INVALID_REQUEST
     for name in overrides:
         key = BROKER_CONFIG_KEYS.get(name)
         if key is None:
-            raise KafkaError(invalid, f"Unknown broker config name: {name}")
+            continue
         if key.update_mode is UpdateMode.READ_ONLY:
             raise KafkaError(invalid, f"Cannot update these configs dynamically: Set({name})")
         if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
@@ -185,16 +186,18 @@ def describe_broker(properties: BrokerProperties, broker: BrokerConfig) -> list[
             places = _from(key.name, _places(properties, group))
         read_only = key.update_mode is UpdateMode.READ_ONLY
         entries.append(_entry(key, value, places, read_only=read_only))
-    return entries
+    unknown = sorted({*properties.dynamic, *properties.dynamic_default} - BROKER_CONFIG_KEYS.keys())
+    return entries + [_unknown(name, _set_places(properties, (name,))) for name in unknown]
 
 
 def describe_cluster_defaults(properties: BrokerProperties) -> list[ConfigEntry]:
     """What is set for all brokers (the empty resource name): only the dynamic default values, as in Kafka."""
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    return [
-        _entry(BROKER_CONFIG_KEYS[name], text, (ConfigSynonym(name, text, source),), read_only=False)
-        for name, text in sorted(properties.dynamic_default.items())
-    ]
+    entries = []
+    for name, text in sorted(properties.dynamic_default.items()):
+        key, places = BROKER_CONFIG_KEYS.get(name), (ConfigSynonym(name, text, source),)
+        entries.append(_unknown(name, places) if key is None else _entry(key, text, places, read_only=False))
+    return entries
 
 
 def describe_group(
@@ -245,15 +248,40 @@ def _topic_defaults(broker: BrokerConfig) -> dict[str, Any]:
 
 def _places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[ConfigSynonym, ...]:
     """Where the broker properties ``names`` get values from, the strongest first (``configSynonyms``)."""
-    found: list[ConfigSynonym] = []
-    for source, texts in properties.by_source():
-        found.extend(ConfigSynonym(name, texts[name], source) for name in names if name in texts)
+    found = list(_set_places(properties, names))
     for name in names:
         key = BROKER_CONFIG_KEYS[name]
         default = format_value(key, key.default)
         if default is not None:
             found.append(ConfigSynonym(name, default, ConfigSource.DEFAULT_CONFIG))
     return tuple(found)
+
+
+def _set_places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[ConfigSynonym, ...]:
+    return tuple(
+        ConfigSynonym(name, texts[name], source)
+        for source, texts in properties.by_source()
+        for name in names
+        if name in texts
+    )
+
+
+def _known(texts: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in texts.items() if name in BROKER_CONFIG_KEYS}
+
+
+def _unknown(name: str, places: tuple[ConfigSynonym, ...]) -> ConfigEntry:
+    """It is not known whether its value is a secret, so it is treated as one (``ConfigHelper``)."""
+    return ConfigEntry(
+        name=name,
+        value=places[0].value,
+        source=places[0].source,
+        synonyms=places,
+        read_only=True,
+        type=ConfigType.UNKNOWN,
+        documentation="",
+        is_sensitive=True,
+    )
 
 
 def _from(name: str, places: tuple[ConfigSynonym, ...]) -> tuple[ConfigSynonym, ...]:

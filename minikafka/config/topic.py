@@ -63,6 +63,39 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             synonyms=(Synonym("compression.type"),),
         ),
     ] = "producer"
+    compression_gzip_level: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The level of compression when compression.type is gzip: 1 to 9, or -1 for zlib's own choice.",
+            ge=-1,
+            le=9,
+            synonyms=(Synonym("compression.gzip.level"),),
+        ),
+    ] = -1
+    compression_lz4_level: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The level of compression when compression.type is lz4.",
+            ge=1,
+            le=17,
+            synonyms=(Synonym("compression.lz4.level"),),
+        ),
+    ] = 9
+    compression_zstd_level: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "The level of compression when compression.type is zstd.",
+            ge=-131072,
+            le=22,
+            synonyms=(Synonym("compression.zstd.level"),),
+        ),
+    ] = 3
     delete_retention_ms: Annotated[
         int,
         prop(
@@ -129,6 +162,28 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             "The replicas that lead under the leader's throttle: partition:broker,..., or '*' for all.",
         ),
     ] = ()
+    local_retention_bytes: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "With tiered storage, the size from which on local segments are deleted; -2 for retention.bytes. "
+            "There is no tiered storage here, so retention.bytes counts.",
+            ge=-2,
+            synonyms=(Synonym("log.local.retention.bytes"),),
+        ),
+    ] = -2
+    local_retention_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "With tiered storage, the age from which on local segments are deleted; -2 for retention.ms. "
+            "There is no tiered storage here, so retention.ms counts.",
+            ge=-2,
+            synonyms=(Synonym("log.local.retention.ms"),),
+        ),
+    ] = -2
     max_compaction_lag_ms: Annotated[
         int,
         prop(
@@ -216,6 +271,30 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
             MEDIUM,
             "Whether a new segment's file gets its full size at once.",
             synonyms=(Synonym("log.preallocate"),),
+        ),
+    ] = False
+    remote_log_copy_disable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether nothing more is copied to tiered storage. There is no tiered storage here.",
+        ),
+    ] = False
+    remote_log_delete_on_disable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether tiered data goes when tiered storage is disabled. There is no tiered storage here.",
+        ),
+    ] = False
+    remote_storage_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            MEDIUM,
+            "Whether the topic has tiered storage. There is none here, so only false can be set.",
         ),
     ] = False
     retention_bytes: Annotated[
@@ -311,6 +390,15 @@ TOPIC_CONFIG_KEYS: dict[str, ConfigKey] = config_keys(TopicConfig)
 """Every topic property by its name."""
 
 
+def check_gzip_level(level: int) -> None:
+    """What the bounds leave open (``GzipCompression``'s validator). Raises ConfigError."""
+    if level == 0:
+        raise ConfigError(
+            "Invalid value 0 for configuration compression.gzip.level: "
+            "Value must be between 1 and 9 or equal to -1"
+        )
+
+
 def check_topic_config(config: TopicConfig) -> None:
     """What must hold between properties (``LogConfig.validateValues``), and within the lists of replicas.
 
@@ -321,6 +409,12 @@ def check_topic_config(config: TopicConfig) -> None:
         raise ConfigError(
             f"conflict topic config setting min.compaction.lag.ms ({config.min_compaction_lag_ms}) > "
             f"max.compaction.lag.ms ({config.max_compaction_lag_ms})"
+        )
+    check_gzip_level(config.compression_gzip_level)
+    if config.remote_storage_enable:
+        raise ConfigError(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
         )
     if len(set(config.cleanup_policy)) != len(config.cleanup_policy):
         names = ",".join(config.cleanup_policy)

@@ -188,7 +188,12 @@ def _converted(
     target = CompressionType.of_name(config.compression_type)
     if target == header.compression:
         return records, header
-    records = recompress(records, target, decompressed_bytes_max=RECORDS_BYTES_MAX)
+    level = {
+        CompressionType.GZIP: config.compression_gzip_level,
+        CompressionType.LZ4: config.compression_lz4_level,
+        CompressionType.ZSTD: config.compression_zstd_level,
+    }.get(target)
+    records = recompress(records, target, level=level, decompressed_bytes_max=RECORDS_BYTES_MAX)
     header = read_header(records)
     if header.size > config.max_message_bytes:
         raise _too_large(header.size, config, topic_partition)

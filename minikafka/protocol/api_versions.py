@@ -12,7 +12,13 @@ What clients make of it:
 - librdkafka (``rdkafka_feature.c``) turns on ApiVersion, MsgVer2, LZ4, ZSTD, OffsetTime, IdempotentProducer,
   BrokerGroupCoordinator and BrokerBalancedConsumer, for which JoinGroup 0 has to be there (KAFKA-19444).
   MsgVer1 and ThrottleTime ask for Fetch 2 or less, which no 4.x broker offers.
+- franz-go and kcl (``kversion.VersionGuess``) say v4.1, and only because every API of 4.1's broker listener
+  is here with 4.1's newest version. With one left out, they know no release.
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
+
+So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's
+own ranges do: they name share groups while ``share.version`` is 0, delegation tokens without a secret and
+SASL on a listener that has none, and each such request is answered with an error.
 
 Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
 0 lies in the range of Produce (librdkafka #4956; 7 for zstd), and otherwise sends the batch as it is.
@@ -67,6 +73,10 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     SASL_AUTHENTICATE = 36
     CREATE_PARTITIONS = 37
+    CREATE_DELEGATION_TOKEN = 38
+    RENEW_DELEGATION_TOKEN = 39
+    EXPIRE_DELEGATION_TOKEN = 40
+    DESCRIBE_DELEGATION_TOKEN = 41
     DELETE_GROUPS = 42
     ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
@@ -75,10 +85,13 @@ class ApiKey(IntEnum):
     OFFSET_DELETE = 47
     DESCRIBE_CLIENT_QUOTAS = 48
     ALTER_CLIENT_QUOTAS = 49
+    DESCRIBE_USER_SCRAM_CREDENTIALS = 50
+    ALTER_USER_SCRAM_CREDENTIALS = 51
     DESCRIBE_QUORUM = 55
     UPDATE_FEATURES = 57
     DESCRIBE_CLUSTER = 60
     DESCRIBE_PRODUCERS = 61
+    UNREGISTER_BROKER = 64
     DESCRIBE_TRANSACTIONS = 65
     LIST_TRANSACTIONS = 66
     CONSUMER_GROUP_HEARTBEAT = 68
@@ -87,6 +100,22 @@ class ApiKey(IntEnum):
     PUSH_TELEMETRY = 72
     LIST_CONFIG_RESOURCES = 74
     DESCRIBE_TOPIC_PARTITIONS = 75
+    SHARE_GROUP_HEARTBEAT = 76
+    SHARE_GROUP_DESCRIBE = 77
+    SHARE_FETCH = 78
+    SHARE_ACKNOWLEDGE = 79
+    ADD_RAFT_VOTER = 80
+    REMOVE_RAFT_VOTER = 81
+    INITIALIZE_SHARE_GROUP_STATE = 83
+    READ_SHARE_GROUP_STATE = 84
+    WRITE_SHARE_GROUP_STATE = 85
+    DELETE_SHARE_GROUP_STATE = 86
+    READ_SHARE_GROUP_STATE_SUMMARY = 87
+    STREAMS_GROUP_HEARTBEAT = 88
+    STREAMS_GROUP_DESCRIBE = 89
+    DESCRIBE_SHARE_GROUP_OFFSETS = 90
+    ALTER_SHARE_GROUP_OFFSETS = 91
+    DELETE_SHARE_GROUP_OFFSETS = 92
 
 
 class VersionRange(NamedTuple):
@@ -121,6 +150,9 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.END_TXN: VersionRange(0, 5),
     ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 2),
     ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
+    ApiKey.DESCRIBE_ACLS: VersionRange(1, 3),
+    ApiKey.CREATE_ACLS: VersionRange(1, 3),
+    ApiKey.DELETE_ACLS: VersionRange(1, 3),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
@@ -149,7 +181,46 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 }
 """What requests are served in; the codec reads and writes every one of these."""
 
-ADVERTISED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | {
+REFUSED: Final[dict[ApiKey, VersionRange]] = {
+    ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
+    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
+    ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(1, 3),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
+    ApiKey.UNREGISTER_BROKER: VersionRange(0, 0),
+    ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
+    ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
+    ApiKey.SHARE_FETCH: VersionRange(1, 1),
+    ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 1),
+    ApiKey.ADD_RAFT_VOTER: VersionRange(0, 0),
+    ApiKey.REMOVE_RAFT_VOTER: VersionRange(0, 0),
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 0),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 0),
+    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 0),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+}
+"""What Kafka's broker listener has and this broker does not: each request is answered with
+UNSUPPORTED_VERSION, in its own schema (``server.apis.refusal``). Clients that ask without looking at
+ApiVersions (Sarama, kafka-go) would take a closed connection for a broken broker, and try again."""
+
+ANSWERED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | REFUSED
+"""What a client gets an answer to, whether it is served or refused."""
+
+_NOT_IN_4_1 = (ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE)
+"""Unstable in 4.1, so that its ApiVersions leaves them out."""
+
+ADVERTISED: Final[dict[ApiKey, VersionRange]] = {
+    key: versions for key, versions in sorted(ANSWERED.items()) if key not in _NOT_IN_4_1
+} | {
     ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max),
     ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
 }
@@ -195,11 +266,19 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.END_TXN: 3,
     ApiKey.WRITE_TXN_MARKERS: 1,
     ApiKey.TXN_OFFSET_COMMIT: 3,
+    ApiKey.DESCRIBE_ACLS: 2,
+    ApiKey.CREATE_ACLS: 2,
+    ApiKey.DELETE_ACLS: 2,
     ApiKey.DESCRIBE_CONFIGS: 4,
     ApiKey.ALTER_CONFIGS: 2,
     ApiKey.ALTER_REPLICA_LOG_DIRS: 2,
     ApiKey.DESCRIBE_LOG_DIRS: 2,
+    ApiKey.SASL_AUTHENTICATE: 2,
     ApiKey.CREATE_PARTITIONS: 2,
+    ApiKey.CREATE_DELEGATION_TOKEN: 2,
+    ApiKey.RENEW_DELEGATION_TOKEN: 2,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: 2,
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: 2,
     ApiKey.DELETE_GROUPS: 2,
     ApiKey.ELECT_LEADERS: 2,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: 1,
@@ -207,10 +286,13 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.LIST_PARTITION_REASSIGNMENTS: 0,
     ApiKey.DESCRIBE_CLIENT_QUOTAS: 1,
     ApiKey.ALTER_CLIENT_QUOTAS: 1,
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: 0,
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: 0,
     ApiKey.DESCRIBE_QUORUM: 0,
     ApiKey.UPDATE_FEATURES: 0,
     ApiKey.DESCRIBE_CLUSTER: 0,
     ApiKey.DESCRIBE_PRODUCERS: 0,
+    ApiKey.UNREGISTER_BROKER: 0,
     ApiKey.DESCRIBE_TRANSACTIONS: 0,
     ApiKey.LIST_TRANSACTIONS: 0,
     ApiKey.CONSUMER_GROUP_HEARTBEAT: 0,
@@ -219,6 +301,22 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.PUSH_TELEMETRY: 0,
     ApiKey.LIST_CONFIG_RESOURCES: 0,
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: 0,
+    ApiKey.SHARE_GROUP_HEARTBEAT: 1,
+    ApiKey.SHARE_GROUP_DESCRIBE: 1,
+    ApiKey.SHARE_FETCH: 1,
+    ApiKey.SHARE_ACKNOWLEDGE: 1,
+    ApiKey.ADD_RAFT_VOTER: 0,
+    ApiKey.REMOVE_RAFT_VOTER: 0,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: 0,
+    ApiKey.READ_SHARE_GROUP_STATE: 0,
+    ApiKey.WRITE_SHARE_GROUP_STATE: 0,
+    ApiKey.DELETE_SHARE_GROUP_STATE: 0,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: 0,
+    ApiKey.STREAMS_GROUP_HEARTBEAT: 0,
+    ApiKey.STREAMS_GROUP_DESCRIBE: 0,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
 }
 """The first version with compact encodings and tagged fields (KIP-482), and so with request header version
 2."""

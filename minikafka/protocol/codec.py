@@ -22,7 +22,7 @@ import msgspec
 
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
-from minikafka.protocol.api_versions import BETWEEN_BROKERS, FLEXIBLE_SINCE, SUPPORTED, ApiKey
+from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, FLEXIBLE_SINCE, ApiKey
 from minikafka.protocol.reading import (
     ELEMENTS_MAX,
     MALFORMED,
@@ -67,7 +67,7 @@ _CORRELATION_ID = struct.Struct(">i")
 _NEVER_FLEXIBLE: Final = 32767
 _HEADERS: Final = {
     int(key): (*versions, FLEXIBLE_SINCE.get(key, _NEVER_FLEXIBLE))
-    for key, versions in (SUPPORTED | BETWEEN_BROKERS).items()
+    for key, versions in (ANSWERED | BETWEEN_BROKERS).items()
 }
 _NOT_SUPPORTED: Final = (0, -1, 0)
 
@@ -118,7 +118,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 
 def decode_request(header: RequestHeader, frame: Buffer) -> Any:
-    """The body of a request whose version is supported. Records in it are read-only views of ``frame``.
+    """The body of a request whose version is answered. Records in it are read-only views of ``frame``.
 
     Raises:
         PeerProtocolError: the body is not what its version says. Bytes after it are ignored, as in Kafka.

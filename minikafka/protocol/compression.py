@@ -60,7 +60,8 @@ _SNAPPY_RATIO_MAX: Final = 24
 _GZIP_WBITS: Final = 16 + zlib.MAX_WBITS
 _GZIP_LEVEL: Final = 6
 _LZ4_LEVEL: Final = 1
-"""Fast: Kafka's own writer has level 9 (KIP-390), which is ten times slower for a tenth less."""
+"""Of what this broker compresses without being told how: Kafka's writer has level 9 (KIP-390), which is ten
+times slower for a tenth less. Topics have levels of their own (``compression.lz4.level``)."""
 _ZSTD_LEVEL: Final = 3
 """Kafka's default (``CompressionType.ZSTD``)."""
 
@@ -71,22 +72,24 @@ _FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
 _I32 = Struct(">i")
 
 
-def compress(data: Buffer, compression: CompressionType) -> bytes:
-    """``data`` as it stands in a batch of that compression."""
+def compress(data: Buffer, compression: CompressionType, level: int | None = None) -> bytes:
+    """``data`` as it stands in a batch of that compression. ``level``: of gzip, LZ4 and zstd (KIP-390)."""
     match compression:
         case CompressionType.NONE:
             return bytes(data)
         case CompressionType.GZIP:
-            deflate = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, _GZIP_WBITS)
+            deflate = zlib.compressobj(_GZIP_LEVEL if level is None else level, zlib.DEFLATED, _GZIP_WBITS)
             return deflate.compress(data) + deflate.flush()
         case CompressionType.SNAPPY:
             return _compress_xerial(memoryview(data))
         case CompressionType.LZ4:  # independent blocks: Java's reader knows no others
-            frame = cramjam.lz4.Compressor(level=_LZ4_LEVEL, content_checksum=False, block_linked=False)
+            frame = cramjam.lz4.Compressor(
+                level=_LZ4_LEVEL if level is None else level, content_checksum=False, block_linked=False
+            )
             frame.compress(bytes(data))  # cramjam takes no view here
             return bytes(frame.finish())
         case CompressionType.ZSTD:
-            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL))
+            return bytes(cramjam.zstd.compress(data, level=_ZSTD_LEVEL if level is None else level))
 
 
 def decompress(data: Buffer, compression: int, *, bytes_max: int, reserve: int = 0) -> bytearray:

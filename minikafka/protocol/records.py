@@ -328,15 +328,20 @@ def build_batch(
 
 
 def recompress(
-    batch: Buffer, compression: CompressionType, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+    batch: Buffer,
+    compression: CompressionType,
+    *,
+    level: int | None = None,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
 ) -> bytes:
-    """The same batch with its records in another compression (``compression.type`` of the topic).
+    """The same batch with its records in another compression (``compression.type`` of the topic, and the
+    ``level`` that it has for that).
 
     Raises:
         CorruptBatch: the batch is cut off or cannot be decompressed within the bound.
     """
     header = read_header(batch)
-    body = compress(plain_batch(batch, header, decompressed_bytes_max)[HEADER_SIZE:], compression)
+    body = compress(plain_batch(batch, header, decompressed_bytes_max)[HEADER_SIZE:], compression, level)
     header = header._replace(
         batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body),
         attributes=header.attributes & ~COMPRESSION_MASK | compression,

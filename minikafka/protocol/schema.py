@@ -62,7 +62,7 @@ def message_schema(api_key: int, api_version: int, direction: Direction) -> Mess
     """The schema of one message.
 
     Raises:
-        InvariantError: there is no such API or version; callers check against ``SUPPORTED`` first.
+        InvariantError: there is no such API or version; callers check against ``ANSWERED`` first.
     """
     if api_key == ApiKey.API_VERSIONS:
         return api_versions_schema.message_schema(api_version, direction)

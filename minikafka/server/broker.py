@@ -146,6 +146,18 @@ class Broker:
         return dict(self._advertised)
 
     @property
+    def bound(self) -> list[Listener]:
+        """Where the broker listens, with the ports that the system has chosen.
+
+        Raises:
+            InvariantError: it does not listen.
+        """
+        if self._socket_server is None:
+            raise InvariantError("the broker is not listening")
+        port = self._socket_server.bound_port
+        return [listener._replace(port=port(listener.name)) for listener in self._config.endpoints()]
+
+    @property
     def port(self) -> int:
         """The port that the first listener is bound to."""
         if self._socket_server is None:
@@ -189,8 +201,20 @@ class Broker:
             self.cluster_id,
             self._clock.monotonic_ms() - started_ms,
             len(self.services.replica_manager.partitions),
-            ", ".join(f"{name}://{host}:{port}" for name, (host, port) in self._advertised.items()),
+            ", ".join(map(str, self.bound)),
         )
+        for listener in self.bound:
+            if not listener.is_unprotected:
+                continue
+            logger.warning(
+                "listener %s accepts connections from other machines without authentication: anyone who can "
+                "reach it can read and delete everything. Listen on localhost (listeners=%s://localhost:%d), "
+                "or let only trusted machines through to port %d",
+                listener,
+                listener.name,
+                listener.port,
+                listener.port,
+            )
 
     async def _start(self) -> None:
         config = self._config

@@ -4,7 +4,9 @@ Kafka's ``SocketServer`` (the parsing half) and ``KafkaApis.handle``. Called syn
 so a request that needs no waiting costs no task, queue or future.
 
 What Kafka does with a request that it cannot serve, and so do we:
-- an unknown api key, or one that is not advertised: the connection closes;
+- an api key that Kafka's broker listener has and this broker has not: UNSUPPORTED_VERSION, in the schema of
+  that API, as Kafka answers an API of a feature that is off (``apis.refusal``);
+- an unknown api key, or one of Kafka's controllers: the connection closes;
 - an unsupported version of ApiVersions: answered in version 0 with UNSUPPORTED_VERSION and the range of
   ApiVersions itself, so that the client can try again (KIP-511);
 - an unsupported version of anything else: the connection closes; no answer could be read by a client that
@@ -22,7 +24,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
+from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
 from minikafka.protocol.codec import (
     AnyBody,
     RequestHeader,
@@ -48,7 +50,7 @@ else:
 Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are."""
 
-_VERSIONS = SUPPORTED | BETWEEN_BROKERS
+_VERSIONS = ANSWERED | BETWEEN_BROKERS
 
 _HEARTBEATS = frozenset(map(int, (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
 

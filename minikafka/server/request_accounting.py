@@ -12,7 +12,7 @@ import msgspec
 
 from minikafka.metrics.request_metrics import RequestChannelMetrics, RequestMetrics, RequestTiming
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
+from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
 from minikafka.protocol.codec import AnyBody, encode_response, field
 from minikafka.server.request_context import RequestContext
 
@@ -23,9 +23,9 @@ def api_name(key: ApiKey) -> str:
 
 
 def request_channel_metrics() -> RequestChannelMetrics:
-    """For all APIs that this broker serves."""
+    """For all APIs that this broker answers."""
     return RequestChannelMetrics(
-        {int(key): api_name(key) for key in SUPPORTED | BETWEEN_BROKERS},
+        {int(key): api_name(key) for key in ANSWERED | BETWEEN_BROKERS},
         produce_key=ApiKey.PRODUCE,
         fetch_key=ApiKey.FETCH,
         frequent_keys=(ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT),

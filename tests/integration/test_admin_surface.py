@@ -4,16 +4,19 @@ know them."""
 from __future__ import annotations
 
 import logging
+import struct
+import subprocess
 
 import pytest
 from confluent_kafka import Consumer, Producer
 
 from tests.integration.conftest import StartBroker
-from tests.integration.support import confluent, java
+from tests.integration.support import confluent, java, wire
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
 
 SESSION = "consumer.session.timeout.ms"
+SASL_HANDSHAKE, UNSUPPORTED_VERSION = 17, 35
 
 
 def test_kafka_python_configures_groups_subscriptions_and_loggers(broker: BrokerProcess, topic: str) -> None:
@@ -135,3 +138,29 @@ def test_kafkas_tools_configure_groups_and_client_metrics(
     assert "interval.ms=60000" in described and "metrics=org.apache.kafka.consumer." in described
     tool(metrics, "--delete", "--name", topic)
     assert topic not in tool(metrics, "--list")
+
+
+@pytest.mark.java
+@pytest.mark.minikafka_only
+def test_kafkas_tools_are_refused_what_is_not_there(broker: BrokerProcess, java_class_path: str) -> None:
+    """Where the connection closes, each of them tries again for a minute and then says that it timed out."""
+
+    def said(name: str, *arguments: str) -> str:
+        tool = [*java.command(java_class_path), name, "--bootstrap-server", broker.bootstrap]
+        done = subprocess.run([*tool, *arguments], capture_output=True, text=True, timeout=120)
+        return done.stdout + done.stderr
+
+    tools = "org.apache.kafka.tools"
+    assert "No Authorizer is configured on the broker" in said(f"{tools}.AclCommand", "--list")
+    share_groups = said(f"{tools}.consumer.group.ShareGroupCommand", "--describe", "--group", "g")
+    assert "This broker does not support ShareGroupDescribe" in share_groups
+    users = said("kafka.admin.ConfigCommand", "--describe", "--entity-type", "users", "--entity-name", "ann")
+    assert "This broker does not support DescribeUserScramCredentials" in users
+
+
+@pytest.mark.minikafka_only
+def test_a_client_that_asks_without_looking_is_answered_on_the_same_connection(broker: BrokerProcess) -> None:
+    with wire.RawClient(broker.port) as client:
+        handshake = client.call(SASL_HANDSHAKE, 0, wire.string("PLAIN"))
+        assert handshake == struct.pack(">hi", UNSUPPORTED_VERSION, 0)
+        assert client.api_versions()

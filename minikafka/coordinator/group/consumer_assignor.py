@@ -18,7 +18,8 @@ from minikafka.protocol.internal.group_records import TopicPartitions
 
 
 class MemberSpec(msgspec.Struct, frozen=True):
-    """``topic_ids`` exist, and are in the order of their names; ``target`` may name others."""
+    """``topic_ids`` exist, those that the member names first, then those of its regular expression, each in
+    the order of their names; ``target`` may name others."""
 
     topic_ids: tuple[UUID, ...]
     target: TopicPartitions
@@ -33,8 +34,8 @@ class GroupSpec(msgspec.Struct, frozen=True):
     @property
     def is_homogeneous(self) -> bool:
         """All want the same topics."""
-        wanted = [member.topic_ids for member in self.members.values()]
-        return all(topic_ids == wanted[0] for topic_ids in wanted)
+        wanted = {member.topic_ids for member in self.members.values()}
+        return len(set(map(frozenset, wanted))) <= 1
 
     def subscribers(self) -> dict[UUID, list[str]]:
         """Who wants each topic."""
@@ -49,9 +50,11 @@ Assignor = Callable[[GroupSpec], dict[str, TopicPartitions]]
 
 
 class AssignmentBuilder:
-    """Targets in the making: sets that grow, and at the end nobody has a topic without partitions."""
+    """Targets in the making: sets that grow. At the end a member has no topic without partitions, and its
+    topics in the order in which it wants them."""
 
     def __init__(self, spec: GroupSpec) -> None:
+        self._members = spec.members
         self.partitions: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in spec.members}
         self.load = dict.fromkeys(spec.members, 0)
         """How many partitions each member has."""
@@ -69,6 +72,10 @@ class AssignmentBuilder:
 
     def build(self) -> dict[str, TopicPartitions]:
         return {
-            member_id: {topic_id: frozenset(numbers) for topic_id, numbers in topics.items() if numbers}
+            member_id: {
+                topic_id: frozenset(numbers)
+                for topic_id in self._members[member_id].topic_ids
+                if (numbers := topics.get(topic_id))
+            }
             for member_id, topics in self.partitions.items()
         }

@@ -111,8 +111,11 @@ class Reconciliation(msgspec.Struct, frozen=True, kw_only=True):
                 waits = waits or len(free) < len(wanted)
         if revoked and self._may_own(revoked):
             return _moved(member, MemberState.UNREVOKED_PARTITIONS, epoch, assigned, revoked)
-        for topic_id, numbers in gained.items():
-            assigned[topic_id] = assigned.get(topic_id, _NONE) | numbers
+        assigned = {
+            topic_id: assigned.get(topic_id, _NONE) | gained.get(topic_id, _NONE)
+            for topic_id in self.target  # its order is what the member is told
+            if topic_id in assigned or topic_id in gained
+        }
         state = MemberState.UNRELEASED_PARTITIONS if waits else MemberState.STABLE
         return _moved(member, state, self.target_epoch, assigned, {})
 

@@ -73,10 +73,11 @@ def topics_have_changed(group: ConsumerGroup, topics: TopicImage) -> bool:
 def subscribed_topic_ids(
     group: ConsumerGroup, member: ConsumerGroupMember, topics: TopicImage
 ) -> tuple[UUID, ...]:
-    """Of the topics that the member wants and that exist, in the order of their names."""
+    """Of the topics that the member wants and that exist: those that it names, then those that its regular
+    expression matches, each in the order of their names (Kafka's ``UnionSet`` of both)."""
     names: Iterable[str] = member.metadata.subscribed_topic_names
     if member.regex is not None and (resolved := group.regexes.get(member.regex)):
-        names = sorted({*names, *resolved.topics})
+        names = dict.fromkeys((*names, *sorted(resolved.topics)))
     return tuple(topic.topic_id for name in names if (topic := topics.topic(name)) is not None)
 
 

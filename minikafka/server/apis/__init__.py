@@ -1,6 +1,7 @@
 """One file per API, with the name of its key: what it does, which versions differ how, and one ``handle``.
 
-``HANDLERS`` is the list of all of them. A file is imported when its API is first asked for.
+``HANDLERS`` is the list of all of them. A file is imported when its API is first asked for. Those APIs that
+this broker does not have share ``refusal``.
 """
 
 from __future__ import annotations
@@ -9,19 +10,20 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from minikafka.protocol.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey
+from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, REFUSED, ApiKey
 
 
 class _Handlers(Mapping[ApiKey, Any]):
     """The ``handle`` of each file."""
 
     def __init__(self) -> None:
-        self._keys: Final = SUPPORTED.keys() | BETWEEN_BROKERS.keys()
+        self._keys: Final = ANSWERED.keys() | BETWEEN_BROKERS.keys()
 
     def __getitem__(self, key: ApiKey) -> Any:
         if key not in self._keys:
             raise KeyError(key)
-        return import_module(f"{__name__}.{key.name.lower()}").handle
+        module = "refusal" if key in REFUSED else key.name.lower()
+        return import_module(f"{__name__}.{module}").handle
 
     def __iter__(self) -> Iterator[ApiKey]:
         return iter(sorted(self._keys))

@@ -53,7 +53,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         except KafkaError as error:
             outcome = error_fields(error)
         entity_data = [
-            {"entity_type": part.entity_type, "entity_name": part.entity_name} for part in entry.entity
+            {"entity_type": part.entity_type, "entity_name": part.entity_name}
+            for part in sorted(entry.entity, key=lambda part: part.entity_type)  # client-id before user
         ]
         entries.append(outcome | {"entity": entity_data})
     return {"throttle_time": 0, "entries": entries}

@@ -2,7 +2,8 @@
 
 Behaviour (``ZkAdminManager.describeClientQuotas``, ``ClientQuotasImage.describe``): a filter has a component
 for an entity type at most, which wants a name, the default, or any; ``strict`` leaves entities out that have
-other parts too. There are no quotas of addresses, so asking for ``ip`` finds none.
+other parts too. There are no quotas of addresses, so asking for ``ip`` finds none. The client id comes before
+the user, and values in the order of ``QuotaType``.
 
 Minikafka's own: a filter with the entity type ``throttle`` asks why clients of *this broker* were slowed
 down, with any other components for user and client id. Kafka refuses that type, and no client sends it
@@ -24,6 +25,7 @@ from minikafka.config.client_quotas import (
     USER,
     QuotaEntity,
     Quotas,
+    QuotaType,
     quota_filter,
 )
 from minikafka.errors import KafkaError
@@ -57,7 +59,7 @@ def _entry(entity: QuotaEntity, quotas: Quotas) -> dict[str, Any]:
             {"entity_type": kind, "entity_name": name if isinstance(name, str) else None}
             for kind, name in entity.parts().items()
         ],
-        "values": _values({quota.value: value for quota, value in quotas.items()}),
+        "values": _values({quota.value: quotas[quota] for quota in QuotaType if quota in quotas}),
     }
 
 

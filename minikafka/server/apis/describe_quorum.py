@@ -9,7 +9,8 @@ Where it differs from Kafka, which answers this for its KRaft log only:
   tools learn why a replica is out of the ISR. NOT_LEADER_OR_FOLLOWER comes with the leader that this broker
   knows of;
 - ``__cluster_metadata`` is no log here. Its partition 0 stands for the controller: its leader is the
-  controller, its epoch the controller's, its voters are the live brokers, and offsets are -1. So
+  controller, its epoch the controller's, and its voters are the live brokers. They all read one store, so
+  nobody lags: the offset of each is how many changes of topics this broker has heard of. So
   ``kafka-metadata-quorum describe`` shows who the controller is.
 
 Versions: 1 adds the times of followers (KIP-836); 2 messages of errors and the endpoints of nodes (KIP-853).
@@ -105,14 +106,15 @@ def _replica(services: Services, partition: Partition, replica: BrokerId) -> dic
 
 def _controller(services: Services) -> dict[str, Any]:
     controller_id = services.metadata.controller_id
+    offset, now_ms = services.metadata.topics_version, services.clock.now_ms()
     return {
         "partition_index": CONTROLLER_PARTITION.partition,
         **NO_ERROR,
         "leader_id": controller_id,
         "leader_epoch": services.replica_manager.controller_epoch,
-        "high_watermark": NO_OFFSET,
+        "high_watermark": offset,
         "current_voters": [
-            _state(broker.node_id, NO_OFFSET, last_fetch_ms=NO_TIMESTAMP, last_caught_up_ms=NO_TIMESTAMP)
+            _state(broker.node_id, offset, last_fetch_ms=now_ms, last_caught_up_ms=now_ms)
             for broker in services.metadata.brokers()
         ],
         "observers": [],

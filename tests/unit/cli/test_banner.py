@@ -15,7 +15,13 @@ class Terminal(io.StringIO):
 
 
 def shown(stream: io.StringIO, **changes: object) -> str:
-    facts = {"node_id": 1, "addresses": ["localhost:9092"], "directories": ["/data"], "temporary": False}
+    facts = {
+        "node_id": 1,
+        "listening": ["localhost:9092"],
+        "addresses": ["localhost:9092"],
+        "directories": ["/data"],
+        "temporary": False,
+    }
     print_banner(banner_lines(**(facts | changes)), stream)  # type: ignore[arg-type]
     return stream.getvalue()
 
@@ -37,7 +43,7 @@ def test_on_a_terminal_it_says_the_same() -> None:
 
 def test_the_http_port_is_shown_when_there_is_one() -> None:
     lines = shown(io.StringIO(), status_page="http://a:1/", metrics="http://a:1/metrics").splitlines()
-    assert lines[3:5] == ["status page   http://a:1/", "metrics       http://a:1/metrics"]
+    assert lines[4:6] == ["status page   http://a:1/", "metrics       http://a:1/metrics"]
     assert "status page" not in shown(io.StringIO(), metrics="nowhere: port 1 is taken (--http-port)")
 
 

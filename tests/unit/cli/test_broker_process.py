@@ -92,6 +92,29 @@ def test_the_banner_says_where_it_listens_and_where_its_data_is(broker: Process,
     assert broker.said("try it") == f"echo hello | kcat -b {address} -t greetings -P"
 
 
+OPEN = "accepts connections from other machines without authentication"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "[::]", ""])
+def test_a_broker_that_other_machines_reach_says_so(tmp_path: Path, host: str) -> None:
+    advertised = "advertised.listeners=PLAINTEXT://localhost:9"
+    listeners = f"listeners=PLAINTEXT://{host}:0"
+    with Process("--data-dir", str(tmp_path / "d"), "--set", listeners, "--set", advertised) as process:
+        listening = process.said("listening on")
+        port = re.fullmatch(rf"{re.escape(host or '*')}:([1-9][0-9]+) \(all interfaces\)", listening)
+        assert port is not None, listening
+        assert process.said("advertised as") == "localhost:9"
+        assert listening in process.said("warning")
+        warning = next(line for line in process.stop()[1].splitlines() if OPEN in line)
+        assert "WARNING" in warning and f"listener PLAINTEXT://{host}:{port[1]} " in warning
+        assert f"listeners=PLAINTEXT://localhost:{port[1]}" in warning, "what to do"
+
+
+def test_a_broker_that_only_this_machine_reaches_has_nothing_to_warn_of(broker: Process) -> None:
+    assert broker.said("advertised as") == broker.said("listening on")
+    assert not any(line.startswith("warning") for line in broker.banner)
+
+
 def test_a_port_that_is_taken(broker: Process, tmp_path: Path) -> None:
     port = broker.said("listening on").rpartition(":")[2]
     line = refused("--port", port, "--data-dir", str(tmp_path))

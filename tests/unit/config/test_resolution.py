@@ -122,6 +122,12 @@ def test_only_what_is_set_for_all_brokers_is_described_for_all() -> None:
         ({"retention.ms": None}, "Null value not supported for topic configs: retention.ms"),
         ({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"}, "min.compaction.lag.ms (5) > max"),
         ({"cleanup.policy": "delete,delete"}, "each policy only once"),
+        ({"remote.storage.enable": "true"}, "Tiered Storage functionality is disabled in the broker."),
+        ({"compression.gzip.level": "0"}, "Value must be between 1 and 9 or equal to -1"),
+        ({"compression.gzip.level": "11"}, "Value must be no more than 9"),
+        ({"compression.lz4.level": "18"}, "Value must be no more than 17"),
+        ({"compression.zstd.level": "23"}, "Value must be no more than 22"),
+        ({"local.retention.ms": "-3"}, "Value must be at least -2"),
     ],
 )
 def test_what_a_client_sets_for_a_topic_is_checked(overrides: dict[str, str | None], message: str) -> None:
@@ -143,10 +149,10 @@ def test_dynamic_broker_values_replace_those_of_their_kind() -> None:
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        ({"foo": "1"}, "Unknown broker config name: foo"),
         ({"node.id": "2"}, "Cannot update these configs dynamically: Set(node.id)"),
         ({"message.max.bytes": "-1"}, "Invalid value -1 for configuration message.max.bytes"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
+        ({"compression.gzip.level": "0"}, "Value must be between 1 and 9 or equal to -1"),
     ],
 )
 def test_what_a_client_sets_for_a_broker_is_checked(overrides: dict[str, str], message: str) -> None:
@@ -158,5 +164,12 @@ def test_what_a_client_sets_for_a_broker_is_checked(overrides: dict[str, str], m
 
 def test_every_topic_property_has_a_broker_property_with_the_same_default() -> None:
     without = [key.name for key in TOPIC_CONFIG_KEYS.values() if not key.synonyms]
-    assert without == ["follower.replication.throttled.replicas", "leader.replication.throttled.replicas"]
+    assert without == [
+        "follower.replication.throttled.replicas",
+        "leader.replication.throttled.replicas",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+    ]
+    assert len(TOPIC_CONFIG_KEYS) == 33, "Kafka 4.1's"
     assert topic_config(broker_config({})) == TopicConfig()

@@ -8,7 +8,6 @@ other brokers and Kafka's tools would read and write.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import inspect
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -31,6 +30,7 @@ from minikafka.protocol.codec import (
     encode_response,
     read_request_header,
 )
+from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.hosted_shard import ShardState
 from minikafka.server.request_context import RequestContext
@@ -136,8 +136,7 @@ class AdminBroker:
             mute=self.muted_ms.append,
         )
         context = RequestContext(cast(Any, connection), header)
-        handler = importlib.import_module(f"minikafka.server.apis.{key.name.lower()}").handle
-        answer = handler(self.services, context, decode_request(header, frame))
+        answer = HANDLERS[key](self.services, context, decode_request(header, frame))
         if isinstance(answer, PendingResponse):
             answer = await resolved(answer)
         elif inspect.isawaitable(answer):

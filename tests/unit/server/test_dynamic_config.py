@@ -17,6 +17,7 @@ from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.compaction_job import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
+from minikafka.protocol.batch import HEADER_SIZE
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.config_resource import ConfigResource, ConfigResourceType
@@ -27,6 +28,9 @@ from tests.unit.server.running import topics_of
 TP = TopicPartition("t", 0)
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "t")
 PROBES = {
+    "compression.gzip.level": "5",
+    "compression.lz4.level": "5",
+    "compression.zstd.level": "5",
     "cleanup.policy": "compact",
     "compression.type": "gzip",
     "message.timestamp.type": "LogAppendTime",
@@ -304,3 +308,23 @@ async def test_what_was_set_holds_after_a_restart(start: Start) -> None:
     assert again.services.log_manager.default_config.file_delete_delay_ms == 99
     limits = again._socket_server.limits  # type: ignore[union-attr]
     assert limits.max_connections == 3
+
+
+@pytest.mark.parametrize(("level", "flags"), [("9", 2), ("1", 4), ("-1", 0)])
+@pytest.mark.parametrize("is_default", [False, True])
+async def test_what_the_broker_compresses_has_the_level_that_is_set(
+    start: Start, tmp_path: Path, level: str, flags: int, is_default: bool
+) -> None:
+    """gzip's header says what it was made with (RFC 1952, XFL)."""
+    broker = await start()
+    await topics_of(broker).create_topic("t", configs={"compression.type": "gzip"})
+    if is_default:
+        await set_properties(broker, {"compression.gzip.level": level})
+    else:
+        topic = ConfigResource(ConfigResourceType.TOPIC, "t")
+        await broker.services.configs.alter_incrementally(
+            topic, [Alteration("compression.gzip.level", AlterOperation.SET, level)]
+        )
+    append(broker)
+    (path,) = (tmp_path / "data" / "t-0").glob("*.log")
+    assert path.read_bytes()[HEADER_SIZE:][8] == flags

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from minikafka.coordinator.group.consumer_regex import check_regex, resolve_regex
+from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.group.consumer_world import FakeConsumer, FakeTopics, World, settle
 
@@ -124,3 +125,24 @@ def test_a_refresh_that_the_log_refuses_is_not_forgotten() -> None:
     world.shell.refuse = None
     consumer.beat()
     assert names(consumer) == ["orders", "orders_eu"]
+
+
+@pytest.mark.parametrize("assignor", ["uniform", "range"])
+def test_topics_that_a_member_names_come_before_those_of_its_expression(assignor: str) -> None:
+    world = World(apples=2, oranges=2, pears=2)
+
+    def told(member_id: str, epoch: int, names: list[str], regex: str | None) -> list[str]:
+        answer = world.heartbeat(
+            member_id,
+            epoch,
+            names=names,
+            regex=regex,
+            owned={} if epoch == 0 else None,
+            assignor=assignor,
+            rebalance_timeout_ms=60_000,
+        ).answer
+        assert isinstance(answer, ConsumerGroupHeartbeatResult) and answer.assignment is not None
+        assigned = [world.topics.topic_by_id(topic_id) for topic_id in answer.assignment]
+        return [topic.name for topic in assigned if topic is not None]
+
+    assert told("a", 0, ["pears"], "apples|oranges") == ["pears", "apples", "oranges"]

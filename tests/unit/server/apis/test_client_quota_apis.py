@@ -36,7 +36,9 @@ async def alter(
 ) -> list[tuple[ErrorCode, str | None]]:
     answer = await broker.ask(ALTER, version, {"entries": list(entries), "validate_only": validate_only})
     for sent, got in zip(entries, answer.entries, strict=True):
-        assert [part["entity_type"] for part in sent["entity"]] == [part.entity_type for part in got.entity]
+        assert sorted(part["entity_type"] for part in sent["entity"]) == [
+            part.entity_type for part in got.entity
+        ]
     return [(ErrorCode(each.error_code), each.error_message) for each in answer.entries]
 
 
@@ -79,7 +81,7 @@ async def test_what_is_set_is_found_kept_in_kafkas_form_and_survives_a_restart(
     found = await describe(admin_broker, version=version)
     assert found == {
         (("client-id", "a b/c"),): {"producer_byte_rate": 1024, "request_percentage": 200},
-        (("user", "ANONYMOUS"), ("client-id", None)): {"consumer_byte_rate": 2048},
+        (("client-id", None), ("user", "ANONYMOUS")): {"consumer_byte_rate": 2048},
         (("user", None),): {"controller_mutation_rate": 0.5},
     }
     assert await stored(admin_broker, "/config/clients/a%20b%2Fc") == {
@@ -353,3 +355,25 @@ async def test_a_swap_that_cannot_be_is_refused_and_nothing_is_stored(
             "this broker has no log of nowhere-0",
         )
     assert await describe(admin_broker) == {}
+
+
+async def test_answers_have_kafkas_order(admin_broker: Any) -> None:
+    """As Kafka 4.4.0 answers, whatever the order of the request."""
+    quotas = {
+        "request_percentage": 20.0,
+        "consumer_byte_rate": 200.0,
+        "controller_mutation_rate": 3.0,
+        "producer_byte_rate": 100.0,
+    }
+    body = {"entries": [entry({"user": "u", "client-id": "c"}, **quotas)], "validate_only": False}
+    altered = (await admin_broker.ask(ALTER, 1, body)).entries[0]
+    everything = {"components": [], "strict": False}
+    described = (await admin_broker.ask(ApiKey.DESCRIBE_CLIENT_QUOTAS, 1, everything)).entries[0]
+    for each in (altered, described):
+        assert [part.entity_type for part in each.entity] == ["client-id", "user"]
+    assert [value.key for value in described.values] == [
+        "producer_byte_rate",
+        "consumer_byte_rate",
+        "controller_mutation_rate",
+        "request_percentage",
+    ]

@@ -93,8 +93,8 @@ async def test_others_than_the_leader_name_the_leader_and_say_no_more(
 async def test_the_metadata_partition_stands_for_the_controller(admin_broker: Any, version: int) -> None:
     described = await describe(admin_broker, version, "__cluster_metadata")
     assert (described.error_code, described.leader_id, described.leader_epoch) == (0, 1, 1)
-    assert described.high_watermark == -1
-    assert [(each.replica_id, each.log_end_offset) for each in described.current_voters] == [(1, -1)]
+    assert [(each.replica_id, each.log_end_offset) for each in described.current_voters] == [(1, 0)]
+    assert described.high_watermark == 0, "kafka-metadata-quorum takes -1 for a broken quorum"
     other = await describe(admin_broker, version, "__cluster_metadata", 1)
     assert other.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

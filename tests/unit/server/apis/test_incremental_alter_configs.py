@@ -71,3 +71,39 @@ async def test_each_resource_has_its_own_result(admin_broker: Any, version: int)
     ]
     assert "retention.ms" in responses[0].error_message and "soon" in responses[0].error_message
     assert admin_broker.services.config.message_max_bytes == 3000
+
+
+@pytest.mark.parametrize("name", ["1", ""])
+async def test_a_broker_keeps_what_it_does_not_know(admin_broker: Any, name: str) -> None:
+    """As Kafka does: stored, shown as a secret, without effect, and gone when it is deleted."""
+    names = ["cleanup.policy", "sasl.kerberos.min.time.before.relogin"]
+
+    async def alter(broker: Any, *changes: tuple[str, int, str | None]) -> Any:
+        body = {"resources": [resource(BROKER, name, *changes)], "validate_only": False}
+        (response,) = (await broker.ask(KEY, 1, body)).responses
+        return response
+
+    async def unknown(broker: Any) -> list[Any]:
+        wanted = {"resource_type": BROKER, "resource_name": name, "configuration_keys": None}
+        options = {"include_synonyms": True, "include_documentation": True}
+        body = {"resources": [wanted], **options}
+        (result,) = (await broker.ask(ApiKey.DESCRIBE_CONFIGS, 4, body)).results
+        return [each for each in result.configs if each.config_type == 0]
+
+    for each in names:
+        assert (await alter(admin_broker, (each, SET, "7"))).error_code == ErrorCode.NONE
+    refused = await alter(admin_broker, ("node.id", SET, "7"))
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "Cannot update these configs dynamically" in refused.error_message
+    await admin_broker.stop()
+    again = await admin_broker.restarted()
+    found = await unknown(again)
+    source = 2 if name else 3
+    assert [(each.name, each.value, each.config_source) for each in found] == [
+        (each, None, source) for each in names
+    ]
+    assert all(each.is_sensitive and each.read_only and each.synonyms[0].value is None for each in found)
+    for each in names:
+        assert (await alter(again, (each, DELETE, None))).error_code == ErrorCode.NONE
+    assert await unknown(again) == []
+    await again.stop()

@@ -1,0 +1,24 @@
+"""CreateAcls (key 30): access control lists to add (KIP-140).
+
+Behaviour (``AclControlManager``, ``ControllerApis.handleCreateAcls``): no authorizer can be configured, so
+each one is refused with SECURITY_DISABLED.
+
+Versions: 2 flexible; 3 user resources (KIP-373).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.codec import Body
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    refused = {
+        "error_code": ErrorCode.SECURITY_DISABLED,
+        "error_message": "No Authorizer is configured.",
+    }
+    return {"throttle_time": 0, "results": [refused for _ in request.creations]}

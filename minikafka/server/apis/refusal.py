@@ -1,0 +1,104 @@
+"""The APIs that Kafka's broker listener has and this broker has not (``protocol.api_versions.REFUSED``).
+
+Behaviour (``AbstractRequest.getErrorResponse`` with UNSUPPORTED_VERSION, as ``KafkaApis`` answers the APIs
+of share and streams groups when their feature is off): the error stands where the API has room for it, at
+the top or with each thing that was asked about; everything else in the answer is empty. The connection stays,
+and clients say what is wrong: Java's raise UnsupportedVersionException.
+
+Versions: those of Kafka 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.codec import Body
+from minikafka.protocol.schema import REQUIRED, Direction, EntitySchema, FieldSchema, message_schema
+from minikafka.server.request_context import RequestContext
+from minikafka.server.services import Services
+
+_RESPONSE: Final[Direction] = "response"
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    key = ApiKey(context.header.api_key)
+    schema = message_schema(key, context.api_version, _RESPONSE)
+    asked = _ASKED.get(key)
+    error: dict[str, Any] = {
+        "error_code": ErrorCode.UNSUPPORTED_VERSION,
+        "error_message": f"This broker does not support {schema.api_name}.",
+    }
+    return _answer(schema.body, {} if asked is None else asked(request), error)
+
+
+def _groups(request: Any) -> Body:
+    return {"groups": [{"group_id": group_id} for group_id in request.group_ids]}
+
+
+def _groups_with_topics(request: Any) -> Body:
+    return {"groups": [{"group_id": group.group_id} for group in request.groups]}
+
+
+def _users(request: Any) -> Body:
+    """Each once, as in Kafka."""
+    names = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
+    return {"results": [{"user": name} for name in names]}
+
+
+def _partitions(request: Any) -> Body:
+    return {
+        "results": [
+            {
+                "topic_id": topic.topic_id,
+                "partitions": [{"partition": each.partition} for each in topic.partitions],
+            }
+            for topic in request.topics
+        ]
+    }
+
+
+_ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _users,
+    ApiKey.SHARE_GROUP_DESCRIBE: _groups,
+    ApiKey.STREAMS_GROUP_DESCRIBE: _groups,
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _groups_with_topics,
+    ApiKey.INITIALIZE_SHARE_GROUP_STATE: _partitions,
+    ApiKey.READ_SHARE_GROUP_STATE: _partitions,
+    ApiKey.WRITE_SHARE_GROUP_STATE: _partitions,
+    ApiKey.DELETE_SHARE_GROUP_STATE: _partitions,
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _partitions,
+}
+"""What the answer names of the request, for the APIs that have no error at the top."""
+
+
+def _answer(schema: EntitySchema, known: Mapping[str, Any], error: Mapping[str, Any]) -> dict[str, Any]:
+    """An entity with what is known of it and the error where it has room for one; the rest is empty."""
+    answer: dict[str, Any] = {}
+    for field in schema.fields:
+        if field.name in known:
+            value = known[field.name]
+            if field.entity is not None:
+                value = [_answer(field.entity, each, error) for each in value]
+            answer[field.name] = value
+        elif field.name in error:
+            answer[field.name] = error[field.name]
+        elif field.default is REQUIRED:
+            answer[field.name] = _empty(field)
+    return answer
+
+
+_EMPTY: Final[Mapping[str, Any]] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": None}
+"""By type; of all others the empty value is 0."""
+
+
+def _empty(field: FieldSchema) -> Any:
+    if field.is_array:
+        return None if field.nullable else ()
+    if field.nullable:
+        return None
+    if field.entity is not None:
+        return _answer(field.entity, {}, {})
+    return _EMPTY.get(field.kafka_type or "", 0)
