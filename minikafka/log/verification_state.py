@@ -59,6 +59,11 @@ class VerificationStates(dict[int, VerificationStateEntry]):
         entry.saw(sequence=sequence, epoch=epoch)
         return entry.guard
 
+    def has(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        """Whether ``guard`` still counts."""
+        entry = self.get(producer_id)
+        return entry is not None and entry.guard is guard
+
     def forget(self, producer_id: int) -> None:
         """Its transaction has begun here, or ended: whoever has been confirmed before is not any more."""
         self.pop(producer_id, None)

@@ -8,12 +8,18 @@ a transaction has records in a partition nobody is asked any more.
 The coordinator is the leader of the partition of ``__transaction_state`` that keeps the transactional id. It
 is asked with AddPartitionsToTxn, by one request at a time to each broker; what comes up meanwhile goes
 together in the next one. To a producer of the second version a transaction that is still being ended is no
-reason to give up: it is asked again every ``add.partitions.to.txn.retry.backoff.ms`` for a short while.
+reason to give up: it is asked again every ``add.partitions.to.txn.retry.backoff.ms`` for a short while. The
+marker of that transaction takes the guard away, so each retry begins a verification of its own, with the guard
+that counts then.
 
 Where it differs from Kafka, which mutes a connection while one of its requests waits:
 - each partition is asked for and goes on by itself, so that its batches keep their order: whatever comes for
   a partition that is being asked for waits for the same answer, and is told in the order in which it came;
-- two questions about one transaction go together, where Kafka drops the older one with NETWORK_EXCEPTION.
+- two questions about one transaction go together, where Kafka drops the older one with NETWORK_EXCEPTION;
+- a marker that overtakes the coordinator's consent makes a producer of the second version ask again, where
+  Kafka refuses the batch with INVALID_TXN_STATE. Its epoch names one transaction, so the marker is that of the
+  one before; had its own been ended, its epoch would be stale. An older producer keeps its epoch, and the
+  batch may belong to the transaction that has ended: it is refused, as by Kafka.
 """
 
 from __future__ import annotations
@@ -94,20 +100,32 @@ AskHere = Callable[[Body], Awaitable[Any]]
 class _Question:
     """One partition of one transaction, until it is answered."""
 
-    __slots__ = ("began_ns", "guard", "retries_until_ms", "then", "topic_partition", "transaction")
+    __slots__ = (
+        "began_ns",
+        "guard",
+        "retries_until_ms",
+        "sequence",
+        "then",
+        "topic_partition",
+        "transaction",
+    )
 
     def __init__(
         self,
         transaction: Transaction,
         topic_partition: TopicPartition,
-        guard: VerificationGuard,
+        guard: VerificationGuard | None,
         *,
+        sequence: int,
         began_ns: int,
         retries_until_ms: int,
     ) -> None:
         self.transaction = transaction
         self.topic_partition = topic_partition
         self.guard = guard
+        """Of the latest attempt; None when a transaction was found open here."""
+        self.sequence = sequence
+        """The lowest of those that wait."""
         self.began_ns = began_ns
         self.retries_until_ms = retries_until_ms
         self.then: list[Then] = []
@@ -172,22 +190,22 @@ class TransactionVerification:
         """
         if transaction is None or not self._is_wanted(transaction.operation):
             return Verified()
-        guard = self._replicas.partition(topic_partition).log.producers.begin_verification(
-            transaction.producer_id,
-            sequence=sequence,
-            epoch=transaction.producer_epoch,
-            supports_epoch_bump=transaction.operation.supports_epoch_bump,
-        )
+        guard = self._begin_in_log(transaction, topic_partition, sequence)
         if guard is None:
             return Verified()
         key = (transaction, topic_partition)
         question = self._questions.get(key)
-        if question is None or question.guard is not guard:
+        if question is not None and (
+            question.guard is guard or transaction.operation.supports_epoch_bump  # asks again for all of them
+        ):
+            question.sequence = min(question.sequence, sequence)
+        else:
             retries_ms = self._config().add_partitions_to_txn_retry_backoff_max_ms
             question = _Question(
                 transaction,
                 topic_partition,
                 guard,
+                sequence=sequence,
                 began_ns=self._replicas.clock.monotonic_ns(),
                 retries_until_ms=self._replicas.clock.monotonic_ms() + retries_ms,
             )
@@ -204,6 +222,21 @@ class TransactionVerification:
         """Ask nobody any more."""
         for coordinator in self._coordinators.values():
             await coordinator.connection.close()
+
+    def _begin_in_log(
+        self, transaction: Transaction, topic_partition: TopicPartition, sequence: int
+    ) -> VerificationGuard | None:
+        """None: the transaction is open in the partition.
+
+        Raises:
+            KafkaError: the partition is not led here, or INVALID_PRODUCER_EPOCH.
+        """
+        return self._replicas.partition(topic_partition).log.producers.begin_verification(
+            transaction.producer_id,
+            sequence=sequence,
+            epoch=transaction.producer_epoch,
+            supports_epoch_bump=transaction.operation.supports_epoch_bump,
+        )
 
     def _is_wanted(self, operation: TransactionSupportedOperation) -> bool:
         return operation.supports_epoch_bump or self._config().transaction_partition_verification_enable
@@ -291,6 +324,8 @@ class TransactionVerification:
 
     def _answered(self, question: _Question, code: ErrorCode) -> None:
         operation = question.transaction.operation
+        if code is ErrorCode.NONE and operation.supports_epoch_bump and self._has_lost_its_guard(question):
+            code = ErrorCode.CONCURRENT_TRANSACTIONS
         if (
             code is ErrorCode.CONCURRENT_TRANSACTIONS
             and operation.supports_epoch_bump
@@ -308,9 +343,22 @@ class TransactionVerification:
             code = ErrorCode.INVALID_TXN_STATE
         self._tell(question, code)
 
+    def _has_lost_its_guard(self, question: _Question) -> bool:
+        """To a marker that has come since it was asked. The append tells if the partition is not led here."""
+        partition = self._replicas.partitions.get(question.topic_partition)
+        return partition is not None and not partition.log.producers.verifications.has(
+            question.transaction.producer_id, question.guard
+        )
+
     def _ask_again(self, question: _Question) -> None:
         try:
-            self._ask(question)
+            question.guard = self._begin_in_log(
+                question.transaction, question.topic_partition, question.sequence
+            )
+            if question.guard is None:
+                self._tell(question, ErrorCode.NONE)
+            else:
+                self._ask(question)
         except KafkaError as error:
             self._tell(question, error.code)
 

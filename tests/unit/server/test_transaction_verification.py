@@ -11,7 +11,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import TopicPartition
-from tests.unit.server.apis.transactional import FakeCoordinator, batch, produce, write_marker
+from tests.unit.server.apis.transactional import EPOCH, FakeCoordinator, batch, produce, write_marker
 from tests.unit.server.conftest import AdminBroker
 
 NOT_ENOUGH_REPLICAS, INVALID_TXN_STATE = ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.INVALID_TXN_STATE
@@ -166,16 +166,67 @@ async def test_questions_that_come_up_while_one_is_out_go_together(
     assert coordinator.asked[1:] == [("t1", False, [("orders", (1,))]), ("t2", True, [("orders", (0,))])]
 
 
+@pytest.mark.parametrize(
+    ("version", "marker_epoch", "code"),
+    [(11, EPOCH, INVALID_TXN_STATE), (12, EPOCH + 1, ErrorCode.INVALID_PRODUCER_EPOCH)],
+)
 async def test_a_marker_that_comes_while_the_coordinator_is_asked_ends_what_would_have_begun(
+    broker: AdminBroker, coordinator: FakeCoordinator, version: int, marker_epoch: int, code: ErrorCode
+) -> None:
+    coordinator.gate.clear()
+    waiting = asyncio.ensure_future(produce(broker, batch(0), version=version))
+    await coordinator.heard(1)
+    assert await write_marker(broker, FIRST, is_commit=False, epoch=marker_epoch) == [0]
+    coordinator.gate.set()
+    assert await waiting == [(code, -1)]
+    assert log_of(broker).producers.first_undecided_offset is None, "nothing hangs"
+
+
+@pytest.mark.parametrize("told", [ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.NONE])
+async def test_the_marker_of_the_transaction_before_lets_the_next_one_begin(
+    broker: AdminBroker, coordinator: FakeCoordinator, told: ErrorCode
+) -> None:
+    """From protocol 2 on a marker has the epoch of the transaction that follows. It takes away the guard with
+    which the coordinator is being asked, whether the coordinator then consents or wants to be asked again."""
+    await produce(broker, batch(0, epoch=EPOCH - 1))
+    coordinator.gate.clear()
+    coordinator.codes = [told]
+    first = asyncio.ensure_future(produce(broker, batch(0)))
+    await coordinator.heard(2)
+    assert await write_marker(broker, FIRST) == [0]
+    second = asyncio.ensure_future(produce(broker, batch(1)))
+    await asyncio.sleep(0)
+    coordinator.gate.set()
+    assert await asyncio.gather(first, second) == [[(0, 2)], [(0, 3)]], "in the order in which they came"
+    assert len(coordinator.requests) == 3
+
+
+async def test_a_newer_epoch_that_appears_during_the_retries_ends_them(
     broker: AdminBroker, coordinator: FakeCoordinator
 ) -> None:
     coordinator.gate.clear()
+    coordinator.code = ErrorCode.CONCURRENT_TRANSACTIONS
     waiting = asyncio.ensure_future(produce(broker, batch(0)))
     await coordinator.heard(1)
-    assert await write_marker(broker, FIRST, is_commit=False) == [0]
+    assert await write_marker(broker, FIRST, epoch=EPOCH + 1) == [0]
     coordinator.gate.set()
-    assert await waiting == [(INVALID_TXN_STATE, -1)]
-    assert log_of(broker).producers.first_undecided_offset is None, "nothing hangs"
+    assert await waiting == [(ErrorCode.INVALID_PRODUCER_EPOCH, -1)]
+    assert len(coordinator.requests) == 1
+
+
+async def test_a_transaction_found_open_during_the_retries_needs_no_consent(
+    broker: AdminBroker, coordinator: FakeCoordinator
+) -> None:
+    """A batch under another transactional id has begun it meanwhile."""
+    coordinator.codes = [ErrorCode.CONCURRENT_TRANSACTIONS]
+    coordinator.gate.clear()
+    waiting = asyncio.ensure_future(produce(broker, batch(1)))
+    await coordinator.heard(1)
+    other = asyncio.ensure_future(produce(broker, batch(0), transactional_id="t2"))
+    await asyncio.sleep(0)
+    coordinator.gate.set()
+    assert await asyncio.gather(waiting, other) == [[(0, 1)], [(0, 0)]]
+    assert len(coordinator.requests) == 2
 
 
 async def test_a_stale_epoch_is_not_asked_about(broker: AdminBroker, coordinator: FakeCoordinator) -> None:
