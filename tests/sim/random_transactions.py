@@ -40,16 +40,25 @@ _AGAIN = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 
+_FENCED = (
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    ErrorCode.PRODUCER_FENCED,
+)
+"""What a transaction may fail with, once its coordinator has given it up for its time-out."""
+
 
 class TransactionalProducer:
-    """Speaks the second version of the protocol, one record for each partition in a transaction."""
+    """Speaks the second version of the protocol. Several may ``send`` at the same time, each to a partition
+    of its own."""
 
-    def __init__(self, client: SimulatedClient, transactional_id: str) -> None:
+    def __init__(
+        self, client: SimulatedClient, transactional_id: str, *, partitions: int = PARTITIONS
+    ) -> None:
         self._client = client
         self._id = transactional_id
         self._coordinator: tuple[str, int] | None = None
         self._producer_id = self._epoch = -1
-        self._sequences = [0] * PARTITIONS
+        self._sequences = [0] * partitions
 
     async def _ask(self, key: ApiKey, body: dict[str, Any]) -> Any:
         """Ask the coordinator until it answers with something that does not pass."""
@@ -87,7 +96,7 @@ class TransactionalProducer:
     def _take(self, answer: Any) -> None:
         if (answer.producer_id, answer.producer_epoch) != (self._producer_id, self._epoch):
             self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
-            self._sequences = [0] * PARTITIONS
+            self._sequences = [0] * len(self._sequences)
 
     async def send(self, partition: int, value: bytes) -> None:
         batch = make_batch(
@@ -148,7 +157,9 @@ class TransactionRun(ClusterRun):
                 self.outcomes[name] = None if commit else False
                 await producer.end(commit=commit)
                 self.outcomes[name] = commit
-            except KafkaError:
+            except KafkaError as error:
+                if error.code not in _FENCED:
+                    raise
                 await producer.begin()
             if self.outcomes[name]:
                 self.acked.append((0, -1, name))

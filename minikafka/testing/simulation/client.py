@@ -63,6 +63,9 @@ class Fetched(NamedTuple):
     high_watermark: int
     log_start_offset: int
     records: list[Record]
+    """Without those of control batches."""
+    next_offset: int
+    """Where to go on; the offset that was asked for when nothing was there."""
 
 
 class SimulatedClient:
@@ -293,8 +296,10 @@ class SimulatedClient:
         (of_topic,) = answer.responses
         (found,) = of_topic.partitions
         check(found.error_code)
-        records = [record for record in _records(found.records or b"") if record.offset >= offset]
-        return Fetched(found.high_watermark, found.log_start_offset, records)
+        data = found.records or b""
+        next_offset = max((header.next_offset for _, header in iterate_headers(data)), default=offset)
+        records = [record for record in _records(data) if record.offset >= offset]
+        return Fetched(found.high_watermark, found.log_start_offset, records, next_offset)
 
     async def read_all(
         self, topic: str, partition: int = 0, *, deadline_ms: int = DELIVERY_TIMEOUT_MS
@@ -318,9 +323,9 @@ class SimulatedClient:
                 await pause_or_raise(error, deadline)
                 continue
             found += [(record.offset, record.value) for record in fetched.records]
-            if not fetched.records:
+            if fetched.next_offset == offset:
                 return found
-            offset = fetched.records[-1].offset + 1
+            offset = fetched.next_offset
 
     async def log_start(self, topic: str, partition: int) -> int:
         """ListOffsets for the earliest record. Raises KafkaError, BrokerUnavailable."""

@@ -26,9 +26,15 @@ CLIENT_JAR, LOADED_CLASSES = "client.jar", "classes.jsa"
 """Our own classes; and Kafka's as a JVM has them once they are loaded, which is half of what a tool does."""
 
 
-def class_path() -> str:
-    """Compile the sources and fetch the jars, unless done before. Raises AssertionError with Maven's log."""
-    digest = hashlib.sha256(Path(__file__).read_bytes())
+KAFKA_VERSION, OLDER_KAFKA_VERSION = "4.4.0", "4.1.1"
+"""The reference, and one whose client users still have."""
+CLIENT_VERSIONS = (OLDER_KAFKA_VERSION, KAFKA_VERSION)
+
+
+def class_path(version: str = KAFKA_VERSION) -> str:
+    """Compile the sources and fetch Kafka's jars of a version, unless done before. Raises AssertionError with
+    Maven's log."""
+    digest = hashlib.sha256(Path(__file__).read_bytes() + version.encode())
     for path in sorted(SOURCES.rglob("*")):
         if path.is_file():
             digest.update(path.read_bytes())
@@ -37,7 +43,7 @@ def class_path() -> str:
     with open(CACHE / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (target / "done").exists():
-            _build(target)
+            _build(target, version)
     return f"{target}/{CLIENT_JAR}:{target}/dependency/*"
 
 
@@ -47,10 +53,13 @@ def command(class_path: str) -> list[str]:
     return [*JVM, "-Xlog:disable", f"-XX:SharedArchiveFile={archive}", "-cp", class_path]
 
 
-def _build(target: Path) -> None:
+def _build(target: Path, version: str) -> None:
     shutil.rmtree(target, ignore_errors=True)
     build = subprocess.run(
-        ["mvn", "-q", "-B", f"-Doutput.directory={target}", "compile", "dependency:copy-dependencies"],
+        [
+            *("mvn", "-q", "-B", f"-Dkafka.version={version}", f"-Doutput.directory={target}"),
+            *("compile", "dependency:copy-dependencies"),
+        ],
         cwd=SOURCES,
         capture_output=True,
         text=True,
@@ -95,6 +104,15 @@ def run(class_path: str, *arguments: str, stdin: str = "", deadline_s: float = 1
         f"java {arguments[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr}"
     )
     return done.stdout
+
+
+def failed_transactions(
+    class_path: str, bootstrap: str, topic: str, *, partitions: int, count: int, group: str = ""
+) -> list[str]:
+    """Commit ``count`` transactions in a row with Kafka's Java producer, a record for each partition in each,
+    and an offset of ``group`` if there is one. Returns what became of those that failed."""
+    arguments = (bootstrap, topic, str(partitions), str(count), *filter(None, [group]))
+    return run(class_path, "Client", "transactions", *arguments, deadline_s=600).splitlines()
 
 
 def _text(data: bytes | None) -> str:

@@ -23,11 +23,14 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.ConsumerGroupMetadata;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.TopicPartitionReplica;
@@ -48,6 +51,9 @@ public final class Client {
             case "admin" -> admin(args[1], args[2]);
             case "move" -> move(args[1]);
             case "transact" -> transact(args[1], args[2]);
+            case "transactions" ->
+                transactions(
+                    args[1], args[2], Integer.parseInt(args[3]), Integer.parseInt(args[4]), args.length > 5 ? args[5] : null);
             default -> throw new IllegalArgumentException(args[0]);
         }
         OUT.flush();
@@ -69,6 +75,41 @@ public final class Client {
                     producer.commitTransaction();
                 } else {
                     producer.flush();
+                    producer.abortTransaction();
+                }
+            }
+        }
+    }
+
+    /**
+     * Transactions in a row, each with a record for every partition of a topic, the next one begun as soon as the
+     * last commit returns, and with an offset of a group unless that is null. A line for each that failed: its
+     * number and why.
+     */
+    private static void transactions(String bootstrap, String topic, int partitions, int count, String group) {
+        Properties properties = new Properties();
+        properties.put("bootstrap.servers", bootstrap);
+        properties.put("transactional.id", topic);
+        properties.put("linger.ms", "0");
+        try (KafkaProducer<byte[], byte[]> producer =
+                new KafkaProducer<>(properties, new ByteArraySerializer(), new ByteArraySerializer())) {
+            producer.initTransactions();
+            for (int number = 0; number < count; number++) {
+                byte[] value = String.valueOf(number).getBytes(StandardCharsets.UTF_8);
+                producer.beginTransaction();
+                try {
+                    for (int partition = 0; partition < partitions; partition++) {
+                        producer.send(new ProducerRecord<>(topic, partition, null, value));
+                    }
+                    if (group != null) {
+                        producer.sendOffsetsToTransaction(
+                            Map.of(new TopicPartition(topic, 0), new OffsetAndMetadata(number)),
+                            new ConsumerGroupMetadata(group));
+                    }
+                    producer.commitTransaction();
+                } catch (KafkaException failure) {
+                    Throwable cause = failure.getCause() == null ? failure : failure.getCause();
+                    OUT.println(number + "\t" + cause.getClass().getSimpleName() + ": " + cause.getMessage());
                     producer.abortTransaction();
                 }
             }
