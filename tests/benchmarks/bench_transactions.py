@@ -5,6 +5,8 @@
 - bulk: 1 KB records by librdkafka as fast as it can, linger 5 ms; a plain idempotent producer and one with a
   transaction every 100 ms take turns (A B A B …); the ratio is the median of those of neighbouring turns, so
   that it holds while the machine's speed drifts. A turn is over when all is acknowledged or committed.
+- in a row: 1,000 transactions of Kafka's Java producer, without a pause, on three brokers, a record for each of
+  1 and of 12 partitions with three replicas; by clients of two versions. None may fail. Where Java and Maven are.
 """
 
 from __future__ import annotations
@@ -19,14 +21,16 @@ from confluent_kafka import Producer
 
 from tests.benchmarks.broker import cpu_seconds, running_broker
 from tests.benchmarks.cluster import row
-from tests.integration.support import confluent
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support import confluent, java
+from tests.integration.support.cluster import ProcessCluster, SqliteEngine
+from tests.integration.support.process import BrokerProcess, java_is_there
 from tests.integration.support.transactional import PRODUCERS, TransactionalProducer
 
 TOPIC = "bench"
 SMALL_S, SMALL_MIN = 5.0, 100
 RECORD = b"x" * 1024
 TURN_S, TURNS, TRANSACTION_S, RATIO_MIN = 2.0, 7, 0.1, 0.7
+IN_A_ROW = 1_000
 LINGER_MS = 5
 QUEUE_KB = 65_536
 """What librdkafka holds: enough for it never to wait for us, little enough to be acknowledged soon."""
@@ -37,7 +41,29 @@ def run(quick: bool) -> list[dict[str, Any]]:
     """Rows of name, value, unit, asked, ok."""
     with tempfile.TemporaryDirectory() as directory, running_broker(Path(directory)) as broker:
         confluent.make_topic(broker.bootstrap, TOPIC)
-        return [*small(broker, seconds=SMALL_S / (5 if quick else 1)), *bulk(broker, 2 if quick else TURNS)]
+        rows = [*small(broker, seconds=SMALL_S / (5 if quick else 1)), *bulk(broker, 2 if quick else TURNS)]
+    return [*rows, *in_a_row(IN_A_ROW // (10 if quick else 1))] if java_is_there() else rows
+
+
+def in_a_row(count: int) -> list[dict[str, Any]]:
+    rows = []
+    with tempfile.TemporaryDirectory() as directory:
+        cluster = ProcessCluster(Path(directory), SqliteEngine(Path(directory)))
+        try:
+            cluster.start()
+            for version in java.CLIENT_VERSIONS:
+                for partitions in (1, 12):
+                    topic = f"{TOPIC}-{version}-{partitions}"
+                    confluent.make_topic(cluster.bootstrap, topic, partitions=partitions, replicas=3)
+                    cluster.wait_until_led(topic, partitions=partitions)
+                    failed = java.failed_transactions(
+                        java.class_path(version), cluster.bootstrap, topic, partitions=partitions, count=count
+                    )
+                    name = f"failed of {count} in a row, {partitions} partitions, Java {version}"
+                    rows.append(row(name, len(failed), "", "0", not failed))
+        finally:
+            cluster.close()
+    return rows
 
 
 def small(broker: BrokerProcess, *, seconds: float) -> list[dict[str, Any]]:

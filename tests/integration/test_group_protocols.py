@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
+from confluent_kafka import Consumer
 
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent
@@ -128,3 +129,33 @@ def test_a_regular_expression_finds_topics_that_come_later(broker: BrokerProcess
     confluent.make_topic(broker.bootstrap, f"{topic}.2", partitions=PARTITIONS)
     wait_until_received([member], write(broker.bootstrap, f"{topic}.2", 100))
     member.leave()
+
+
+@pytest.mark.timeout(180)
+def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """As librdkafka's ``0045_subscribe_many_updates`` does, from a member at rest.
+
+    From a member that is asked to give partitions back, librdkafka 2.16 may end in a state of its own in which
+    it has left, is ``steady`` and sends no further heartbeat: when ``unsubscribe`` and ``subscribe`` come
+    between the answer with the new target and the revocation. It does so with Apache Kafka 4.4.0 too, after
+    the same answers (same epochs, same member id, same lengths); no answer of a broker's gets it out.
+    """
+    confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "group.protocol": "consumer"}
+    )
+    try:
+        consumer.subscribe([topic])
+        for _ in range(10):
+            wait_until(lambda: not consumer.poll(0.1) and len(consumer.assignment()) == PARTITIONS, "shared")
+            for _ in range(5):
+                consumer.unsubscribe()
+                consumer.subscribe([topic])
+        wait_until(lambda: not consumer.poll(0.1) and len(consumer.assignment()) == PARTITIONS, "shared")
+        group = confluent.admin(broker.bootstrap).describe_consumer_groups([topic])[topic]
+        (member,) = group.result(DEADLINE_S).members
+        assert len(member.assignment.topic_partitions) == PARTITIONS
+    finally:
+        consumer.close()
