@@ -9,17 +9,17 @@ The coordinator is the leader of the partition of ``__transaction_state`` that k
 is asked with AddPartitionsToTxn, by one request at a time to each broker; what comes up meanwhile goes
 together in the next one. To a producer of the second version a transaction that is still being ended is no
 reason to give up: it is asked again every ``add.partitions.to.txn.retry.backoff.ms`` for a short while. The
-marker of that transaction takes the guard away, so each retry begins a verification of its own, with the guard
-that counts then.
+marker of that transaction takes the guard away, so each retry begins a verification of its own, with the
+guard that counts then.
 
 Where it differs from Kafka, which mutes a connection while one of its requests waits:
 - each partition is asked for and goes on by itself, so that its batches keep their order: whatever comes for
   a partition that is being asked for waits for the same answer, and is told in the order in which it came;
 - two questions about one transaction go together, where Kafka drops the older one with NETWORK_EXCEPTION;
 - a marker that overtakes the coordinator's consent makes a producer of the second version ask again, where
-  Kafka refuses the batch with INVALID_TXN_STATE. Its epoch names one transaction, so the marker is that of the
-  one before; had its own been ended, its epoch would be stale. An older producer keeps its epoch, and the
-  batch may belong to the transaction that has ended: it is refused, as by Kafka.
+  Kafka refuses the batch with INVALID_TXN_STATE. Its epoch names one transaction, so the marker is that of
+  the one before; had its own been ended, its epoch would be stale. An older producer keeps its epoch, and
+  the batch may belong to the transaction that has ended: it is refused, as by Kafka.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@
 - bulk: 1 KB records by librdkafka as fast as it can, linger 5 ms; a plain idempotent producer and one with a
   transaction every 100 ms take turns (A B A B …); the ratio is the median of those of neighbouring turns, so
   that it holds while the machine's speed drifts. A turn is over when all is acknowledged or committed.
-- in a row: 1,000 transactions of Kafka's Java producer, without a pause, on three brokers, a record for each of
-  1 and of 12 partitions with three replicas; by clients of two versions. None may fail. Where Java and Maven are.
+- in a row: 1,000 transactions of Kafka's Java producer, without a pause, on three brokers, a record for each
+  of 1 and of 12 partitions with three replicas; by clients of two versions. None may fail. Needs Java and
+  Maven.
 """
 
 from __future__ import annotations

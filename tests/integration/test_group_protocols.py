@@ -137,10 +137,10 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
 ) -> None:
     """As librdkafka's ``0045_subscribe_many_updates`` does, from a member at rest.
 
-    From a member that is asked to give partitions back, librdkafka 2.16 may end in a state of its own in which
-    it has left, is ``steady`` and sends no further heartbeat: when ``unsubscribe`` and ``subscribe`` come
-    between the answer with the new target and the revocation. It does so with Apache Kafka 4.4.0 too, after
-    the same answers (same epochs, same member id, same lengths); no answer of a broker's gets it out.
+    From a member that is asked to give partitions back, librdkafka 2.16 may end in a state of its own in
+    which it has left, is ``steady`` and sends no further heartbeat: when ``unsubscribe`` and ``subscribe``
+    come between the answer with the new target and the revocation. It does so with Apache Kafka 4.4.0 too,
+    after the same answers (epochs, member id, lengths); no answer of a broker's gets it out.
     """
     confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
     consumer = Consumer(
@@ -154,8 +154,8 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
                 consumer.unsubscribe()
                 consumer.subscribe([topic])
         wait_until(lambda: not consumer.poll(0.1) and len(consumer.assignment()) == PARTITIONS, "shared")
-        group = confluent.admin(broker.bootstrap).describe_consumer_groups([topic])[topic]
-        (member,) = group.result(DEADLINE_S).members
+        client = confluent.admin(broker.bootstrap)
+        (member,) = client.describe_consumer_groups([topic])[topic].result(DEADLINE_S).members
         assert len(member.assignment.topic_partitions) == PARTITIONS
     finally:
         consumer.close()

@@ -1,7 +1,7 @@
 """Transactions of Kafka's Java producer in a row, on three brokers.
 
-Each begins as soon as the last commit has returned, which is before its markers are written: the leaders of the
-partitions ask the coordinator, are told CONCURRENT_TRANSACTIONS, and ask again.
+Each begins as soon as the last commit has returned, which is before its markers are written: the leaders of
+the partitions ask the coordinator, are told CONCURRENT_TRANSACTIONS, and ask again.
 """
 
 from __future__ import annotations
