@@ -26,9 +26,12 @@ CLIENT_JAR, LOADED_CLASSES = "client.jar", "classes.jsa"
 """Our own classes; and Kafka's as a JVM has them once they are loaded, which is half of what a tool does."""
 
 
-KAFKA_VERSION, OLDER_KAFKA_VERSION = "4.4.0", "4.1.1"
-"""The reference, and one whose client users still have."""
-CLIENT_VERSIONS = (OLDER_KAFKA_VERSION, KAFKA_VERSION)
+KAFKA_VERSION = "4.1.0"
+"""Of the tools and the reference broker. Newer ones wait for the tools: those of 4.4.0, which have moved to
+another package, are not on Maven Central."""
+CLIENT_VERSIONS = ("4.1.1", "4.4.0")
+_TOOLS = {"4.4.0": "4.3.1"}
+"""Where there are none of the same version."""
 
 
 def class_path(version: str = KAFKA_VERSION) -> str:
@@ -58,6 +61,7 @@ def _build(target: Path, version: str) -> None:
     build = subprocess.run(
         [
             *("mvn", "-q", "-B", f"-Dkafka.version={version}", f"-Doutput.directory={target}"),
+            f"-Dkafka.tools.version={_TOOLS.get(version, version)}",
             *("compile", "dependency:copy-dependencies"),
         ],
         cwd=SOURCES,
