@@ -45,7 +45,8 @@ LEADER_COUNT = _replica_manager("LeaderCount", "Partitions that this broker lead
 PARTITION_COUNT = _replica_manager("PartitionCount", "Replicas that are online here.")
 OFFLINE_REPLICA_COUNT = _replica_manager("OfflineReplicaCount", "Replicas whose log directory is offline.")
 UNDER_REPLICATED = _replica_manager(
-    "UnderReplicatedPartitions", "Partitions led here whose ISR is smaller than their assignment."
+    "UnderReplicatedPartitions",
+    "Partitions led here whose ISR lacks a replica; those that a reassignment adds do not count yet.",
 )
 UNDER_MIN_ISR = _replica_manager(
     "UnderMinIsrPartitionCount", "Partitions led here whose ISR is smaller than min.insync.replicas."
@@ -115,7 +116,10 @@ PARTITION_LEADER_IS_PREFERRED = gauge(
     "partition",
 )
 PARTITION_IS_UNDER_REPLICATED = gauge(
-    "kafka_topic_partition_under_replicated_partition", "1: the ISR lacks a replica.", "topic", "partition"
+    "kafka_topic_partition_under_replicated_partition",
+    "1: the ISR lacks a replica, or one that a reassignment adds.",
+    "topic",
+    "partition",
 )
 BROKERS = gauge("kafka_brokers", "Brokers that are registered. Only the controller shows it.")
 BROKER_INFO = gauge(

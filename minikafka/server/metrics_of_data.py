@@ -71,7 +71,7 @@ def _replicas(services: Services) -> Iterator[Sample | None]:
     led = under_replicated = under_min_isr = at_min_isr = 0
     for count, partition in enumerate(list(replicas.partitions.values()), 1):
         led += partition.is_leader
-        under_replicated += _is_under_replicated(partition)
+        under_replicated += partition.is_under_replicated
         under_min_isr += _is_under_min_isr(partition)
         at_min_isr += _is_at_min_isr(partition)
         if count % SLICE_PARTITIONS == 0:
@@ -87,10 +87,6 @@ def _replicas(services: Services) -> Iterator[Sample | None]:
     yield Sample(names.FAILED_ISR_UPDATES, replicas.isr_counts.failed)
 
 
-def _is_under_replicated(partition: Partition) -> bool:
-    return partition.is_leader and len(partition.isr) < len(partition.replicas)
-
-
 def _is_under_min_isr(partition: Partition) -> bool:
     return partition.is_leader and len(partition.isr) < partition.effective_min_isr
 
@@ -100,7 +96,7 @@ def _is_at_min_isr(partition: Partition) -> bool:
 
 
 _OF_EACH_PARTITION: tuple[tuple[Series, Callable[[Partition], int]], ...] = (
-    (names.PARTITION_UNDER_REPLICATED, _is_under_replicated),
+    (names.PARTITION_UNDER_REPLICATED, lambda each: each.is_under_replicated),
     (names.PARTITION_UNDER_MIN_ISR, _is_under_min_isr),
     (names.PARTITION_AT_MIN_ISR, _is_at_min_isr),
     (names.PARTITION_REPLICAS, lambda each: len(each.replicas) if each.is_leader else 0),
@@ -117,7 +113,7 @@ _OF_EACH_LED_PARTITION: tuple[tuple[Series, Callable[[Partition], int]], ...] = 
     (names.PARTITION_REPLICA_COUNT, lambda each: len(each.replicas)),
     (names.PARTITION_ISR_COUNT, lambda each: len(each.isr)),
     (names.PARTITION_LEADER_IS_PREFERRED, lambda each: each.leader_id == each.replicas[0]),
-    (names.PARTITION_IS_UNDER_REPLICATED, _is_under_replicated),
+    (names.PARTITION_IS_UNDER_REPLICATED, lambda each: len(each.isr) < len(each.replicas)),
 )
 _OF_EACH_LEADERLESS_PARTITION: dict[Series, Callable[[PartitionMetadata], int]] = {
     names.PARTITION_LEADER: lambda each: each.leader,
