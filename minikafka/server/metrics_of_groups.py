@@ -21,7 +21,7 @@ from minikafka.metrics.names_of_coordinators import GROUP_METRICS
 from minikafka.metrics.series import Sample
 from minikafka.server.coordinator_metrics import load_time_samples
 from minikafka.server.hosted_shard import HostedShard, ShardState
-from minikafka.server.leader_offsets import high_watermarks
+from minikafka.server.leader_offsets import LeaderOffsets
 from minikafka.server.services import Services
 from minikafka.server.turns import Turns
 from minikafka.types import Offset, TopicPartition
@@ -49,6 +49,7 @@ class GroupFigures:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._leaders = LeaderOffsets(services)
         self._states: Counter[tuple[str, str]] = Counter()
         self._members: list[tuple[str, int]] = []
         self._rows: list[CommittedRow] = []
@@ -101,7 +102,7 @@ class GroupFigures:
             else:
                 elsewhere[row.topic_partition] = None
             await turns.give_way()
-        self._high_watermarks = found | await high_watermarks(self._services, elsewhere)
+        self._high_watermarks = found | await self._leaders.high_watermarks(elsewhere)
 
     # The source
 
