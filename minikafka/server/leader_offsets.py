@@ -60,9 +60,9 @@ class LeaderOffsets:
         by_leader: dict[BrokerId, list[TopicPartition]] = defaultdict(list)
         for topic_partition in sorted(set(wanted)):
             told = services.metadata.partition(topic_partition)
-            if told is not None and told.leader != services.node_id:
-                if services.metadata.is_alive(told.leader):
-                    by_leader[told.leader].append(topic_partition)
+            leader = services.node_id if told is None else told.leader
+            if leader != services.node_id and services.metadata.is_alive(leader):
+                by_leader[leader].append(topic_partition)
         for leader, asked in by_leader.items():
             if leader not in self._asking:
                 ask = partial(self._ask, leader, asked)
