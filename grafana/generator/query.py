@@ -57,20 +57,9 @@ def top(count: int, expression: str) -> str:
     return f"topk({count}, {expression})"
 
 
-def lag(cluster: str = "", *, group: str = "", topic: str = "") -> str:
-    """Records that groups have still to read, by job, group, topic and partition.
-
-    The high watermark is the leader's series and the committed offset the coordinator's. A group that has
-    committed at the end may be read before its partition, so the difference is held at 0.
-    """
-    end = highest(
-        _matching("kafka_topic_partition_current_offset", cluster, topic), "job", "topic", "partition"
-    )
-    committed = highest(
-        _matching("kafka_consumergroup_current_offset", cluster, group, topic),
-        *("job", "consumergroup", "topic", "partition"),
-    )
-    return f"clamp_min({end} - on (job, topic, partition) group_right () {committed}, 0)"
+def lag(*matchers: str) -> str:
+    """Records that groups have still to read, by group, topic and partition."""
+    return highest(series("kafka_consumergroup_lag", *matchers), "consumergroup", "topic", "partition")
 
 
 def _matching(name: str, *matchers: str) -> str:

@@ -1,5 +1,4 @@
-"""Alerts: what is wrong, for how long it must be so, and what to do about it. And the lag of consumer groups
-under the name that dashboards for ``kafka_exporter`` look for.
+"""Alerts: what is wrong, for how long it must be so, and what to do about it.
 
 Times are in minutes. How long a minute lasts is an argument, so that a test can see every alert fire within
 seconds while the rules stay the same.
@@ -12,10 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-from grafana.generator.query import lag
-
-LAG_SERIES = "kafka_consumergroup_lag"
 
 JOBS = 'job=~"minikafka.*"'
 """Which jobs of Prometheus are clusters of ours; for ``up``, which every job has."""
@@ -44,6 +39,15 @@ _COPIES_NOTHING = (
 _HELD_BACK = "sum by (job, topic, partition) (increase(minikafka_replication_held_back_total[{window}])) > 0"
 """A quota has kept somebody from the partition's records: this follower's own, or that of the leader, which
 is another instance."""
+
+GROUP_LAG_MIN = 10_000
+"""Records of a topic that a group may be behind by. A consumer at work commits every five seconds, so less is
+what a few thousand records a second look like."""
+FREE_SHARE_MIN = 0.1
+"""Of a log directory's file system. Retention by size and by time frees nothing at once."""
+
+_GROUP_LAG = "max by (job, consumergroup, topic) (kafka_consumergroup_lag_sum{at})"
+"""By ``max``, because two brokers may show a group for a moment when its coordinator changes."""
 
 ALERTS: Sequence[Alert] = (
     Alert(
@@ -78,6 +82,51 @@ ALERTS: Sequence[Alert] = (
         description=(
             "Producers with acks=all are refused. A broker is down or a follower has fallen behind; "
             "`minikafka cluster describe` says for each replica why it is not in sync."
+        ),
+    ),
+    Alert(
+        name="MinikafkaUnderReplicated",
+        expression="sum by (job) (kafka_server_replicamanager_underreplicatedpartitions) > 0",
+        for_minutes=5,
+        severity="warning",
+        summary="{{ $value }} partitions of {{ $labels.job }} lack in-sync replicas",
+        description=(
+            "The next failure may make them unavailable. A broker is down, or a follower does not keep up; "
+            "`minikafka cluster describe` says for each replica why it is not in sync."
+        ),
+    ),
+    Alert(
+        name="MinikafkaGroupLag",
+        expression=(
+            f"{_GROUP_LAG.format(at='')} > {GROUP_LAG_MIN} and "
+            f"{_GROUP_LAG.format(at='')} > {_GROUP_LAG.format(at=' offset {window}')}"
+        ),
+        for_minutes=5,
+        window_minutes=5,
+        severity="warning",
+        summary=(
+            "Group {{ $labels.consumergroup }} is {{ $value }} records behind in {{ $labels.topic }}, "
+            "and falls back"
+        ),
+        description=(
+            "Its consumers are gone, hang, or are slower than the producers. `minikafka groups describe` "
+            "shows its members and the lag of each partition."
+        ),
+    ),
+    Alert(
+        name="MinikafkaDiskSpace",
+        expression=(
+            f"minikafka_log_directory_free_bytes / minikafka_log_directory_total_bytes < {FREE_SHARE_MIN}"
+        ),
+        for_minutes=5,
+        severity="critical",
+        summary=(
+            "{{ $value | humanizePercentage }} of the disk of {{ $labels.logDirectory }} on "
+            "{{ $labels.instance }} is free"
+        ),
+        description=(
+            "A full disk takes the log directory offline. Lower retention.bytes or retention.ms of large "
+            "topics, or move replicas elsewhere with `minikafka reassign`."
         ),
     ),
     Alert(
@@ -154,8 +203,6 @@ def rules(*, minute_s: int = 60) -> str:
         "groups:",
         "  - name: minikafka",
         "    rules:",
-        f"      - record: {LAG_SERIES}",
-        f"        expr: {_text(lag())}",
     ]
     for alert in ALERTS:
         expression = alert.expression.replace("{window}", _duration(alert.window_minutes, minute_s))

@@ -4,7 +4,9 @@ None of them changes while the broker runs, as in Kafka. ``group.consumer.sessio
 ``group.consumer.heartbeat.interval.ms`` are what a group has that sets nothing itself; their bounds hold for
 groups that do.
 
-Where it differs from Kafka: ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
+Where it differs from Kafka: ``group.max.member.metadata.bytes`` and ``group.max.memory.bytes`` are ours. The
+first is as much as a record of the group may have (``max.message.bytes``), in which the metadata has to fit
+anyway. ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
 ``server.coordinator_topic``); assignors are chosen by name, because there is no class to load.
 """
 
@@ -32,6 +34,26 @@ class GroupProperties(CoordinationProperties, frozen=True, kw_only=True):
         int, prop(INT, MEDIUM, "How long an empty classic group waits for more members than the first.")
     ] = 3_000
     group_max_size: Annotated[int, prop(INT, MEDIUM, "The most members of a classic group.", ge=1)] = INT_MAX
+    group_max_member_metadata_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "Bytes that a member of a group may tell about itself: its protocols' metadata, or its topics. "
+            "Kafka has no such limit.",
+            ge=1,
+        ),
+    ] = 1024 * 1024
+    group_max_memory_bytes: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Bytes that all groups of this broker may take; a new member gets a sixteenth of what is left "
+            "at most. Kafka has no such limit.",
+            ge=1,
+        ),
+    ] = 256 * 1024 * 1024
     group_consumer_session_timeout_ms: Annotated[
         int, prop(INT, MEDIUM, "How long a consumer group waits for a member's heartbeat.", ge=1)
     ] = 45_000

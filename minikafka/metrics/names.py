@@ -15,15 +15,10 @@ too.
 A counter is named here without ``_total``, as prometheus-client wants it; ``Series.sample`` is what a query
 says. A summary has ``_count`` too, which counts each request; the times themselves may be sampled.
 
-Lag of consumer groups is the difference of two series that two brokers know. The coordinator shows
-``kafka_consumergroup_current_offset``, the partition's leader ``kafka_topic_partition_current_offset``::
-
-    clamp_min(
-      max by (topic, partition) (kafka_topic_partition_current_offset)
-      - on (topic, partition) group_right ()
-        max by (consumergroup, topic, partition) (kafka_consumergroup_current_offset), 0)
-
-A recording rule that calls this ``kafka_consumergroup_lag`` makes dashboards for ``kafka_exporter`` work.
+The series with the names of ``kafka_exporter`` have its labels too. There one process shows them for the
+whole cluster; here each is shown by one broker, so that sums over a cluster are the same: what is of a
+partition by its leader, what is of a group by its coordinator, and what is of the cluster, its topics and its
+partitions without a leader by the controller.
 """
 
 from __future__ import annotations
@@ -269,6 +264,29 @@ GROUP_COMMITTED_OFFSET = gauge(
     "topic",
     "partition",
 )
+GROUP_COMMITTED_OFFSET_SUM = gauge(
+    "kafka_consumergroup_current_offset_sum",
+    "Sum of what the group has committed for a topic.",
+    "consumergroup",
+    "topic",
+)
+GROUP_LAG = gauge(
+    "kafka_consumergroup_lag",
+    "High watermark at the leader less what the group has committed. Only its coordinator shows it.",
+    "consumergroup",
+    "topic",
+    "partition",
+)
+GROUP_LAG_SUM = gauge(
+    "kafka_consumergroup_lag_sum",
+    "The group's lag in a topic; there is none while a leader of one of its partitions does not answer.",
+    "consumergroup",
+    "topic",
+)
+GROUP_MEMORY = gauge(
+    "minikafka_group_memory_bytes",
+    "What the groups that are coordinated here take in memory; group.max.memory.bytes is the limit.",
+)
 GROUP_MEMBERS = gauge("kafka_consumergroup_members", "Members of the group.", "consumergroup")
 GROUP_SERIES = (
     GROUPS,
@@ -279,7 +297,11 @@ GROUP_SERIES = (
     COORDINATOR_PARTITIONS,
     *GROUPS_LOAD_TIMES.values(),
     *GROUP_ACTIVITY.values(),
+    GROUP_MEMORY,
     GROUP_COMMITTED_OFFSET,
+    GROUP_COMMITTED_OFFSET_SUM,
+    GROUP_LAG,
+    GROUP_LAG_SUM,
     GROUP_MEMBERS,
 )
 
@@ -290,6 +312,16 @@ BROKER_STATE = mbean_gauge(
     "kafka.server:KafkaServer",
     "BrokerState",
     "3: it serves; 1: it has not joined the cluster yet.",
+)
+DISK_READ_BYTES = mbean_gauge(
+    "kafka.server:KafkaServer",
+    "linux-disk-read-bytes",
+    "Bytes that the process has had read from disks (/proc/self/io, only on Linux).",
+)
+DISK_WRITE_BYTES = mbean_gauge(
+    "kafka.server:KafkaServer",
+    "linux-disk-write-bytes",
+    "Bytes that the process has had written to disks (/proc/self/io, only on Linux).",
 )
 LOOP_LAG = summary(
     "minikafka_event_loop_lag_seconds", "How much later than it was due a timer of the event loop fired."
@@ -308,6 +340,8 @@ SERIES_LEFT_OUT = gauge(
 PROCESS = (
     BUILD_INFO,
     BROKER_STATE,
+    DISK_READ_BYTES,
+    DISK_WRITE_BYTES,
     LOOP_LAG,
     SCRAPE_SECONDS,
     SCRAPE_SLICE_SECONDS,

@@ -45,7 +45,8 @@ LEADER_COUNT = _replica_manager("LeaderCount", "Partitions that this broker lead
 PARTITION_COUNT = _replica_manager("PartitionCount", "Replicas that are online here.")
 OFFLINE_REPLICA_COUNT = _replica_manager("OfflineReplicaCount", "Replicas whose log directory is offline.")
 UNDER_REPLICATED = _replica_manager(
-    "UnderReplicatedPartitions", "Partitions led here whose ISR is smaller than their assignment."
+    "UnderReplicatedPartitions",
+    "Partitions led here whose ISR lacks a replica; those that a reassignment adds do not count yet.",
 )
 UNDER_MIN_ISR = _replica_manager(
     "UnderMinIsrPartitionCount", "Partitions led here whose ISR is smaller than min.insync.replicas."
@@ -99,6 +100,34 @@ PARTITION_OLDEST_OFFSET = gauge(
     "topic",
     "partition",
 )
+PARTITION_LEADER = gauge(
+    "kafka_topic_partition_leader", "The leader's broker id; -1: nobody leads.", "topic", "partition"
+)
+PARTITION_REPLICA_COUNT = gauge(
+    "kafka_topic_partition_replicas", "Replicas of the assignment.", "topic", "partition"
+)
+PARTITION_ISR_COUNT = gauge(
+    "kafka_topic_partition_in_sync_replica", "Replicas of the ISR.", "topic", "partition"
+)
+PARTITION_LEADER_IS_PREFERRED = gauge(
+    "kafka_topic_partition_leader_is_preferred",
+    "1: the first replica of the assignment leads.",
+    "topic",
+    "partition",
+)
+PARTITION_IS_UNDER_REPLICATED = gauge(
+    "kafka_topic_partition_under_replicated_partition",
+    "1: the ISR lacks a replica, or one that a reassignment adds.",
+    "topic",
+    "partition",
+)
+BROKERS = gauge("kafka_brokers", "Brokers that are registered. Only the controller shows it.")
+BROKER_INFO = gauge(
+    "kafka_broker_info", "1, for each registered broker. Only the controller shows it.", "id", "address"
+)
+TOPIC_PARTITIONS = gauge(
+    "kafka_topic_partitions", "Partitions of the topic. Only the controller shows it.", "topic"
+)
 PARTITIONS = (
     PARTITION_UNDER_REPLICATED,
     PARTITION_UNDER_MIN_ISR,
@@ -111,11 +140,25 @@ PARTITIONS = (
     LOG_END_OFFSET,
     PARTITION_HIGH_WATERMARK,
     PARTITION_OLDEST_OFFSET,
+    PARTITION_LEADER,
+    PARTITION_REPLICA_COUNT,
+    PARTITION_ISR_COUNT,
+    PARTITION_LEADER_IS_PREFERRED,
+    PARTITION_IS_UNDER_REPLICATED,
+    BROKERS,
+    BROKER_INFO,
+    TOPIC_PARTITIONS,
 )
 
 _log_manager = partial(mbean_gauge, "kafka.log:LogManager")
 LOG_DIRECTORIES_OFFLINE = _log_manager("OfflineLogDirectoryCount", "Log directories that failed.")
 LOG_DIRECTORY_OFFLINE = _log_manager("LogDirectoryOffline", "1: the log directory failed.", "logDirectory")
+LOG_DIRECTORY_BYTES = gauge(
+    "minikafka_log_directory_total_bytes", "Size of the log directory's file system.", "logDirectory"
+)
+LOG_DIRECTORY_FREE_BYTES = gauge(
+    "minikafka_log_directory_free_bytes", "What the broker may still use of it.", "logDirectory"
+)
 LOG_FLUSHES = mbean_summary(
     "kafka.log:LogFlushStats",
     "LogFlushRateAndTimeMs",
@@ -169,6 +212,8 @@ CLEANER_COMPACTIONS = counter("minikafka_log_cleaner_compactions", "Compactions 
 LOGS = (
     LOG_DIRECTORIES_OFFLINE,
     LOG_DIRECTORY_OFFLINE,
+    LOG_DIRECTORY_BYTES,
+    LOG_DIRECTORY_FREE_BYTES,
     LOG_FLUSHES,
     CLEANER_UNCLEANABLE,
     CLEANER_UNCLEANABLE_BYTES,

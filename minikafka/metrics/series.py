@@ -89,5 +89,6 @@ class Sample(NamedTuple):
     """``_count`` or ``_sum`` of a summary."""
 
 
-Source = Callable[[], Iterator[Sample]]
-"""Reads some families from what they are about, when it is asked."""
+Source = Callable[[], Iterator[Sample | None]]
+"""Reads some families from what they are about, when it is asked. None: it has worked for a while and goes
+on, others may have their turn."""

@@ -10,9 +10,9 @@ Invariants:
   bound stops the *reading*, one bit of ``_hold`` per reason; frames already cut wait in ``_held``; both go on
   when the last bit is cleared.
 - The memory budget (all connections together) counts what has arrived of unfinished frames, responses that
-  wait for an earlier one, and responses that the peer does not read. When it is used up, no new request is
-  handled and of the unfinished frames one goes on (``MemoryBudget.may_overdraw``), so that connections cannot
-  block each other for good; those that stall while others wait are closed by the sweeper.
+  wait for an earlier one, and responses that the peer does not read. A connection that has more of a frame
+  than its share is not read on, unless the overdraft is its. When nothing is left for responses, no new
+  request is handled. A body that does not come, and who stalls while others wait, is closed by the sweeper.
 - A handler's bug closes its connection and is logged with a traceback; nothing else happens.
 
 Unlike Kafka, which mutes a connection until its request is answered, pipelined requests are handled while
@@ -42,7 +42,7 @@ from typing import Protocol, cast
 
 from minikafka.errors import PeerProtocolError
 from minikafka.network.frame_reader import FrameReader
-from minikafka.network.idleness import Idleness
+from minikafka.network.idleness import BodyProgress, Idleness
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.mute_timer import MuteTimer
 from minikafka.network.peer import Peer
@@ -95,9 +95,9 @@ class Connection(Peer, asyncio.Protocol):
     """
 
     __slots__ = (
-        "__weakref__", "_budget", "_collecting", "_counted_bytes", "_handler", "_held", "_hold", "_idleness",
-        "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading", "_responses", "_serving",
-        "_transport", "_unsent_bytes", "received_ns",
+        "__weakref__", "_body", "_budget", "_collecting", "_frame_bytes", "_handler", "_held", "_hold",
+        "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
+        "_response_bytes", "_responses", "_serving", "_transport", "_unsent_bytes", "received_ns",
     )  # fmt: skip
 
     def __init__(
@@ -126,9 +126,11 @@ class Connection(Peer, asyncio.Protocol):
         self._unsent_bytes = 0  # in the transport above its high-water mark
         self._lags = False  # when all frames are handled, ``received_ns`` or ``_collecting`` is to be reset
         self._collecting = False  # a frame is being collected, and may be handled whatever the budget says
-        self._counted_bytes = 0  # what the budget knows of
+        self._frame_bytes = 0  # what the budget knows of
+        self._response_bytes = 0
         self._mute_timer = MuteTimer(loop, self.unmute)
         self._idleness = Idleness(loop.time())
+        self._body = BodyProgress(loop.time())
         self._now_ns = now_ns
         self.received_ns = 0
 
@@ -136,7 +138,7 @@ class Connection(Peer, asyncio.Protocol):
         holds = [name for bit, name in _HOLDS.items() if self._hold & bit]
         return (
             f"Connection({self.id}, {self.listener_name}, pending={len(self._responses)}, "
-            f"held={len(self._held)}, bytes={self._counted_bytes}, holds={holds})"
+            f"held={len(self._held)}, bytes={self.held_bytes}, holds={holds})"
         )
 
     # What handlers and the server use.
@@ -149,7 +151,12 @@ class Connection(Peer, asyncio.Protocol):
     @property
     def held_bytes(self) -> int:
         """What this connection takes from the memory budget."""
-        return self._counted_bytes
+        return self._frame_bytes + self._response_bytes
+
+    @property
+    def answer_bytes_max(self) -> int:
+        """How large an answer should be whose size is ours to choose (a Fetch), as memory is now."""
+        return self._budget.answer_bytes_max
 
     def mute(self, duration_ms: int | None = None) -> None:
         """Handle no further requests until ``unmute``, or for ``duration_ms``; responses leave (KIP-219).
@@ -202,10 +209,17 @@ class Connection(Peer, asyncio.Protocol):
             self.received_ns = self.received_ns or self._now_ns()
             if not self._hold & _CLOSING:
                 self._held += frames
-        else:
+        elif frames:
             self._serve(frames)
         reader = self._reader
-        if self._hold or self._held or self._counted_bytes or reader.expected_bytes or reader.error:
+        if (
+            self._hold
+            or self._held
+            or self._frame_bytes
+            or self._response_bytes
+            or reader.expected_bytes
+            or reader.error
+        ):
             self._settle()
 
     def pause_writing(self) -> None:
@@ -220,13 +234,27 @@ class Connection(Peer, asyncio.Protocol):
 
     # The sweeper's side.
 
-    def sweep(self, now: float, *, idle_seconds_max: float, stalled_seconds_max: float) -> str | None:
+    def sweep(
+        self, now: float, *, idle_seconds_max: float, stalled_seconds_max: float, body_seconds_max: float
+    ) -> str | None:
         """Why this connection should be aborted now, if it should.
 
         Idle: nothing received, sent or owed for ``connections.max.idle.ms``, also because it is muted for
         longer (as in Kafka, KAFKA-12427). Stalled: nothing received or sent for a shorter time, while it
-        holds memory that others wait for, or has only last bytes to take.
+        holds memory that others wait for, or has only last bytes to take. Late: the rest of a request does
+        not come, or too slowly (``BodyProgress``).
         """
+        others_wait = self._budget.waiting > 0
+        late_seconds = self._body.late_seconds(
+            now, self._reader.begun, self._reader.buffered_bytes, is_excused=self._hold != 0
+        )
+        if self._reader.expected_bytes and late_seconds >= (
+            stalled_seconds_max if others_wait else body_seconds_max
+        ):
+            return (
+                f"{self._reader.buffered_bytes} of the {self._reader.expected_bytes} bytes of a request are "
+                f"here, and for {late_seconds:.1f} s the rest has not come"
+            )
         if self._hold & (_WRITE | _CLOSING):
             unsent_bytes = self._transport.get_write_buffer_size()
             if unsent_bytes != self._unsent_bytes:
@@ -241,8 +269,8 @@ class Connection(Peer, asyncio.Protocol):
         if idle_seconds >= stalled_seconds_max and not self._hold & _MUTED:  # then it is not its peer's fault
             if self._hold & _CLOSING:
                 return "its peer does not take the last responses"
-            if self._counted_bytes and self._budget.exhausted and self._budget.waiting:
-                return f"stalled with {self._counted_bytes} bytes while the memory budget is used up"
+            if self.held_bytes and others_wait:
+                return f"stalled with {self.held_bytes} bytes while others wait for memory"
         return None
 
     # Handling.
@@ -308,10 +336,11 @@ class Connection(Peer, asyncio.Protocol):
             return
         self._count()
         if self._reader.expected_bytes and not self._held:
-            if self._budget.exhausted and not self._budget.may_overdraw(self):
-                self._wait_for_budget()
-            else:
+            budget = self._budget
+            if budget.may_collect(self._frame_bytes, self.peer_host) or budget.may_overdraw(self):
                 self._collecting = self._lags = True
+            else:
+                self._wait_for_budget()
         if self._reader.error is not None and not self._held:
             logger.warning("closing the connection from %s (%s): %s", self.peer, self.id, self._reader.error)
             self.close()
@@ -336,12 +365,18 @@ class Connection(Peer, asyncio.Protocol):
         self._resume(_BUDGET)
 
     def _count(self) -> None:
-        held_bytes = 0  # a connection that is closing gets nothing more and owes nothing
+        frame_bytes = response_bytes = 0  # a connection that is closing gets nothing more and owes nothing
         if not self._hold & _CLOSING:
-            held_bytes = self._reader.buffered_bytes + self._responses.queued_bytes + self._unsent_bytes
-        if held_bytes != self._counted_bytes:
-            change_bytes, self._counted_bytes = held_bytes - self._counted_bytes, held_bytes
-            self._budget.adjust(change_bytes)
+            frame_bytes = self._reader.buffered_bytes
+            response_bytes = self._responses.queued_bytes + self._unsent_bytes
+            if frame_bytes > self._frame_bytes and self._budget.is_overdrawn_by(self):
+                frame_bytes = self._frame_bytes
+        if frame_bytes != self._frame_bytes:
+            change_bytes, self._frame_bytes = frame_bytes - self._frame_bytes, frame_bytes
+            self._budget.adjust_frame(change_bytes, self.peer_host)
+        if response_bytes != self._response_bytes:
+            change_bytes, self._response_bytes = response_bytes - self._response_bytes, response_bytes
+            self._budget.adjust_responses(change_bytes)
 
     def _responses_changed(self) -> None:
         self._idleness.is_active = True

@@ -79,7 +79,7 @@ class FrameReader:
             per 4 KiB, a fifth of the time of a follower that catches up.
     """
 
-    __slots__ = ("_frame", "_frame_bytes_max", "_missing_bytes", "_rest", "error", "expected_bytes")
+    __slots__ = ("_frame", "_frame_bytes_max", "_missing_bytes", "_rest", "begun", "error", "expected_bytes")
 
     def __init__(self, *, frame_bytes_max: int, keeps_buffer: bool = False) -> None:
         self._frame_bytes_max = frame_bytes_max
@@ -88,6 +88,8 @@ class FrameReader:
         self._missing_bytes = 0
         self.expected_bytes = 0
         """The whole size of the frame being collected; 0 between frames."""
+        self.begun = 0
+        """How many frames were begun that did not come in one chunk."""
         self.error: PeerProtocolError | None = None
         """Set once the peer has sent a size that cannot be; the connection is of no more use."""
 
@@ -141,6 +143,7 @@ class FrameReader:
                 self._frame.add(view[position:])
                 self._missing_bytes = stop - end
                 self.expected_bytes = size
+                self.begun += 1
                 return frames
             frames.append(view[position:stop])
             position = stop

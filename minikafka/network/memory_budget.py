@@ -1,20 +1,48 @@
 """How many bytes all connections together may hold for requests and responses under way.
 
 Kafka's ``SimpleMemoryPool`` behind ``queued.max.request.bytes``; here responses that wait count too, because
-we have them in memory where Kafka has them in files (sendfile).
+we have them in memory where Kafka has them in files (sendfile). One half is for requests that have not
+arrived in full, the other for responses that cannot leave.
 
-What counts is what has arrived, not what a frame's size announces: a peer that announces much and sends
-nothing takes nothing from the others. So frames grow side by side, and together may use the budget up before
-any of them is whole. Then one of them may overdraw until it is handled, the others wait: that way somebody
-always gets on, and the overdraft is at most one request.
+**Requests.** What counts is what has arrived, not what a frame's size announces. All connections of an
+address may hold ``ADDRESS_SHARE`` of the half. A connection may collect more of a frame while it holds no
+more than a part of what its address may still take, 1/``CONNECTION_SHARES`` (the *dynamic threshold* of
+shared-memory switches, Choudhury and Hahne 1998). So n connections that take what they can get have 1/(n+4)
+each, and four times as much is left for those that come: six of them leave 40 MB of 102, one hundred 4 MB,
+and other addresses have theirs besides.
 
-Whoever was told that nothing is left waits in line and is woken, first come first served, when there is
-something again or when the overdraft is free.
+A frame may be larger than any share. So one connection at a time may *overdraw*: its frame grows to its end
+without being counted any further, while the others over their share wait in line. That way the line always
+moves, and the overdraft is at most one request. Who overdraws and does not send is closed
+(``Connection.sweep``).
+
+**Responses.** They are there before they can be refused, so new requests wait while their half is used up. An
+answer that may be of any size is cut to a part of what is left (``answer_bytes_max``), so that peers which do
+not read leave something to the others.
+
+Whoever was told to wait stands in line and is woken, first come first served, when something was given back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+
+ADDRESS_SHARE = 0.8
+"""Of the requests' half, for all connections of one address: behind a NAT are a hundred clients, and still
+others have something."""
+
+CONNECTION_SHARES = 4
+"""Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
+comes when a hundred have taken what they can still gets 0.8 MB."""
+
+ANSWERS_MIN = 4
+"""An answer takes at most this part of what is left for responses."""
+
+ANSWER_BYTES_MIN = 64 * 1024
+"""What an answer may have at the least: one that holds nothing would be asked for again and again."""
+
+WAKES_PER_TURN = 256
+"""Connections that are looked at in one turn of the loop, about 1 ms."""
 
 
 class MemoryBudget:
@@ -25,76 +53,125 @@ class MemoryBudget:
     """
 
     __slots__ = (
-        "_bytes_max",
+        "_address_bytes_max",
         "_call_soon",
+        "_frame_bytes_by_address",
+        "_frame_bytes_max",
         "_overdrawer",
+        "_response_bytes_max",
+        "_to_wake",
         "_waiting",
         "_wake_is_scheduled",
         "exhausted",
-        "used_bytes",
+        "frame_bytes",
+        "response_bytes",
     )
 
     def __init__(self, bytes_max: int, *, call_soon: Callable[..., object]) -> None:
-        if bytes_max < 1:
+        if bytes_max < 2:
             raise ValueError(f"a memory budget of {bytes_max} bytes")
-        self._bytes_max = bytes_max
+        self._frame_bytes_max = bytes_max // 2
+        self._address_bytes_max = int(self._frame_bytes_max * ADDRESS_SHARE)
+        self._response_bytes_max = bytes_max - self._frame_bytes_max
         self._call_soon = call_soon
         self._waiting: dict[Callable[[], None], None] = {}
+        self._to_wake = 0
         self._wake_is_scheduled = False
         self._overdrawer: object | None = None
-        self.used_bytes = 0
+        self._frame_bytes_by_address: dict[str, int] = {}
+        self.frame_bytes = 0
+        """Of requests that have not arrived in full, without what is overdrawn."""
+        self.response_bytes = 0
+        """Of responses that wait for an earlier one or for the peer."""
         self.exhausted = False
-        """Whether nothing is left. An attribute, because it is read for every chunk that arrives."""
+        """Whether nothing is left for responses. An attribute, because it is read for every chunk."""
 
     def __repr__(self) -> str:
-        return f"MemoryBudget({self.used_bytes} of {self._bytes_max} bytes, {len(self._waiting)} waiting)"
+        return (
+            f"MemoryBudget(requests {self.frame_bytes} of {self._frame_bytes_max} bytes, "
+            f"responses {self.response_bytes} of {self._response_bytes_max}, {len(self._waiting)} waiting)"
+        )
+
+    @property
+    def used_bytes(self) -> int:
+        return self.frame_bytes + self.response_bytes
 
     @property
     def waiting(self) -> int:
         """How many wait for something to be left."""
         return len(self._waiting)
 
-    def adjust(self, change_bytes: int) -> None:
-        """Take bytes, or give them back when ``change_bytes`` is negative."""
-        self.used_bytes += change_bytes
-        assert self.used_bytes >= 0, self
-        self.exhausted = self.used_bytes >= self._bytes_max
-        if self._waiting and not self.exhausted:
+    @property
+    def answer_bytes_max(self) -> int:
+        """How large an answer should be whose size is ours to choose."""
+        left_bytes = self._response_bytes_max - self.response_bytes
+        return max(left_bytes // ANSWERS_MIN, ANSWER_BYTES_MIN)
+
+    def adjust_frame(self, change_bytes: int, address: str) -> None:
+        """A connection from ``address`` has collected bytes, or gives them back."""
+        self.frame_bytes += change_bytes
+        of_address = self._frame_bytes_by_address.get(address, 0) + change_bytes
+        assert of_address >= 0, self
+        if of_address:
+            self._frame_bytes_by_address[address] = of_address
+        else:
+            del self._frame_bytes_by_address[address]
+        if change_bytes < 0:
             self._schedule_wake()
 
+    def adjust_responses(self, change_bytes: int) -> None:
+        """A connection holds more or fewer bytes of responses."""
+        self.response_bytes += change_bytes
+        assert self.response_bytes >= 0, self
+        self.exhausted = self.response_bytes >= self._response_bytes_max
+        if change_bytes < 0 and not self.exhausted:
+            self._schedule_wake()
+
+    def may_collect(self, held_bytes: int, address: str) -> bool:
+        """Whether a connection that holds ``held_bytes`` of a frame is within its share."""
+        of_address = self._address_bytes_max - self._frame_bytes_by_address.get(address, 0)
+        return held_bytes * CONNECTION_SHARES <= min(of_address, self._frame_bytes_max - self.frame_bytes)
+
     def may_overdraw(self, who: object) -> bool:
-        """Whether ``who`` may go on although nothing is left: the one that asked first, until ``settle``."""
+        """Whether ``who`` may go on beyond its share: the one that asked first, until ``settle``."""
         if self._overdrawer is None:
             self._overdrawer = who
+        return self._overdrawer is who
+
+    def is_overdrawn_by(self, who: object) -> bool:
+        """Whether the overdraft is that of ``who``."""
         return self._overdrawer is who
 
     def settle(self, who: object) -> None:
         """``who`` has what it wanted: the overdraft, if it was its, is free."""
         if self._overdrawer is who:
             self._overdrawer = None
-            if self._waiting:
-                self._schedule_wake()
+            self._schedule_wake()
 
     def wait(self, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once something is left again. The same ``wake`` stands in line only once."""
+        """Call ``wake`` once something was given back. The same ``wake`` stands in line only once."""
         self._waiting[wake] = None
-        if not self.exhausted:
-            self.adjust(0)
 
     def forget(self, wake: Callable[[], None]) -> None:
         """Leave the line."""
         self._waiting.pop(wake, None)
 
     def _schedule_wake(self) -> None:
-        if not self._wake_is_scheduled:
+        self._to_wake = len(self._waiting)
+        if self._to_wake and not self._wake_is_scheduled:
             self._wake_is_scheduled = True
             self._call_soon(self._wake)
 
     def _wake(self) -> None:
+        """Those for whom it is still too little stand in line again, behind the others."""
         self._wake_is_scheduled = False
-        for _ in range(len(self._waiting)):
-            if not self._waiting or (self.exhausted and self._overdrawer is not None):
+        for _ in range(min(self._to_wake, WAKES_PER_TURN)):
+            if not self._waiting:
                 return
+            self._to_wake -= 1
             wake = next(iter(self._waiting))
             del self._waiting[wake]
             wake()
+        if self._to_wake and not self._wake_is_scheduled:
+            self._wake_is_scheduled = True
+            self._call_soon(self._wake)

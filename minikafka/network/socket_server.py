@@ -44,6 +44,10 @@ SWEEP_SECONDS_MAX = 5.0
 STALLED_SECONDS_MAX = 10.0
 """How long a connection may hold memory that others wait for without a byte moving."""
 
+BODY_SECONDS_MAX = 30.0
+"""How long the rest of a request may be late when nobody waits for its memory: after that Kafka's clients
+have given the request up (``request.timeout.ms``)."""
+
 PORT_ATTEMPTS = 16
 """Tries to find a port that is free on several addresses, when the system picks it for the first one."""
 
@@ -253,7 +257,10 @@ class SocketServer:
         idle_seconds_max = idle_ms / 1000 if idle_ms >= 0 else float("inf")  # Kafka: negative means never
         for connection in list(self.connections):
             reason = connection.sweep(
-                now, idle_seconds_max=idle_seconds_max, stalled_seconds_max=STALLED_SECONDS_MAX
+                now,
+                idle_seconds_max=idle_seconds_max,
+                stalled_seconds_max=STALLED_SECONDS_MAX,
+                body_seconds_max=BODY_SECONDS_MAX,
             )
             if reason is not None:
                 logger.info("closing the connection from %s (%s): %s", connection.peer, connection.id, reason)

@@ -104,8 +104,12 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.
         config=config,
         replicas=parts.replicas,
         topic=_topic(offsets_topic(config), configs, parts),
-        new_shard=lambda counts: group_shard.GroupShard(
-            counts, settings=settings, topics=image, new_uuid=lambda: random_uuid(rng)
+        new_shard=lambda counts, memory_bytes: group_shard.GroupShard(
+            counts,
+            settings=settings,
+            topics=image,
+            new_uuid=lambda: random_uuid(rng),
+            memory_bytes=memory_bytes,
         ),
         timer=parts.timer,
         log_io=parts.log_io,

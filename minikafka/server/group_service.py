@@ -76,7 +76,7 @@ class GroupService(CoordinatorService["GroupShard"]):
         config: BrokerConfig,
         replicas: ReplicaManager,
         topic: CoordinatorTopic,
-        new_shard: Callable[[GroupCounts], GroupShard],
+        new_shard: Callable[[GroupCounts, Callable[[], int]], GroupShard],
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
@@ -89,7 +89,7 @@ class GroupService(CoordinatorService["GroupShard"]):
             contents="groups",
             replicas=replicas,
             topic=topic,
-            new_shard=lambda: new_shard(self.counts),
+            new_shard=lambda: new_shard(self.counts, self.memory_bytes),
             replay=GroupReplay,
             new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
                 replicas,
@@ -109,6 +109,10 @@ class GroupService(CoordinatorService["GroupShard"]):
         """Follow leadership from now on, and look for expired offsets now and then."""
         self._replicas.follow_leadership(self.leadership_changed)
         self._supervisor.start("offsets-retention", self._expire_offsets, restart=Restart.ALWAYS)
+
+    def memory_bytes(self) -> int:
+        """What all groups that are coordinated here take."""
+        return sum(shard.shard.memory_bytes for shard in self.hosted_shards())
 
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Forget the offsets of topics that are gone."""

@@ -23,6 +23,8 @@ class BrokerGroupSettings:
         self.group_initial_rebalance_delay_ms = config.group_initial_rebalance_delay_ms
         self.group_max_size = config.group_max_size
         self.group_consumer_max_size = config.group_consumer_max_size
+        self.group_max_member_metadata_bytes = config.group_max_member_metadata_bytes
+        self.group_max_memory_bytes = config.group_max_memory_bytes
         self.group_consumer_assignors: tuple[str, ...] = config.group_consumer_assignors
         self.group_consumer_migration_policy = config.group_consumer_migration_policy
         self.offset_metadata_max_bytes = config.offset_metadata_max_bytes

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.deferred import deferred
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         metrics_of_broker,
         metrics_of_clients,
         metrics_of_data,
+        metrics_of_disks,
+        metrics_of_groups,
         status_page,
     )
 else:
@@ -37,6 +39,8 @@ else:
     metrics_of_broker = deferred("minikafka.server.metrics_of_broker")
     metrics_of_clients = deferred("minikafka.server.metrics_of_clients")
     metrics_of_data = deferred("minikafka.server.metrics_of_data")
+    metrics_of_disks = deferred("minikafka.server.metrics_of_disks")
+    metrics_of_groups = deferred("minikafka.server.metrics_of_groups")
     status_page = deferred("minikafka.server.status_page")
 
 logger = logging.getLogger(__name__)
@@ -59,15 +63,18 @@ async def start_http(
         return None
     loop_lag = LoopLag(services.clock)
 
-    def sources() -> list[Source]:
-        return [
+    def figures() -> ScrapeFigures:
+        groups, disks = metrics_of_groups.GroupFigures(services), metrics_of_disks.DiskFigures(services)
+        sources = [
             *metrics_of_data.sources_of_data(services, cleaner),
+            disks.samples,
             *metrics_of_clients.sources_of_clients(services),
-            *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag),
+            *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag, groups),
         ]
+        return ScrapeFigures(sources, (groups.read, disks.read))
 
     server = HttpServer(supervisor=services.supervisor)
-    add_pages(server, services, sources)
+    add_pages(server, services, figures)
     try:
         await server.start(config.http_host, port)
     except StartError as error:
@@ -79,15 +86,24 @@ async def start_http(
     return server
 
 
-def add_pages(server: HttpServer, services: Services, sources: Callable[[], list[Source]]) -> None:
-    """Have ``server`` serve the pages of this module, and the status page. ``sources`` says what a scrape
-    reads, in this order; it is called in another thread, before the first one."""
+class ScrapeFigures(NamedTuple):
+    """What a scrape reads."""
+
+    sources: list[Source]
+    """In this order."""
+    reads: tuple[Callable[[], Awaitable[None]], ...]
+    """Awaited before, for what some sources show: what takes turns, or waits."""
+
+
+def add_pages(server: HttpServer, services: Services, figures: Callable[[], ScrapeFigures]) -> None:
+    """Have ``server`` serve the pages of this module, and the status page. ``figures`` is called in another
+    thread, before the first scrape."""
 
     async def page(request: HttpRequest) -> HttpResponse:
         return status_page.page()
 
     async def status(request: HttpRequest) -> HttpResponse:
-        return status_page.status(services, request)
+        return await status_page.status(services, request)
 
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse.text("ok")
@@ -98,7 +114,7 @@ def add_pages(server: HttpServer, services: Services, sources: Callable[[], list
 
     server.add("/", page)
     server.add("/status.json", status)
-    server.add("/metrics", MetricsPage(sources, services.clock))
+    server.add("/metrics", MetricsPage(figures, services.clock))
     server.add("/healthz", health)
     server.add("/readyz", ready)
 
@@ -116,27 +132,50 @@ def reasons_not_ready(services: Services) -> list[str]:
 
 
 class MetricsPage:
-    """``/metrics``. Scrapes take turns: two at once would only make both slower."""
+    """``/metrics``. Scrapes take turns, and all who ask while one is under way are answered with the next: so
+    many at once cost as much as two."""
 
-    def __init__(self, sources: Callable[[], list[Source]], clock: Clock) -> None:
-        self._sources = sources
+    def __init__(self, figures: Callable[[], ScrapeFigures], clock: Clock) -> None:
+        self._figures = figures
         self._clock = clock
-        self._exposition: metrics_collector.Exposition | None = None
+        self._loaded: tuple[ScrapeFigures, metrics_collector.Exposition] | None = None
         self._scraping = asyncio.Lock()
+        self._begun = 0
+        self._last: list[bytes] = []
+        self._last_begun = 0
+        self._asking = 0
 
     async def __call__(self, request: HttpRequest) -> HttpResponse:
-        async with self._scraping:
-            exposition = self._exposition or await self._load()
-            turns = Turns()
-            texts = []
-            for text in exposition.texts():
-                texts.append(text)
-                await turns.give_way()
-        return HttpResponse(b"".join(texts), content_type=METRICS_CONTENT_TYPE)
+        begun = self._begun
+        self._asking += 1
+        try:
+            async with self._scraping:
+                if self._last_begun <= begun:  # no other has begun since, so what is there may be old
+                    self._last_begun, self._last = await self._scrape()
+                texts = self._last
+        finally:
+            self._asking -= 1
+            if not self._asking:
+                self._last = []
+        return HttpResponse(texts, content_type=METRICS_CONTENT_TYPE)
 
-    async def _load(self) -> metrics_collector.Exposition:
+    async def _scrape(self) -> tuple[int, list[bytes]]:
+        """Which scrape it is, and its text."""
+        self._begun += 1
+        number = self._begun
+        if self._loaded is None:
+            self._loaded = await asyncio.to_thread(self._load)
+        figures, exposition = self._loaded
+        for read in figures.reads:
+            await read()
+        turns = Turns()
+        texts = []
+        for text in exposition.texts():
+            texts.append(text)
+            await turns.give_way()
+        return number, texts
+
+    def _load(self) -> tuple[ScrapeFigures, metrics_collector.Exposition]:
         """Off the loop, because of the imports: 80 ms, most of them prometheus-client's."""
-        self._exposition = await asyncio.to_thread(
-            lambda: metrics_collector.Exposition(self._sources(), self._clock.monotonic_ns)
-        )
-        return self._exposition
+        figures = self._figures()
+        return figures, metrics_collector.Exposition(figures.sources, self._clock.monotonic_ns)

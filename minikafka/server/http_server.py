@@ -2,8 +2,9 @@
 
 h11 reads and writes the protocol, asyncio streams the bytes. Everything has a limit: how many connections
 there are, how large a request is, how long one may take to come, and how long an answer may take to leave.
-Connections stay open between requests, as Prometheus likes them; the surplus ones are told 503, if they ask
-soon.
+Connections stay open between requests, as Prometheus likes them. When there are too many, the one that has
+waited longest for its peer is closed in favour of the new one: so a health check is answered however many
+connections are held open, and nothing is held by keeping silent.
 
 A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
 goes on.
@@ -15,7 +16,8 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from enum import IntEnum
 from http import HTTPStatus
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
@@ -29,17 +31,16 @@ from minikafka.server.supervisor import Supervisor
 logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
-SURPLUS_MAX = 64
-"""Connections beyond that which are told 503 when they ask for something. Still more are closed without a
-word, so that nobody can take the broker's file descriptors here."""
 REQUEST_BYTES_MAX = 16 * 1024
 """Of the request line and the headers; and of a body, which nobody reads."""
 REQUEST_TIMEOUT_S = 10.0
-"""From the first byte of a request to its last."""
+"""From the first byte of a request to its last; and from a connection's begin to its first request."""
 IDLE_TIMEOUT_S = 180.0
 """Between requests of a connection: longer than the usual scrape intervals."""
 SEND_TIMEOUT_S = 30.0
 _READ_BYTES = 4 * 1024
+_WRITE_BYTES = 64 * 1024
+"""So much of an answer is written before others have a turn: a page of megabytes is no long slice."""
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 _METHODS = ("GET", "HEAD")
@@ -58,7 +59,8 @@ class HttpRequest(NamedTuple):
 class HttpResponse(NamedTuple):
     """What a page returns."""
 
-    body: bytes
+    body: bytes | Sequence[bytes]
+    """Or its pieces."""
     status: int = 200
     content_type: str = PLAIN_TEXT
     headers: tuple[tuple[str, str], ...] = ()
@@ -78,7 +80,7 @@ class HttpServer:
         self._supervisor = supervisor
         self._pages: dict[str, Page] = {}
         self._server: asyncio.Server | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], _Conversation] = {}
         self._address: tuple[str, int] | None = None
 
     def __repr__(self) -> str:
@@ -122,15 +124,17 @@ class HttpServer:
     # Connections
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_surplus = len(self._tasks) >= CONNECTIONS_MAX
-        if len(self._tasks) >= CONNECTIONS_MAX + SURPLUS_MAX:
-            writer.transport.abort()
-            return
+        while len(self._tasks) >= CONNECTIONS_MAX:
+            self._make_room()
+        conversation = _Conversation(self, reader, writer)
 
         async def serve() -> None:
             try:
-                await _Conversation(self, reader, writer).run(is_surplus=is_surplus)
-            except (OSError, TimeoutError) as error:
+                await conversation.run()
+            except TimeoutError as error:
+                logger.debug("an HTTP connection ends: %r", error)
+                writer.transport.abort()  # its peer may never take what is left
+            except OSError as error:
                 logger.debug("an HTTP connection ends: %r", error)
             finally:
                 writer.close()
@@ -142,8 +146,15 @@ class HttpServer:
             writer.close()  # of a task that was cancelled before it began, too
 
         task = self._supervisor.start("http", serve)
-        self._tasks[task] = None
+        self._tasks[task] = conversation
         task.add_done_callback(ended)
+
+    def _make_room(self) -> None:
+        """End the connection that is missed least."""
+        task = min(self._tasks, key=lambda task: self._tasks[task].worth)
+        logger.debug("an HTTP connection gives way to a new one")
+        self._tasks.pop(task).abort()
+        task.cancel()
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
         """The response to one request; never an exception of a page."""
@@ -160,6 +171,15 @@ class HttpServer:
             return HttpResponse.text("this page failed; the broker's log says why", status=500)
 
 
+class _Phase(IntEnum):
+    """Where a conversation is; the first ones end before the others when there are too many."""
+
+    RECEIVING = 0
+    """Between requests, or in the middle of one."""
+    SENDING = 1
+    ANSWERING = 2
+
+
 class _Conversation:
     """One connection: requests and responses, in turns."""
 
@@ -170,21 +190,32 @@ class _Conversation:
         self._reader = reader
         self._writer = writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._enter(_Phase.RECEIVING)
 
-    async def run(self, *, is_surplus: bool) -> None:
+    def _enter(self, phase: _Phase) -> None:
+        self.worth = (phase, self._loop.time())
+        """Less is ended first: of one phase, what has lasted longest."""
+
+    def abort(self) -> None:
+        """Drop the connection, and what its peer has not taken."""
+        self._writer.transport.abort()
+
+    async def run(self) -> None:
         protocol = self._protocol
         try:
-            idle_timeout_s = REQUEST_TIMEOUT_S if is_surplus else IDLE_TIMEOUT_S
+            idle_timeout_s = REQUEST_TIMEOUT_S
             while (request := await self._receive(idle_timeout_s)) is not None:
-                if is_surplus:
-                    response = HttpResponse.text("too many connections", status=503)
-                else:
-                    response = await self._server.answer(request)
-                is_last = is_surplus or protocol.their_state is not h11.DONE
+                self._enter(_Phase.ANSWERING)
+                response = await self._server.answer(request)
+                is_last = protocol.their_state is not h11.DONE
+                self._enter(_Phase.SENDING)
                 await self._send(response, head_only=request.method == "HEAD", close=is_last)
                 if protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
                     return
                 protocol.start_next_cycle()
+                self._enter(_Phase.RECEIVING)
+                idle_timeout_s = IDLE_TIMEOUT_S
         except h11.RemoteProtocolError as error:
             if protocol.our_state in (h11.IDLE, h11.SEND_RESPONSE):
                 refusal = HttpResponse.text(str(error), status=error.error_status_hint)
@@ -219,9 +250,10 @@ class _Conversation:
         self._protocol.receive_data(await self._reader.read(_READ_BYTES))
 
     async def _send(self, response: HttpResponse, *, head_only: bool, close: bool) -> None:
+        body = (response.body,) if isinstance(response.body, bytes) else response.body
         headers = [
             ("content-type", response.content_type),
-            ("content-length", str(len(response.body))),
+            ("content-length", str(sum(map(len, body)))),
             ("cache-control", "no-store"),
             ("x-content-type-options", "nosniff"),
             *response.headers,
@@ -229,15 +261,24 @@ class _Conversation:
         if close:
             headers.append(("connection", "close"))
         reason = HTTPStatus(response.status).phrase
-        events: list[h11.Event] = [
-            h11.Response(status_code=response.status, headers=headers, reason=reason.encode())
-        ]
-        if not head_only:
-            events.append(h11.Data(data=response.body))
-        events.append(h11.EndOfMessage())
-        self._writer.write(b"".join(self._protocol.send(event) or b"" for event in events))
+        head = h11.Response(status_code=response.status, headers=headers, reason=reason.encode())
         async with asyncio.timeout(SEND_TIMEOUT_S):
+            waiting = self._protocol.send(head) or b""
+            for piece in () if head_only else _pieces(body):
+                waiting += self._protocol.send(h11.Data(data=piece)) or b""
+                if len(waiting) >= _WRITE_BYTES:
+                    self._writer.write(waiting)
+                    waiting = b""
+                    await self._writer.drain()
+                    await asyncio.sleep(0)  # drain returns at once while the peer keeps up
+            self._writer.write(waiting + (self._protocol.send(h11.EndOfMessage()) or b""))
             await self._writer.drain()
+
+
+def _pieces(body: Sequence[bytes]) -> Iterator[bytes]:
+    for part in body:
+        for start in range(0, len(part), _WRITE_BYTES):
+            yield part[start : start + _WRITE_BYTES]
 
 
 def _request(event: h11.Request) -> HttpRequest:

@@ -8,7 +8,6 @@ is first needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import groupby
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
 from prometheus_client.metrics_core import Metric
@@ -19,23 +18,36 @@ from minikafka.metrics.series import Sample, SeriesType, Source
 
 PIECE_SAMPLES = 250
 """About 2 ms."""
+PIECE_BYTES = 64 * 1024
+"""Of labels: names of topics are short, those of groups may have 32 KB each."""
 
 
-class BrokerCollector(Collector):
+class BrokerCollector:
     """Reads all sources when it is asked. A large family comes as several in a row with the same name."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = sources
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Metric | None]:
+        """None where a source has had its slice and has nothing to show yet."""
         for source in self._sources:
-            for series, samples in groupby(source(), key=lambda sample: sample.series):
-                piece = Metric(series.name, series.help, series.type.value)
-                for sample in samples:
-                    if len(piece.samples) == PIECE_SAMPLES:
+            piece: Metric | None = None
+            piece_bytes = 0
+            for sample in source():
+                if sample is None:
+                    yield None
+                    continue
+                series = sample.series
+                is_full = piece is not None and (
+                    len(piece.samples) == PIECE_SAMPLES or piece_bytes >= PIECE_BYTES
+                )
+                if piece is None or is_full or piece.name != series.name:
+                    if piece is not None:
                         yield piece
-                        piece = Metric(series.name, series.help, series.type.value)
-                    _add(piece, sample)
+                    piece, piece_bytes = Metric(series.name, series.help, series.type.value), 0
+                _add(piece, sample)
+                piece_bytes += sum(map(len, sample.labels))
+            if piece is not None:
                 yield piece
         for collector in (PROCESS_COLLECTOR, GC_COLLECTOR, PLATFORM_COLLECTOR):
             yield from collector.collect()
@@ -70,14 +82,16 @@ class Exposition:
         self._slice_seconds_max = 0.0
 
     def texts(self) -> Iterator[bytes]:
-        """Each piece in the text format. Between two of them others may have their turn."""
+        """Each piece in the text format, empty ones too. Between two of them others may have their turn."""
         began_ns = slice_ns = self._now_ns()
         longest_ns, name = 0, ""
         for piece in self._collector.collect():
-            text: bytes = generate_latest(_Piece(piece))
-            if piece.name == name:
-                text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first piece
-            name = piece.name
+            text = b""
+            if piece is not None:
+                text = generate_latest(_Piece(piece))
+                if piece.name == name:
+                    text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first piece
+                name = piece.name
             longest_ns = max(longest_ns, self._now_ns() - slice_ns)
             yield text
             slice_ns = self._now_ns()

@@ -8,28 +8,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
+from pathlib import Path
 
 from minikafka import __version__
 from minikafka.controller.context import ControllerContext
 from minikafka.errors import ErrorCode
 from minikafka.metrics import names
-from minikafka.metrics.names_of_coordinators import GROUP_METRICS
 from minikafka.metrics.request_metrics import Phase, quantiles
 from minikafka.metrics.series import Sample, Source
 from minikafka.network.socket_server import SocketServer
-from minikafka.server.coordinator_metrics import load_time_samples
-from minikafka.server.hosted_shard import ShardState
 from minikafka.server.loop_lag import LoopLag
 from minikafka.server.metrics_of_data import PARTITIONS_MAX
+from minikafka.server.metrics_of_groups import GroupFigures
 from minikafka.server.metrics_of_transactions import transactions
 from minikafka.server.services import Services
 from minikafka.server.summaries import SHARES, summary, timer_summary
 from minikafka.types import NO_LEADER
 
-GROUPS_MAX = 10_000
-GROUP_OFFSETS_MAX = 10_000
-"""Groups and committed offsets that have series of their own."""
+PROCESS_IO = Path("/proc/self/io")
+SLICE_PARTITIONS = 1_000
+"""Partitions of the cluster that are counted before others have a turn: about 1 ms."""
 
 RUNNING, STARTING = 3, 1
 """Kafka's ``BrokerState``."""
@@ -42,24 +40,23 @@ _PHASES = (
     (names.RESPONSE_SEND_TIME, Phase.RESPONSE_SEND),
 )
 
-_CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
-_SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
 
-
-def sources_of_broker(services: Services, socket_server: SocketServer, loop_lag: LoopLag) -> list[Source]:
+def sources_of_broker(
+    services: Services, socket_server: SocketServer, loop_lag: LoopLag, groups: GroupFigures
+) -> list[Source]:
     """All of this module."""
     about_services = (
         _broker,
         _requests,
         _purgatories,
         _controller,
-        _groups,
-        _group_offsets,
         transactions,
-        _left_out,
     )
     return [
         *(partial(source, services) for source in about_services),
+        groups.samples,
+        partial(_left_out, services, groups),
+        _disk_io,
         partial(_connections, socket_server),
         partial(_loop, loop_lag),
     ]
@@ -68,6 +65,17 @@ def sources_of_broker(services: Services, socket_server: SocketServer, loop_lag:
 def _broker(services: Services) -> Iterator[Sample]:
     yield Sample(names.BUILD_INFO, 1, (__version__, str(services.node_id)))
     yield Sample(names.BROKER_STATE, RUNNING if services.instructed.is_set() else STARTING)
+
+
+def _disk_io() -> Iterator[Sample]:
+    """Kafka: ``LinuxIoMetricsCollector``."""
+    try:
+        lines = PROCESS_IO.read_text().splitlines()
+    except OSError:  # not Linux, or a container that hides it
+        return
+    counts = dict(line.split(": ", 1) for line in lines)
+    yield Sample(names.DISK_READ_BYTES, int(counts["read_bytes"]))
+    yield Sample(names.DISK_WRITE_BYTES, int(counts["write_bytes"]))
 
 
 # Requests
@@ -119,11 +127,13 @@ def _purgatories(services: Services) -> Iterator[Sample]:
 # The controller
 
 
-def _controller(services: Services) -> Iterator[Sample]:
+def _controller(services: Services) -> Iterator[Sample | None]:
     loop = services.controller
     context = loop.context or ControllerContext(-1)  # who is not the controller knows of nothing
     offline = imbalanced = 0
-    for topic_partition, assignment in list(context.assignments.items()):
+    for count, (topic_partition, assignment) in enumerate(list(context.assignments.items()), 1):
+        if count % SLICE_PARTITIONS == 0:
+            yield None
         if context.is_to_be_deleted(topic_partition.topic):
             continue
         current = context.leadership.get(topic_partition)
@@ -145,67 +155,18 @@ def _controller(services: Services) -> Iterator[Sample]:
         yield from timer_summary(names.CONTROLLER_EVENTS[kind], timer)
 
 
-# Groups
-
-
-def _groups(services: Services) -> Iterator[Sample]:
-    shards = services.groups.hosted_shards()
-    listed = [each for shard in shards for each in shard.shard.list_groups()]
-    states = Counter((each.group_type, each.state.lower()) for each in listed)
-    protocols = Counter(each.group_type for each in listed)
-    yield Sample(names.GROUPS, len(listed))
-    for state, series in names.GROUPS_BY_STATE.items():
-        yield Sample(series, states["classic", state.lower()])
-    for protocol in ("classic", "consumer"):
-        yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))
-    for state in _CONSUMER_STATES:
-        yield Sample(names.CONSUMER_GROUP_COUNT, states["consumer", state], (state,))
-    for shard_state in _SHARD_STATES:
-        count = sum(shard.state is shard_state for shard in shards)
-        yield Sample(names.COORDINATOR_PARTITIONS, count, (shard_state.value,))
-    yield from load_time_samples(
-        services.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=services.clock.monotonic_ms()
-    )
-    counts = services.groups.counts
-    for name, done in (
-        ("offset_commit", counts.offset_commits),
-        ("offset_expiration", counts.offset_expirations),
-        ("offset_deletion", counts.offset_deletions),
-        ("group_completed_rebalance", counts.completed_rebalances),
-        ("consumer_group_rebalance", counts.consumer_group_rebalances),
-    ):
-        yield Sample(names.GROUP_ACTIVITY[name], done)
-
-
-def _group_offsets(services: Services) -> Iterator[Sample]:
-    count = 0
-    shown: list[tuple[str, str, int, int]] = []
-    members: list[tuple[str, int]] = []
-    for shard in services.groups.hosted_shards():
-        if shard.state is not ShardState.ACTIVE:
-            continue
-        members += shard.shard.member_counts()
-        count += shard.shard.offsets_count
-        offsets = islice(shard.shard.committed_offsets(), GROUP_OFFSETS_MAX - len(shown))
-        shown += [(group, topic, partition, entry.offset) for group, topic, partition, entry in offsets]
-    yield Sample(names.GROUP_OFFSETS, count)
-    for group, topic, partition, offset in shown:
-        yield Sample(names.GROUP_COMMITTED_OFFSET, offset, (group, topic, str(partition)))
-    for group, size in members[:GROUPS_MAX]:
-        yield Sample(names.GROUP_MEMBERS, size, (group,))
-
-
-def _left_out(services: Services) -> Iterator[Sample]:
-    shards = [each.shard for each in services.groups.hosted_shards() if each.state is ShardState.ACTIVE]
+def _left_out(services: Services, groups: GroupFigures) -> Iterator[Sample]:
     fetchers = services.replica_manager.fetchers
+    partitions = len(services.replica_manager.partitions)
+    fetched = 0 if fetchers is None else sum(1 for _ in fetchers.lags())
     counts = (
-        ("partitions", len(services.replica_manager.partitions), PARTITIONS_MAX),
-        ("fetched partitions", 0 if fetchers is None else sum(1 for _ in fetchers.lags()), PARTITIONS_MAX),
-        ("groups", sum(len(shard.member_counts()) for shard in shards), GROUPS_MAX),
-        ("group offsets", sum(shard.offsets_count for shard in shards), GROUP_OFFSETS_MAX),
+        ("partitions", max(0, partitions - PARTITIONS_MAX)),
+        ("fetched partitions", max(0, fetched - PARTITIONS_MAX)),
+        ("groups", groups.groups_left_out),
+        ("group offsets", groups.offsets_left_out),
     )
-    for what, count, shown in counts:
-        yield Sample(names.SERIES_LEFT_OUT, max(0, count - shown), (what,))
+    for what, count in counts:
+        yield Sample(names.SERIES_LEFT_OUT, count, (what,))
 
 
 # The loop

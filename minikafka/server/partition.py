@@ -48,7 +48,7 @@ class FollowerProgress(NamedTuple):
 class Partition(PartitionOffsets):
     """A partition that this broker hosts."""
 
-    __slots__ = ("_clock", "_log_truncated", "controller_epoch", "replication")
+    __slots__ = ("_clock", "_log_truncated", "adding_replicas", "controller_epoch", "replication")
 
     def __init__(
         self, topic_partition: TopicPartition, *, topic_id: UUID, host: HostBroker, log: UnifiedLog
@@ -61,6 +61,8 @@ class Partition(PartitionOffsets):
             live_broker_epoch=host.live_broker_epoch,
             lag_time_max_ms=host.replica_lag_time_max_ms,
         )
+        self.adding_replicas: tuple[BrokerId, ...] = ()
+        """Those that a reassignment adds; known while this broker leads."""
         self.controller_epoch: int = NO_EPOCH
         """Of the controller that took the last decision here; goes into the state node with the ISR."""
 
@@ -90,6 +92,12 @@ class Partition(PartitionOffsets):
     def partition_epoch(self) -> int:
         """The version of the state node that this broker knows."""
         return self.replication.isr.version
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Led here, and the ISR lacks a replica. What a reassignment adds is not missing yet
+        (``OngoingReassignmentState.replicationFactor``)."""
+        return self.is_leader and len(self.isr) < len(set(self.replicas).difference(self.adding_replicas))
 
     @property
     def effective_min_isr(self) -> int:
@@ -129,6 +137,7 @@ class Partition(PartitionOffsets):
             self.leader_epoch_start_offset = start_offset
         else:
             replication.update(state.replicas, state.isr, state.partition_epoch, eligible=state.eligible)
+        self.adding_replicas = state.adding_replicas
         self.controller_epoch = state.controller_epoch
         self.leader_id = self.node_id
         self._advance_high_watermark(now_ms)  # the ISR may be down to this broker

@@ -67,6 +67,12 @@ class FetchParams(NamedTuple):
     def is_from_follower(self) -> bool:
         return self.replica_id >= 0
 
+    def at_most(self, answer_bytes_max: int) -> FetchParams:
+        """The same, with an answer that is no larger than that."""
+        if answer_bytes_max >= self.max_bytes:
+            return self
+        return self._replace(max_bytes=answer_bytes_max, min_bytes=min(self.min_bytes, answer_bytes_max))
+
     @property
     def leader_only(self) -> bool:
         """Whether only the leader may answer: followers have to follow it, and old consumers expect it."""

@@ -120,7 +120,7 @@ class RepeatedFetch:
         Raises:
             KafkaError, ColdRead: of a partition; the long road finds it again.
         """
-        params = self._params
+        params = self._params.at_most(self._connection.answer_bytes_max)
         hosted = self._services.replica_manager.by_topic_id
         committed = params.isolation is FetchIsolation.TXN_COMMITTED
         budget = Budget(params.max_bytes)

@@ -27,6 +27,7 @@ from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata, To
 from minikafka.server.services import Services
 from minikafka.server.status_of_groups import GroupsStatus, describe_groups
 from minikafka.server.status_of_quotas import QuotasStatus, describe_quotas
+from minikafka.server.turns import Turns
 from minikafka.types import BrokerId, TopicPartition
 
 TOPICS_MAX = 200
@@ -135,11 +136,17 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     quotas: QuotasStatus
 
 
-def describe(services: Services, *, topic_filter: str = "") -> Status:
-    """How things are now. ``topic_filter``: list only topics with that in their names, their partitions, and
-    groups with offsets in them; empty: all."""
+async def describe(services: Services, *, topic_filter: str = "") -> Status:
+    """How things are now, within the turns of the loop that it takes to look at all. ``topic_filter``: list
+    only topics with that in their names, their partitions, and groups with offsets in them; empty: all."""
     metadata = services.metadata
-    counts = _Counts(services, topic_filter)
+    turns = Turns()
+    counts = _Counts(services)
+    for topic in sorted(metadata.topics(), key=lambda topic: topic.is_internal):
+        counts.add(topic, is_listed=topic_filter in topic.name)
+        await turns.give_way()
+    counts.sort()
+    groups = await describe_groups(services, turns, topic_filter=topic_filter)
     brokers = list(_brokers(metadata, counts))
     partitions = counts.in_danger + counts.thin + counts.well
     return Status(
@@ -169,7 +176,7 @@ def describe(services: Services, *, topic_filter: str = "") -> Status:
         topics_left_out=max(0, len(counts.topics) - TOPICS_MAX),
         partitions=[_partition(services, *each) for each in partitions[:PARTITIONS_MAX]],
         partitions_left_out=max(0, len(partitions) - PARTITIONS_MAX),
-        groups=describe_groups(services, topic_filter=topic_filter),
+        groups=groups,
         purgatories=_purgatories(services),
         quotas=describe_quotas(services),
     )
@@ -178,8 +185,7 @@ def describe(services: Services, *, topic_filter: str = "") -> Status:
 class _Counts:
     """One walk over all partitions of the cluster."""
 
-    def __init__(self, services: Services, topic_filter: str) -> None:
-        metadata = services.metadata
+    def __init__(self, services: Services) -> None:
         self.partitions = self.offline = self.under_replicated = self.under_min_isr = 0
         self.leaders: Counter[BrokerId] = Counter()
         self.replicas: Counter[BrokerId] = Counter()
@@ -189,10 +195,11 @@ class _Counts:
         self.thin: list[tuple[TopicMetadata, PartitionMetadata]] = []
         """Only under-replicated."""
         self.well: list[tuple[TopicMetadata, PartitionMetadata]] = []
-        self._alive = frozenset(broker.node_id for broker in metadata.brokers())
+        self._alive = frozenset(broker.node_id for broker in services.metadata.brokers())
         self._configs = services.configs
-        for topic in sorted(metadata.topics(), key=lambda topic: topic.is_internal):
-            self._add(topic, is_listed=topic_filter in topic.name)
+
+    def sort(self) -> None:
+        """All are there: those in trouble come first."""
         self.topics.sort(
             key=lambda topic: (
                 not (topic.offline_partitions or topic.under_min_isr_partitions),
@@ -200,7 +207,7 @@ class _Counts:
             )
         )
 
-    def _add(self, topic: TopicMetadata, *, is_listed: bool) -> None:
+    def add(self, topic: TopicMetadata, *, is_listed: bool) -> None:
         offline = under_replicated = under_min_isr = 0
         min_insync_replicas = self._configs.topic_config(topic.name).min_insync_replicas
         for partition in topic.partitions:

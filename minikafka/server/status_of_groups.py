@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from itertools import islice
 
 import msgspec
 
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.coordinator.group.shard import GroupShard
-from minikafka.server.hosted_shard import HostedShard, ShardState
+from minikafka.server.hosted_shard import ShardState
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.turns import Turns
 from minikafka.types import TopicPartition
 
 GROUPS_MAX = 200
 OFFSETS_MAX = 500
 OFFSETS_SEEN_MAX = 10_000
-"""So many committed offsets are looked at: 13 ms of the loop."""
+"""So many committed offsets are looked at: 13 ms, in slices."""
 
 
 class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,60 +71,66 @@ class GroupsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The others."""
 
 
-def describe_groups(services: Services, *, topic_filter: str) -> GroupsStatus:
+async def describe_groups(services: Services, turns: Turns, *, topic_filter: str) -> GroupsStatus:
     """The groups that are coordinated here; with a filter, those with offsets in such topics."""
     hosted = services.groups.hosted_shards()
     states = Counter(shard.state for shard in hosted)
-    active = [shard for shard in hosted if shard.state is ShardState.ACTIVE]
-    offsets = _offsets(services, active, topic_filter)
-    not_seen = max(0, sum(shard.shard.offsets_count for shard in active) - OFFSETS_SEEN_MAX)
-    members = dict(pair for shard in active for pair in shard.shard.member_counts())
-    listed = [group for shard in active for group in shard.shard.list_groups()]
-    if topic_filter:
-        listed = [group for group in listed if group.group_id in offsets]
-    listed.sort(key=lambda group: group.group_id)
-    groups = [
-        _group(group, members[group.group_id], offsets.get(group.group_id, []), is_all=not not_seen)
-        for group in listed[:GROUPS_MAX]
-    ]
-    rows = [each for group in listed for each in offsets.get(group.group_id, ())]
+    active = [shard.shard for shard in hosted if shard.state is ShardState.ACTIVE]
+    all_groups = sorted(
+        ((group.group_id, shard, group) for shard in active for group in shard.groups()),
+        key=lambda each: each[0],
+    )
+    groups: list[GroupStatus] = []
+    rows: list[GroupOffset] = []
+    listed = seen = left_out = 0
+    not_seen = max(0, sum(shard.offsets_count for shard in active) - OFFSETS_SEEN_MAX)
+    for _, shard, group in all_groups:
+        await turns.give_way()
+        offsets = _offsets(services, shard, group.group_id, OFFSETS_SEEN_MAX - seen)
+        seen += len(offsets)
+        offsets = [each for each in offsets if topic_filter in each.topic]
+        if topic_filter and not offsets:
+            continue
+        listed += 1
+        left_out += max(0, len(rows) + len(offsets) - OFFSETS_MAX)
+        rows += offsets[: OFFSETS_MAX - len(rows)]
+        if len(groups) < GROUPS_MAX:
+            groups.append(_group(group.listed(), len(group.members), offsets, is_all=not not_seen))
     return GroupsStatus(
         groups=groups,
-        groups_left_out=len(listed) - len(groups),
-        offsets=rows[:OFFSETS_MAX],
-        offsets_left_out=max(0, len(rows) - OFFSETS_MAX) + not_seen,
+        groups_left_out=listed - len(groups),
+        offsets=rows,
+        offsets_left_out=left_out + not_seen,
         loading_partitions=states[ShardState.LOADING],
         failed_partitions=states[ShardState.FAILED],
         coordinators=_others(services),
     )
 
 
-def _offsets(
-    services: Services, shards: list[HostedShard[GroupShard]], topic_filter: str
-) -> dict[str, list[GroupOffset]]:
-    """By group, in the order of topics and partitions."""
-    committed = (each for shard in shards for each in shard.shard.committed_offsets())
-    found: dict[str, list[GroupOffset]] = defaultdict(list)
-    for group_id, topic, partition, entry in islice(committed, OFFSETS_SEEN_MAX):
-        if topic_filter not in topic:
-            continue
+def _offsets(services: Services, shard: GroupShard, group_id: str, count_max: int) -> list[GroupOffset]:
+    """What the group has committed, by topic and partition."""
+    found = []
+    committed = (
+        (topic, partition, partitions[partition].offset)
+        for topic, partitions in sorted(shard.offsets_of(group_id).items())
+        for partition in sorted(partitions)
+    )
+    for topic, partition, offset in islice(committed, count_max):
         at = TopicPartition(topic, partition)
         hosted, told = services.replica_manager.partitions.get(at), services.metadata.partition(at)
         is_led = hosted is not None and hosted.is_leader
         high_watermark = hosted.log.high_watermark if hosted is not None and is_led else None
-        found[group_id].append(
+        found.append(
             GroupOffset(
                 group_id=group_id,
                 topic=topic,
                 partition=partition,
-                committed_offset=entry.offset,
+                committed_offset=offset,
                 high_watermark=high_watermark,
-                lag=None if high_watermark is None else max(0, high_watermark - entry.offset),
+                lag=None if high_watermark is None else max(0, high_watermark - offset),
                 leader=-1 if told is None else told.leader,
             )
         )
-    for offsets in found.values():
-        offsets.sort(key=lambda each: (each.topic, each.partition))
     return found
 
 

@@ -45,7 +45,7 @@ def page() -> HttpResponse:
     return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
 
 
-def status(services: Services, request: HttpRequest) -> HttpResponse:
+async def status(services: Services, request: HttpRequest) -> HttpResponse:
     """``/status.json``: what the page draws."""
-    document = describe(services, topic_filter=request.query.get("topic", ""))
+    document = await describe(services, topic_filter=request.query.get("topic", ""))
     return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)

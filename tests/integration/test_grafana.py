@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -132,6 +133,49 @@ def reading(cluster: ProcessCluster) -> Iterator[None]:
         consumer.close()
 
 
+class NearlyFullDisk:
+    """Something to scrape that says what a broker says whose disk is nearly full: a real one cannot be filled
+    here."""
+
+    TEXT = (
+        b'minikafka_log_directory_free_bytes{logDirectory="/full"} 9e9\n'
+        b'minikafka_log_directory_total_bytes{logDirectory="/full"} 1e11\n'
+    )
+
+    def __init__(self) -> None:
+        text = self.TEXT
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                self.wfile.write(text)
+
+            def log_message(self, format: str, *arguments: object) -> None:
+                """Nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_port}"
+        self._thread = threading.Thread(target=self._server.serve_forever, name="nearly-full-disk")
+
+    def __enter__(self) -> NearlyFullDisk:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+def fall_behind(cluster: ProcessCluster) -> None:
+    """A group that has read nothing of ORDERS, and never will."""
+    consumer = confluent.make_consumer(cluster.bootstrap, group_id="asleep", enable_auto_commit=False)
+    partitions = [TopicPartition(ORDERS, number, 0) for number in range(ORDERS_PARTITIONS)]
+    consumer.commit(offsets=partitions, asynchronous=False)
+    consumer.close()
+
+
 @contextmanager
 def paying(cluster: ProcessCluster) -> Iterator[None]:
     """A producer writes to ORDERS, one transaction after the other."""
@@ -222,6 +266,61 @@ def report(found: dict[PanelQuery, int]) -> str:
     return "\n".join(lines)
 
 
+EXPORTER_QUERIES = {
+    "sum(kafka_topic_partitions{topic='orders'})": ORDERS_PARTITIONS,
+    "sum by (topic) (kafka_topic_partitions{topic='orders'})": ORDERS_PARTITIONS,
+    "sum(kafka_topic_partition_replicas{topic='orders'})": 3 * ORDERS_PARTITIONS,
+    "sum(kafka_topic_partition_in_sync_replica{topic='orders'})": 3 * ORDERS_PARTITIONS,
+    "sum(kafka_topic_partition_under_replicated_partition{topic='orders'})": 0,
+    "min(kafka_topic_partition_in_sync_replica{topic='orders'})": 3,
+    "count(kafka_topic_partition_leader{topic='orders'} >= 0)": ORDERS_PARTITIONS,
+    "count(kafka_topic_partition_leader_is_preferred{topic='orders'})": ORDERS_PARTITIONS,
+    "sum(kafka_brokers)": 3,
+    "count(kafka_broker_info)": 3,
+    "count(sum(kafka_consumergroup_lag) by (consumergroup, topic))": None,
+    "count(kafka_consumergroup_lag{consumergroup='packing'})": ORDERS_PARTITIONS,
+    "max(count by (consumergroup, topic, partition) (kafka_consumergroup_lag))": 1,
+    "count(kafka_consumergroup_lag_sum{consumergroup='packing'})": 1,
+    "sum(kafka_consumergroup_current_offset_sum{consumergroup='packing'}) > 0": None,
+    "sum(kafka_consumergroup_members{consumergroup='packing'})": 1,
+    "sum(rate(kafka_topic_partition_current_offset{topic!='__consumer_offsets'}[1m])) by (topic) > 0": None,
+    "sum(delta(kafka_topic_partition_current_offset{topic='orders'}[1m])) by (topic) > 0": None,
+    "sum(rate(kafka_consumergroup_current_offset{topic='orders'}[1m])) by (consumergroup, topic) > 0": None,
+    "count(kafka_topic_partition_oldest_offset{topic='orders'})": ORDERS_PARTITIONS,
+}
+"""What dashboards for ``kafka_exporter`` ask (its own, Grafana's 7589, Strimzi's), with what must come of it
+where that is known: with three brokers each series must be there once, or sums are wrong."""
+
+
+@pytest.mark.timeout(400)
+def test_dashboards_for_kafka_exporter_work(
+    watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
+) -> None:
+    cluster, prometheus = watched
+
+    def answers() -> dict[str, float | None]:
+        found = {}
+        for query in EXPORTER_QUERIES:
+            result = prometheus.ask("query", query=query)["result"]
+            found[query] = float(result[0]["value"][1]) if result else None
+        return found
+
+    def all_right() -> bool:
+        found = answers()
+        return all(
+            found[query] is not None and expected in (None, found[query])
+            for query, expected in EXPORTER_QUERIES.items()
+        )
+
+    confluent.make_topic(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS, replicas=3)
+    load = SpreadLoad(cluster.bootstrap, ORDERS, partitions=ORDERS_PARTITIONS)
+    with load, reading(cluster):
+        try:
+            confluent.wait_until(all_right, "every query has its answer", deadline_s=120)
+        finally:
+            print(answers())
+
+
 @pytest.mark.timeout(400)
 def test_every_query_of_every_dashboard_finds_something(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
@@ -264,15 +363,24 @@ def test_every_alert_fires_on_its_fault(
         move(cluster, tmp_path / "plan.json", 2, throttle="1", additional=True)
         fires("MinikafkaThrottledToAStandstill")
         assert prometheus.firing() == {*fired}, "who is throttled is not stuck"
+        fall_behind(cluster)
         damage(cluster.brokers[1].files(MOVED, ".log")[-1])
         move(cluster, tmp_path / "plan.json", 2, throttle="100MB", additional=True)
         with wanting_too_much(cluster):
-            fires("MinikafkaStuckFetcher", "MinikafkaSustainedThrottling")
+            fires("MinikafkaStuckFetcher", "MinikafkaSustainedThrottling", "MinikafkaGroupLag")
     assert prometheus.firing() <= {*fired}
     cluster.brokers[victim].kill()
-    fires("MinikafkaBrokerDown", "MinikafkaOfflinePartitions", "MinikafkaUnderMinIsr")
+    fires(
+        "MinikafkaBrokerDown",
+        "MinikafkaOfflinePartitions",
+        "MinikafkaUnderMinIsr",
+        "MinikafkaUnderReplicated",
+    )
     assert prometheus.firing() <= {*fired}
     cluster.engine.pause()  # so that nobody can become the next controller
     cluster.brokers[controller].kill()
     fires("MinikafkaNoController")
+    with NearlyFullDisk() as disk:
+        prometheus.watch(disk.address)
+        fires("MinikafkaDiskSpace")
     assert {*fired} == {alert.name for alert in ALERTS}

@@ -162,8 +162,8 @@ async def test_the_open_page_follows_what_happens(
     await commit(broker_here.bootstrap_servers, "packing", "orders", 2)
     looks: list[Status] = []
 
-    def watched(services: Services, *, topic_filter: str) -> Status:
-        looks.append(describe(services, topic_filter=topic_filter))
+    async def watched(services: Services, *, topic_filter: str) -> Status:
+        looks.append(await describe(services, topic_filter=topic_filter))
         if (
             len(looks) == 1
         ):  # the page's time is virtual: a client would have to be quicker than its next looks
@@ -187,10 +187,10 @@ async def test_a_page_whose_broker_answers_no_more_says_so_and_keeps_what_it_had
     await produce(broker_here, 2)
     looks: list[Status] = []
 
-    def once(services: Services, *, topic_filter: str) -> Status:
+    async def once(services: Services, *, topic_filter: str) -> Status:
         if looks:
             raise RuntimeError("this is a test")
-        looks.append(describe(services, topic_filter=topic_filter))
+        looks.append(await describe(services, topic_filter=topic_filter))
         return looks[0]
 
     monkeypatch.setattr(status_page, "describe", once)

@@ -1,7 +1,7 @@
 """Consumer groups: how far behind each is, how fast it reads, and whether it is at rest or rebalancing.
 
-Lag is the high watermark, which the partition's leader shows, less the committed offset, which the group's
-coordinator shows; ``query.lag`` takes the difference.
+Lag is the high watermark at the partition's leader less the committed offset; the group's coordinator shows
+it.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 from grafana.generator.board import Dashboard, Section
 from grafana.generator.panels import above, by_broker, graph, number, rows
 from grafana.generator.query import (
-    CLUSTER,
     GROUP,
     RATE_WINDOW,
     TOPIC,
@@ -27,7 +26,7 @@ COORDINATOR = "kafka_server_group_coordinator_metrics_"
 COMMITTED = "kafka_consumergroup_current_offset"
 MEMBERS = highest(series("kafka_consumergroup_members", GROUP), "consumergroup")
 
-LAG = lag(CLUSTER, group=GROUP, topic=TOPIC)
+LAG = lag(GROUP, TOPIC)
 READ = highest(
     f"deriv({series(COMMITTED, GROUP, TOPIC)}[$__rate_interval])", "consumergroup", "topic", "partition"
 )

@@ -9,6 +9,7 @@ Every answer is a result of its kind with an error code in it; only the checks o
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, assert_never
 from uuid import UUID
@@ -36,6 +37,7 @@ from minikafka.coordinator.group.effects import (
     Ticket,
 )
 from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap
 from minikafka.coordinator.group.messages import (
     DescribedGroup,
     Heartbeat,
@@ -47,8 +49,10 @@ from minikafka.coordinator.group.messages import (
     SyncGroupResult,
 )
 from minikafka.coordinator.group.settings import GroupSettings
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
+
+_log = logging.getLogger(__name__)
 
 _UNKNOWN: Final = ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -58,7 +62,7 @@ class ClassicGroups:
 
     def __init__(
         self,
-        groups: dict[str, Group],
+        groups: GroupMap,
         *,
         settings: GroupSettings,
         new_uuid: Callable[[], UUID],
@@ -87,6 +91,11 @@ class ClassicGroups:
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
             return [Answer(ticket, SyncGroupResult(error=_UNKNOWN))]
+        try:
+            self._groups.memory.check_assignment(sum(map(len, request.assignments.values())))
+        except KafkaError as error:
+            _log.warning("Group %s: an assignment is refused: %s", group.group_id, error)
+            return [Answer(ticket, SyncGroupResult(error=error.code))]
         return sync(group, request, ticket, self._rebalances)
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
@@ -154,11 +163,9 @@ class ClassicGroups:
         """The group is none of this protocol any more: who waits hears ``error``, nothing stays parked, and
         it has no members. The group's own record is the caller's business."""
         effects: Effects = [Complete(group.join_operation), Complete(group.sync_operation)]
-        effects += [
-            Complete(GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id))
-            for member_id in sorted(group.pending_joins)
-        ]
-        group.pending_joins.clear()
+        for member_id in sorted(group.pending_joins):
+            effects.append(Complete(GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id)))
+            group.expect_no_join(member_id)
         for member in list(group.members.values()):
             effects += group.answer_join(member, refused(error, member.member_id))
             effects += group.answer_sync(member, SyncGroupResult(error=error))

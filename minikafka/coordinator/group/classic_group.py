@@ -25,6 +25,7 @@ from minikafka.coordinator.group.classic_member import ClassicMember, Protocols
 from minikafka.coordinator.group.classic_protocols import choose_protocol, names, subscribed_topics
 from minikafka.coordinator.group.classic_state import VALID_PREVIOUS_STATES, ClassicGroupState
 from minikafka.coordinator.group.effects import Answer, Effects, GroupOperation, OperationKind, Ticket
+from minikafka.coordinator.group.footprint import PENDING_JOIN_BYTES, Footprint
 from minikafka.coordinator.group.messages import (
     JoinedMember,
     JoinGroupResult,
@@ -51,6 +52,7 @@ class ClassicGroup:
 
     __slots__ = (
         "awaiting_join_count",
+        "footprint",
         "generation",
         "group_id",
         "initial_delay_ms",
@@ -85,6 +87,7 @@ class ClassicGroup:
     ) -> None:
         """``state_timestamp_ms`` None: read from an old record that does not say when."""
         self.group_id = group_id
+        self.footprint = Footprint(group_id)
         self.state = state
         self.previous_state = state
         self.state_timestamp_ms = state_timestamp_ms
@@ -166,7 +169,8 @@ class ClassicGroup:
             self.leader = member.member_id
         self.members[member.member_id] = member
         self.supported.update(names(member.protocols))
-        self.pending_joins.discard(member.member_id)
+        self.footprint.adjust(member.size_bytes)
+        self.expect_no_join(member.member_id)
         self._await_join(member, ticket)
 
     def update_member(
@@ -182,7 +186,9 @@ class ClassicGroup:
         effects = self.answer_join(member, refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
         self.supported.subtract(names(member.protocols))
         self.supported.update(names(protocols))
+        self.footprint.adjust(-member.size_bytes)
         member.protocols = protocols
+        self.footprint.adjust(member.size_bytes)
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
         self._await_join(member, ticket)
@@ -194,6 +200,7 @@ class ClassicGroup:
         effects += self.answer_sync(member, SyncGroupResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
         effects.append(member.end_session)
         del self.members[member.member_id]
+        self.footprint.adjust(-member.size_bytes)
         self.supported.subtract(names(member.protocols))
         if member.group_instance_id is not None:
             del self.static_members[member.group_instance_id]
@@ -213,6 +220,7 @@ class ClassicGroup:
             (new if member is old else member).member_id: new if member is old else member
             for member in self.members.values()
         }
+        self.footprint.adjust(new.size_bytes - old.size_bytes)
         self.supported.subtract(names(old.protocols))
         self.supported.update(names(new.protocols))
         self.static_members[new.group_instance_id] = new.member_id
@@ -223,6 +231,22 @@ class ClassicGroup:
             self.leader = new.member_id
         self._await_join(new, ticket)
         return effects
+
+    def assign(self, member: ClassicMember, assignment: bytes) -> None:
+        self.footprint.adjust(len(assignment) - len(member.assignment))
+        member.assignment = assignment
+
+    def expect_join(self, member_id: str) -> None:
+        """The id is given out: somebody is to join with it."""
+        if member_id not in self.pending_joins:
+            self.pending_joins.add(member_id)
+            self.footprint.adjust(PENDING_JOIN_BYTES + len(member_id))
+
+    def expect_no_join(self, member_id: str) -> None:
+        """Somebody has, or will not."""
+        if member_id in self.pending_joins:
+            self.pending_joins.remove(member_id)
+            self.footprint.adjust(-PENDING_JOIN_BYTES - len(member_id))
 
     def elect_joined_leader(self) -> bool:
         """Let somebody lead who has joined again.

@@ -7,6 +7,7 @@ from collections import Counter
 from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.classic_protocols import names
 from minikafka.coordinator.group.classic_state import ClassicGroupState
+from minikafka.coordinator.group.footprint import GROUP_BYTES, PENDING_JOIN_BYTES
 from minikafka.errors import InvariantError
 
 _EMPTY = ClassicGroupState.EMPTY
@@ -34,6 +35,11 @@ def _of_members(group: ClassicGroup) -> dict[str, bool]:
         "who waits to sync is a member": group.pending_syncs <= members.keys(),
         "those who wait for a generation are counted": group.awaiting_join_count
         == sum(member.awaiting_join is not None for member in members.values()),
+        "what it takes in memory is counted": group.footprint.size_bytes
+        == GROUP_BYTES
+        + len(group.group_id)
+        + sum(member.size_bytes for member in members.values())
+        + sum(PENDING_JOIN_BYTES + len(member_id) for member_id in group.pending_joins),
         "supported protocols are counted": supported == +group.supported,
         "a group with members has one that leads": (group.leader in members) if members else not group.leader,
         "members are of the group's kind": all(

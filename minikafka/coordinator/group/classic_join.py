@@ -30,7 +30,9 @@ from minikafka.coordinator.group.effects import (
     Ticket,
     coordinator_error,
 )
+from minikafka.coordinator.group.footprint import member_bytes
 from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap
 from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
 from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
@@ -157,7 +159,7 @@ class Joins:
 
     def __init__(
         self,
-        groups: dict[str, Group],
+        groups: GroupMap,
         *,
         settings: GroupSettings,
         rebalances: Rebalances,
@@ -180,6 +182,11 @@ class Joins:
         ):
             return _refuse(ticket, ErrorCode.INVALID_SESSION_TIMEOUT, request.member_id)
         group = self._groups.get(request.group_id)
+        try:
+            self._check_memory(group, request)
+        except KafkaError as error:
+            _log.warning("Group %s: a join is refused: %s", request.group_id, error)
+            return _refuse(ticket, error.code, request.member_id)
         if group is None:
             if request.member_id:
                 return _refuse(ticket, ErrorCode.UNKNOWN_MEMBER_ID, request.member_id)
@@ -193,6 +200,17 @@ class Joins:
         if request.member_id:
             return self._join_known(group, request, ticket, now_ms)
         return self._join_stranger(group, request, ticket, now_ms)
+
+    def _check_memory(self, group: Group | None, request: JoinGroup) -> None:
+        """Raises KafkaError INVALID_REQUEST, GROUP_MAX_SIZE_REACHED."""
+        member = None
+        if isinstance(group, ClassicGroup):
+            member_id = group.static_members.get(request.group_instance_id or "", request.member_id)
+            member = group.members.get(member_id)
+        about = (request.member_id, request.group_instance_id, request.client_id, request.client_host)
+        self._groups.memory.check_member(
+            member_bytes(about, request.protocols), before_bytes=0 if member is None else member.size_bytes
+        )
 
     def _join_new_group(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         group = ClassicGroup(request.group_id, state_timestamp_ms=now_ms)
@@ -220,7 +238,7 @@ class Joins:
         if member is not None:
             effects += group.remove(member)
         elif member_id in group.pending_joins:
-            group.pending_joins.remove(member_id)
+            group.expect_no_join(member_id)
             effects.append(Complete(GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id)))
         return effects + self._rebalances.complete_if_all_joined(group, now_ms)
 
@@ -233,7 +251,7 @@ class Joins:
             if current is not None:
                 return self._replace_static(group, group.members[current], member_id, request, ticket, now_ms)
         elif request.requires_known_member_id:
-            group.pending_joins.add(member_id)
+            group.expect_join(member_id)
             operation = GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id)
             return [
                 *_refuse(ticket, ErrorCode.MEMBER_ID_REQUIRED, member_id),

@@ -11,6 +11,7 @@ from minikafka.coordinator.group.effects import (
     Park,
     Ticket,
 )
+from minikafka.coordinator.group.footprint import member_bytes
 from minikafka.errors import InvariantError
 
 Protocols = tuple[tuple[str, bytes], ...]
@@ -31,8 +32,9 @@ def new_member_id(prefix: str, unique: UUID) -> str:
 class ClassicMember:
     """What it is, what it supports, what it was assigned, and which of its requests wait.
 
-    Only its ``ClassicGroup`` changes ``protocols`` and ``awaiting_join``, which it counts. The effects that
-    begin and end its session are kept here, because a heartbeat is the request that a coordinator sees most.
+    Only its ``ClassicGroup`` changes ``protocols``, ``assignment`` and ``awaiting_join``, which it counts.
+    The effects that begin and end its session are kept here, because a heartbeat is the request that a
+    coordinator sees most.
     """
 
     __slots__ = (
@@ -101,6 +103,12 @@ class ClassicMember:
     def session_timeout_ms(self, timeout_ms: int) -> None:
         if timeout_ms != self.session.timeout_ms:
             self.session = Park(self.session.operation, timeout_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory."""
+        about = (self.member_id, self.group_instance_id, self.client_id, self.client_host)
+        return member_bytes(about, self.protocols) + len(self.assignment)
 
     @property
     def is_static(self) -> bool:

@@ -108,7 +108,7 @@ def session_expired(group: ClassicGroup, member_id: str, rebalances: Rebalances,
 
 def new_member_expired(group: ClassicGroup, member_id: str, rebalances: Rebalances, now_ms: int) -> Effects:
     """An id was given out and nobody has come with it."""
-    group.pending_joins.discard(member_id)
+    group.expect_no_join(member_id)
     return rebalances.complete_if_all_joined(group, now_ms)
 
 
@@ -130,7 +130,7 @@ def _leave(group: ClassicGroup, leaving: LeavingMember) -> tuple[ErrorCode, Effe
     if not member_id:  # an administrator, who knows static members by their instance
         member_id = "" if instance_id is None else group.static_members.get(instance_id, "")
     elif member_id in group.pending_joins:
-        group.pending_joins.remove(member_id)
+        group.expect_no_join(member_id)
         return ErrorCode.NONE, [Complete(GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id))]
     error = group.member_error(member_id, instance_id)
     if error is not ErrorCode.NONE:

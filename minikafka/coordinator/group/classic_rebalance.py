@@ -61,7 +61,7 @@ class StoreAssignment(Append):
             return []
         group.storing_generation = None
         for member in group.members.values():
-            member.assignment = self._assignments.get(member.member_id, b"")
+            group.assign(member, self._assignments.get(member.member_id, b""))
         group.transition(_STABLE, now_ms)
         self._rebalances.counts.completed_rebalances += 1
         effects: Effects = []
@@ -185,7 +185,7 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
     effects: Effects = []
     group.storing_generation = None
     for member in group.members.values():
-        member.assignment = b""
+        group.assign(member, b"")
         if member.awaiting_sync is not None:
             effects += group.answer_sync(member, SyncGroupResult(error=error))
             effects.append(member.session)

@@ -93,6 +93,7 @@ class ConsumerGroups:
         replaced = group.static_members.get(request.instance_id or "")
         before = _member_of(draft, request, member_id)
         metadata = told_by_heartbeat(before.metadata, request)
+        self._work.check_memory(before, metadata)
         member = self._work.advance(draft, before, metadata, owned=request.topic_partitions, now_ms=now_ms)
         timers: Effects = [self._work.session(draft.group, member)]
         if replaced is not None and replaced != member_id:

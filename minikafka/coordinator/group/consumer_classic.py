@@ -113,6 +113,7 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
         )
+        self._work.check_memory(before, metadata)
         owned = by_topic_id(read_subscription(request.protocols[0][1]).owned_partitions, self._work.topics)
         member = self._work.advance(draft, before, metadata, owned=owned, now_ms=now_ms)
         if before.member_id not in group.members:

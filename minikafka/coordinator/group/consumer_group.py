@@ -28,6 +28,7 @@ from minikafka.coordinator.group.consumer_member import (
     ConsumerGroupMember,
 )
 from minikafka.coordinator.group.effects import Effects
+from minikafka.coordinator.group.footprint import Footprint
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -62,6 +63,7 @@ class ConsumerGroup:
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
+        self.footprint = Footprint(group_id)
         self.epoch = 0
         self.metadata_hash = 0
         self.assignment_epoch = 0
@@ -100,6 +102,7 @@ class ConsumerGroup:
         copy = ConsumerGroup(self._group_id)
         for name, value in vars(self).items():
             setattr(copy, name, value.copy() if isinstance(value, dict | set) else value)
+        copy.footprint = Footprint(self._group_id, self.footprint.size_bytes)
         return copy
 
     # What it is
@@ -301,6 +304,7 @@ class ConsumerGroup:
     def _count(self, member: ConsumerGroupMember, sign: int) -> None:
         """Keep the sums over all members."""
         metadata = member.metadata
+        self.footprint.adjust(sign * member.size_bytes)
         _add(self._names, metadata.subscribed_topic_names, sign)
         _add(self._regex_members, [member.regex] if member.regex else [], sign)
         _add(self._assignors, [metadata.server_assignor] if metadata.server_assignor else [], sign)

@@ -10,6 +10,7 @@ from enum import IntEnum
 
 import msgspec
 
+from minikafka.coordinator.group.footprint import member_bytes
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -71,6 +72,16 @@ class ConsumerGroupMember(msgspec.Struct, frozen=True):
     def pending_revocation(self) -> TopicPartitions:
         """What it must stop consuming; nobody else gets it until it says that it has."""
         return self.current.partitions_pending_revocation
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory because of what it told; what it owns is of the coordinator's making."""
+        told = self.metadata
+        classic = told.classic_member_metadata
+        about = (self.member_id, told.instance_id, told.rack_id, told.client_id, told.client_host)
+        wanted = (told.subscribed_topic_regex, told.server_assignor, *told.subscribed_topic_names)
+        protocols = () if classic is None else classic.supported_protocols
+        return member_bytes((*about, *wanted), ((each.name, each.metadata) for each in protocols))
 
     @property
     def regex(self) -> str | None:

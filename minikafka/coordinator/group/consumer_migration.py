@@ -168,7 +168,7 @@ def downgrade_if_due(draft: GroupDraft, settings: GroupSettings, topics: TopicIm
     for classic_member in classic.members.values():
         target = group.targets.get(classic_member.member_id, {})
         version = read_subscription(classic_member.metadata(classic.protocol)).version
-        classic_member.assignment = write_assignment(by_name(target, topics), version=version)
+        classic.assign(classic_member, write_assignment(by_name(target, topics), version=version))
     classic.resolve_subscription()
     draft.becomes = classic
     draft.records = [*draft.origin.tombstones(), current_record(classic)]

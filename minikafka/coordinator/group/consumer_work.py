@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from uuid import UUID
 
+import msgspec
+
 from minikafka.coordinator.group.classic import ClassicGroups
 from minikafka.coordinator.group.consumer_change import GroupChange, GroupDraft
 from minikafka.coordinator.group.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer_member import ConsumerGroupMember, MemberState
+from minikafka.coordinator.group.consumer_member import NOTHING_TOLD, ConsumerGroupMember, MemberState
 from minikafka.coordinator.group.consumer_membership import reconcile, remove_members
 from minikafka.coordinator.group.consumer_migration import downgrade_if_due
 from minikafka.coordinator.group.consumer_subscription import refresh_regexes, update_subscription
@@ -26,7 +28,7 @@ from minikafka.coordinator.group.effects import (
     OperationKind,
     Park,
 )
-from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap
 from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode
@@ -45,7 +47,7 @@ class GroupWork:
 
     def __init__(
         self,
-        groups: dict[str, Group],
+        groups: GroupMap,
         *,
         classic: ClassicGroups,
         settings: GroupSettings,
@@ -92,6 +94,19 @@ class GroupWork:
             update_target(draft, topics, self.settings.group_consumer_assignors[0])
         reconcile(draft, before.member_id, topics, owned=owned, subscription_changed=wants_others)
         return draft.group.members[before.member_id]
+
+    def check_memory(self, before: ConsumerGroupMember, metadata: ConsumerGroupMemberMetadataValue) -> None:
+        """Whether the member may tell ``metadata``.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, GROUP_MAX_SIZE_REACHED.
+        """
+        if metadata == before.metadata:
+            return
+        self.groups.memory.check_member(
+            msgspec.structs.replace(before, metadata=metadata).size_bytes,
+            before_bytes=0 if before.metadata is NOTHING_TOLD else before.size_bytes,
+        )
 
     def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:
         """Members leave or are fenced; the timers that end with that."""

@@ -6,6 +6,7 @@ from collections.abc import Sized
 from typing import Protocol
 
 from minikafka.coordinator.group.effects import Effects
+from minikafka.coordinator.group.footprint import Footprint
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.protocol.internal.group_records import GroupRecord
 
@@ -18,6 +19,9 @@ class Group(Protocol):
 
     @property
     def members(self) -> Sized: ...
+
+    @property
+    def footprint(self) -> Footprint: ...
 
     @property
     def is_empty(self) -> bool:

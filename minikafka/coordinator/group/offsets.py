@@ -10,7 +10,7 @@ retention time that ends after the end of time is for ever, where Kafka's sum ov
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
@@ -241,6 +241,10 @@ class GroupOffsets:
     def committed(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
         """Group, topic, partition and offset of all that are visible, as they are now."""
         return self._log.visible.items()
+
+    def committed_of(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """What is visible of one group, by topic and partition. A view."""
+        return self._log.visible.of_group(group_id)
 
     def expired_records(self, now_ms: int) -> list[GroupRecord]:
         """Tombstones of offsets whose retention is over, and of groups that are empty and have none left."""

@@ -25,6 +25,8 @@ class GroupSettings(Protocol):
     group_initial_rebalance_delay_ms: int
     group_max_size: int
     group_consumer_max_size: int
+    group_max_member_metadata_bytes: int
+    group_max_memory_bytes: int
     group_consumer_assignors: tuple[str, ...]
     group_consumer_migration_policy: MigrationPolicy
     offset_metadata_max_bytes: int

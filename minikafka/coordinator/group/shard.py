@@ -11,7 +11,7 @@ last such member's leaving downgrades it (``consumer``). A classic request to a 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
 from minikafka.coordinator.group.classic import ClassicGroups
@@ -27,6 +27,7 @@ from minikafka.coordinator.group.effects import (
     coordinator_error,
 )
 from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
     DescribedConsumerGroup,
@@ -99,9 +100,12 @@ class GroupShard:
         settings: GroupSettings,
         topics: TopicImage,
         new_uuid: Callable[[], UUID],
+        memory_bytes: Callable[[], int],
     ) -> None:
-        """``counts`` is shared with the other shards of a broker."""
-        self._groups: dict[str, Group] = {}
+        """``counts`` is shared with the other shards of a broker; ``memory_bytes`` says what all of them
+        take."""
+        self._memory = GroupMemory(settings, memory_bytes)
+        self._groups = GroupMap(self._memory)
         self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid, counts=counts)
         work = GroupWork(
             self._groups,
@@ -181,9 +185,13 @@ class GroupShard:
     def list_groups(self) -> list[ListedGroup]:
         return [group.listed() for group in self._groups.values()]
 
-    def member_counts(self) -> list[tuple[str, int]]:
-        """How many members each group has."""
-        return [(group_id, len(group.members)) for group_id, group in self._groups.items()]
+    def groups(self) -> list[Group]:
+        """All groups, as they are now."""
+        return list(self._groups.values())
+
+    def offsets_of(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """What a group has committed, by topic and partition. Not to be held while anything else happens."""
+        return self._offsets.committed_of(group_id)
 
     def committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
         """Group, topic, partition and offset. Not to be held while anything else happens."""
@@ -192,6 +200,11 @@ class GroupShard:
     @property
     def offsets_count(self) -> int:
         return self._offsets.committed_count
+
+    @property
+    def memory_bytes(self) -> int:
+        """What the groups and their members take."""
+        return self._memory.used_bytes
 
     def describe_group(self, group_id: str) -> DescribedGroup:
         """A group of the classic protocol; others as a KafkaError GROUP_ID_NOT_FOUND or Dead, see there."""

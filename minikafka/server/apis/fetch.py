@@ -68,6 +68,8 @@ LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 def handle(services: Services, context: RequestContext, request: Any) -> Result:
     client = services.client_quotas.client(context.header.client_id)
     params = fetch_params(services, context, request, client)
+    if params.replica_id == CONSUMER_REPLICA_ID:
+        params = params.at_most(context.connection.answer_bytes_max)
     session = _session(services, context, request, is_follower=params.is_from_follower)
     keys, wanted = [], []
     for key, want in session.partitions():

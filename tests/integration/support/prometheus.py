@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import urllib.error
 import urllib.parse
@@ -28,17 +29,13 @@ class PrometheusServer:
 
     def __init__(self, directory: Path, targets: Sequence[str]) -> None:
         self._directory = directory
-        self._targets = targets
+        self._targets = list(targets)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
 
     def start(self) -> PrometheusServer:
-        config = (ROOT / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
-        config, intervals = re.subn(r"(_interval:) 15s", rf"\1 {SCRAPE_INTERVAL_S}s", config)
-        config, targets = re.subn(r"targets: \[.*\]", f"targets: {json.dumps(self._targets)}", config)
-        assert (intervals, targets) == (2, 1)
         self._directory.mkdir()
-        (self._directory / "prometheus.yml").write_text(config, encoding="utf-8")
+        self._write_config()
         (self._directory / "rules.yml").write_text(rules(minute_s=MINUTE_S), encoding="utf-8")
         with open(self._directory / "log", "wb") as log:
             self._process = subprocess.Popen(
@@ -54,6 +51,20 @@ class PrometheusServer:
             )
         confluent.wait_until(self._is_ready, "Prometheus is ready")
         return self
+
+    def watch(self, target: str) -> None:
+        """Scrape this one too."""
+        assert self._process is not None
+        self._targets.append(target)
+        self._write_config()
+        self._process.send_signal(signal.SIGHUP)
+
+    def _write_config(self) -> None:
+        config = (ROOT / "prometheus" / "prometheus.yml").read_text(encoding="utf-8")
+        config, intervals = re.subn(r"(_interval:) 15s", rf"\1 {SCRAPE_INTERVAL_S}s", config)
+        config, targets = re.subn(r"targets: \[.*\]", f"targets: {json.dumps(self._targets)}", config)
+        assert (intervals, targets) == (2, 1)
+        (self._directory / "prometheus.yml").write_text(config, encoding="utf-8")
 
     def close(self) -> None:
         if self._process is not None:

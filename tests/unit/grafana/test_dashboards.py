@@ -11,7 +11,7 @@ import pytest
 
 from grafana.generator.dashboards import DASHBOARDS
 from grafana.generator.panels import WIDTH_OF_ALL
-from grafana.generator.rules import ALERTS, LAG_SERIES, rules
+from grafana.generator.rules import ALERTS, rules
 from minikafka.metrics.names import ALL_SERIES
 from minikafka.metrics.names_of_spark import SPARK_SERIES
 from minikafka.metrics.series import SeriesType
@@ -59,7 +59,6 @@ def test_every_query_asks_for_series_that_are_exported(name: str) -> None:
 def test_every_rule_asks_for_series_that_are_exported() -> None:
     asked = {metric for alert in ALERTS for metric in METRIC.findall(alert.expression)}
     assert asked and asked <= EXPORTED
-    assert LAG_SERIES not in EXPORTED, "it is recorded from two series"
 
 
 @pytest.mark.parametrize("name", BOARDS)

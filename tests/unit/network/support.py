@@ -161,6 +161,7 @@ class Wire:
         budget_bytes: int = 1 << 30,
         frame_bytes_max: int = 1 << 20,
         like: Wire | None = None,
+        host: str = "10.0.0.1",
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.loop = like.loop if like else ManualLoop()
@@ -175,7 +176,7 @@ class Wire:
             listener_name="PLAINTEXT",
             now_ns=now_ns,
         )
-        self.transport = MemoryTransport(self.connection)
+        self.transport = MemoryTransport(self.connection, (host, 5000))
         self.connection.connection_made(self.transport)
 
     def send(self, *contents: bytes) -> None:

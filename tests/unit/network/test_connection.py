@@ -13,6 +13,7 @@ from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.network import connection as connection_module
 from minikafka.network import responses as responses_module
 from minikafka.network.connection import FRAMES_PER_TURN, Connection, PendingResponse, Result
+from minikafka.network.memory_budget import ANSWER_BYTES_MIN, WAKES_PER_TURN
 from minikafka.types import Buffer
 from tests.unit.network.support import Wire, echo, framed
 
@@ -303,45 +304,63 @@ def test_peers_that_announce_much_and_send_nothing_take_nothing_from_the_others(
     assert first.sent() == [b"a"]
 
 
-def test_when_the_budget_is_used_up_new_requests_wait_and_one_begun_frame_finishes() -> None:
-    first = Wire(echo, budget_bytes=5000)
-    desk = Desk()
-    second, third = Wire(desk, like=first), Wire(desk, like=first)
-    large = framed(b"x" * 6000)
-    first.connection.data_received(large[:5500])
-    assert first.budget.exhausted
-    second.send(b"a", b"b")
-    third.connection.data_received(large[:500])
-    assert desk.seen == []
-    assert first.transport.reading, "it was begun in time"
-    assert not second.transport.reading
-    assert not third.transport.reading
-    assert first.budget.waiting == 2
+def test_frames_that_do_not_come_to_an_end_leave_room_for_others() -> None:
+    """Six take what they can get of the 5,000 bytes that an address has for requests: a tenth each."""
+    first = Wire(echo, budget_bytes=12_500)
+    attackers = [first, *(Wire(echo, like=first) for _ in range(5))]
+    stream = framed(b"x" * 100_000)
+    sent = 0
+    while sent < 3000:
+        for wire in attackers:
+            if wire.transport.reading:
+                wire.connection.data_received(stream[sent : sent + 10])
+        sent += 10
+    (overdraws,) = [wire for wire in attackers if wire.transport.reading]
+    held_bytes = [wire.connection.held_bytes for wire in attackers]
+    assert min(held_bytes) >= 490, held_bytes
+    assert max(held_bytes) <= 520, f"the overdraft does not count: {held_bytes}"
+    assert overdraws.connection._reader.buffered_bytes == 3000 - 4
+    honest = Wire(echo, like=first)
+    for _ in range(3):
+        honest.send(b"a" * 5000, b"b")
+        assert honest.sent() == [b"a" * 5000, b"b"], "what comes in one piece takes nothing"
+        slow = framed(b"y" * 350)
+        for start in range(0, len(slow), 100):
+            assert honest.transport.reading
+            honest.connection.data_received(slow[start : start + 100])
+        assert honest.sent() == [b"y" * 350]
 
-    first.connection.data_received(large[5500:] + framed(b"next"))
-    assert first.sent() == [b"x" * 6000, b"next"]
-    assert desk.seen == [], "they are woken by the loop, not from inside of the first"
-    first.loop.turn()
-    assert desk.seen == [b"a", b"b"]
-    assert second.transport.reading
-    assert third.transport.reading
-    third.connection.data_received(large[500:])
-    assert desk.seen[2:] == [b"x" * 6000]
-    assert first.budget.used_bytes == 0
+
+def test_an_address_has_a_share_whatever_the_number_of_its_connections() -> None:
+    first = Wire(echo, budget_bytes=20_000)
+    stream = framed(b"x" * 100_000)
+    for _ in range(500):
+        wire = Wire(echo, like=first)
+        wire.connection.data_received(stream[:4])
+        for start in range(4, 1004, 2):
+            if wire.transport.reading:
+                wire.connection.data_received(stream[start : start + 2])
+    assert 7900 <= first.budget.frame_bytes <= 8000 + 500 * 2, "4/5, and one piece of each"
+    elsewhere = Wire(echo, like=first, host="10.0.0.2")
+    begun = framed(b"y" * 200)
+    for start in range(0, len(begun), 8):
+        assert elsewhere.transport.reading
+        elsewhere.connection.data_received(begun[start : start + 8])
+    assert elsewhere.sent() == [b"y" * 200]
 
 
-def test_frames_that_grew_together_beyond_the_budget_finish_one_after_another() -> None:
-    first = Wire(echo, budget_bytes=1000)
+def test_frames_that_grew_together_beyond_their_shares_finish_one_after_another() -> None:
+    first = Wire(echo, budget_bytes=2000)
     wires = [first, *(Wire(echo, like=first) for _ in range(2))]
     large = framed(b"x" * 1500)
     for wire in wires:
-        wire.connection.data_received(large[:304])
-    assert not first.budget.exhausted
+        wire.connection.data_received(large[:84])
+    assert all(wire.transport.reading for wire in wires)
     for wire in wires:
-        wire.connection.data_received(large[304:604])
+        wire.connection.data_received(large[84:504])
     for turn in range(3):
         (goes_on,) = [wire for wire in wires[turn:] if wire.transport.reading][:1]
-        goes_on.connection.data_received(large[604:])
+        goes_on.connection.data_received(large[504:])
         assert goes_on.sent() == [b"x" * 1500]
         if turn == 0:
             assert [wire.transport.reading for wire in wires] == [True, False, False], "one at a time"
@@ -351,36 +370,88 @@ def test_frames_that_grew_together_beyond_the_budget_finish_one_after_another() 
     assert first.budget.waiting == 0
 
 
+def test_one_alone_may_send_a_frame_larger_than_the_budget() -> None:
+    wire = Wire(echo, budget_bytes=1000)
+    large = framed(b"x" * 5000)
+    for start in range(0, len(large), 100):
+        assert wire.transport.reading
+        wire.connection.data_received(large[start : start + 100])
+    assert wire.sent() == [b"x" * 5000]
+    assert wire.budget.used_bytes == 0
+
+
 def test_who_has_overdrawn_lets_others_do_so_also_when_the_budget_was_free_again_meanwhile() -> None:
-    first = Wire(echo, budget_bytes=1000)
+    first = Wire(echo, budget_bytes=2000)
     second, third, fourth = (Wire(echo, like=first) for _ in range(3))
     large = framed(b"x" * 1500)
-    second.connection.data_received(large[:600])
-    first.connection.data_received(large[:600])
-    assert first.budget.exhausted and first.transport.reading, "it was the one to go on"
+    second.connection.data_received(large[:84])
+    first.connection.data_received(large[:604])
+    assert first.transport.reading, "it is the one to go on"
     second.lose()
-    assert not first.budget.exhausted
-    first.connection.data_received(large[600:])
+    first.connection.data_received(large[604:])
     assert first.sent() == [b"x" * 1500]
     for wire in (third, fourth):
-        wire.connection.data_received(large[:600])
+        wire.connection.data_received(large[:84])
+    fourth.connection.data_received(large[84:604])
     assert fourth.transport.reading, "now another is"
-    fourth.connection.data_received(large[600:])
+    fourth.connection.data_received(large[604:])
     assert fourth.sent() == [b"x" * 1500]
+
+
+def test_responses_that_are_not_taken_stop_requests_and_cut_answers() -> None:
+    first = Wire(echo, budget_bytes=1_000_000)
+    first.transport.peer_reads = False
+    assert first.connection.answer_bytes_max == 125_000, "a quarter of the half for responses"
+    first.send(b"x" * 300_000)
+    second = Wire(echo, like=first)
+    assert second.connection.answer_bytes_max == ANSWER_BYTES_MIN
+    second.send(b"a")
+    assert second.sent() == [b"a"]
+    third = Wire(echo, like=first)
+    third.transport.peer_reads = False
+    third.send(b"x" * 200_000)
+    second.send(b"b")
+    assert second.sent() == []
+    assert not second.transport.reading
+    first.transport.peer_catches_up()
+    first.loop.turn()
+    assert second.sent() == [b"b"]
+    assert second.transport.reading
 
 
 def test_a_closed_connection_gives_back_its_share_and_its_place_in_line() -> None:
     first = Wire(echo, budget_bytes=1000)
     second, third = Wire(echo, like=first), Wire(echo, like=first)
-    first.connection.data_received(framed(b"x" * 1500)[:1100])
-    second.send(b"a")
-    third.send(b"b")
+    large = framed(b"x" * 1500)
+    for wire in (first, second, third):
+        wire.connection.data_received(large[:304])
+    assert first.budget.waiting == 2
     second.lose()
     assert first.budget.waiting == 1
     first.lose()
     first.loop.turn()
-    assert third.sent() == [b"b"]
+    third.connection.data_received(large[304:])
+    assert third.sent() == [b"x" * 1500]
     assert first.budget.used_bytes == 0
+
+
+def test_many_in_line_are_looked_at_over_several_turns() -> None:
+    first = Wire(echo, budget_bytes=1000)
+    large = framed(b"x" * 1500)
+    wires = [first, *(Wire(echo, like=first) for _ in range(2 * WAKES_PER_TURN))]
+    for wire in wires:
+        wire.connection.data_received(large[:504])
+    first.connection.data_received(large[504:])
+    assert first.budget.waiting == 2 * WAKES_PER_TURN
+    first.loop.turn()
+    assert sum(wire.transport.reading for wire in wires) == 2, "the first, and who overdraws now"
+    assert first.loop.turn() == 1
+    for wire in wires[1:]:
+        assert wire.transport.reading, "in the order in which they came"
+        wire.connection.data_received(large[504:])
+        while first.loop.turn():
+            pass
+    assert first.budget.used_bytes == first.budget.waiting == 0
 
 
 # Muting
@@ -529,7 +600,9 @@ def swept(wire: Wire, seconds: float) -> str | None:
     """The first reason that a scan every second finds within ``seconds``."""
     for _ in range(int(seconds)):
         wire.loop.advance(1.0)
-        reason = wire.connection.sweep(wire.loop.time(), idle_seconds_max=60, stalled_seconds_max=10)
+        reason = wire.connection.sweep(
+            wire.loop.time(), idle_seconds_max=60, stalled_seconds_max=10, body_seconds_max=30
+        )
         if reason is not None:
             return reason
     return None
@@ -550,9 +623,9 @@ def test_idle_means_nothing_received_sent_or_owed() -> None:
 def test_a_throttled_connection_is_idle_too_and_never_stalled() -> None:
     """KAFKA-12427: who is muted for longer than connections.max.idle.ms is closed, and may come again."""
     first = Wire(echo, budget_bytes=1000)
-    first.connection.data_received(framed(b"x" * 1500)[:1104])
     second = Wire(echo, like=first)
-    second.send(b"a")
+    for wire in (first, second):
+        wire.connection.data_received(framed(b"x" * 1500)[:1104])
     first.connection.mute(50_000)
     assert swept(first, 49) is None, "others wait for its memory, but it cannot send on"
     alone = Wire(echo)
@@ -571,13 +644,62 @@ def test_a_slow_reader_is_not_idle_and_a_stuck_one_is() -> None:
     assert "idle" in (swept(wire, 100) or "")
 
 
-def test_a_connection_that_stalls_with_memory_others_wait_for_is_closed_early() -> None:
+def test_a_body_that_does_not_come_is_not_waited_for() -> None:
+    wire = Wire(echo)
+    wire.connection.data_received(framed(b"x" * 500_000)[:1104])
+    assert swept(wire, 29) is None
+    assert "1100 of the 500000 bytes of a request are here" in (swept(wire, 5) or "")
+
+
+def test_a_body_that_trickles_is_not_waited_for() -> None:
+    wire = Wire(echo)
+    wire.connection.data_received(framed(b"x" * 500_000)[:1104])
+    reasons = []
+    for _ in range(40):
+        wire.connection.data_received(b"x")
+        reasons.append(swept(wire, 1))
+    assert "the rest has not come" in next(reason for reason in reasons if reason)
+
+
+def test_a_slow_honest_body_has_its_time() -> None:
+    """10 clients share a link of 100 KB/s, and now and then it stands still for a while."""
+    wire = Wire(echo)
+    large = framed(b"x" * 1_000_000)
+    for second in range(100):
+        if second % 10:
+            wire.connection.data_received(large[: 4 if second == 1 else 11_200])
+            large = large[4 if second == 1 else 11_200 :]
+        assert swept(wire, 1) is None
+    assert large
+
+
+def test_who_is_not_read_on_is_not_late() -> None:
+    wire = Wire(echo)
+    wire.connection.data_received(framed(b"x" * 500_000)[:1104])
+    wire.connection.mute(25_000)
+    assert swept(wire, 25) is None
+    assert swept(wire, 28) is None
+    assert "the rest has not come" in (swept(wire, 5) or "")
+
+
+def test_a_body_that_others_wait_for_has_less_time() -> None:
     first = Wire(echo, budget_bytes=1000)
-    first.connection.data_received(framed(b"x" * 1500)[:1104])
+    second = Wire(echo, like=first)
+    for wire in (first, second):
+        wire.connection.data_received(framed(b"x" * 1500)[:404])
+    assert first.budget.waiting == 1
+    assert "400 of the 1500 bytes" in (swept(first, 12) or "")
+    assert swept(second, 12) is None
+
+
+def test_a_reader_that_stalls_with_memory_others_wait_for_is_closed_early() -> None:
+    first = Wire(echo, budget_bytes=4000)
+    first.transport.peer_reads = False
+    first.send(b"x" * 2500)
     assert swept(first, 30) is None, "nobody waits"
     second = Wire(echo, like=first)
     second.send(b"a")
-    assert "stalled with 1100 bytes" in (swept(first, 12) or "")
+    assert "stalled with 2504 bytes" in (swept(first, 12) or "")
     assert swept(second, 12) is None
 
 

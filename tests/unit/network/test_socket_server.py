@@ -321,16 +321,18 @@ async def test_a_client_that_leaves_early_harms_nobody() -> None:
         parked[0].complete((framed(b"nobody"),))
 
 
-async def test_a_stalled_giant_gives_way_when_others_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_giants_that_stall_hold_nobody_up_and_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_server_module, "STALLED_SECONDS_MAX", 0.05)
     monkeypatch.setattr(socket_server_module, "SWEEP_SECONDS_MAX", 0.02)
-    async with serving(queued_max_request_bytes=1000) as server:
-        giant = await server.connect()
-        giant.writer.write(framed(b"x" * 5000)[:1100])
-        await until(lambda: server.server.budget.exhausted)
+    async with serving(queued_max_request_bytes=100_000) as server:
+        giants = [await server.connect() for _ in range(6)]
+        for giant in giants:
+            giant.writer.write(framed(b"x" * 90_000)[:40_000])
+        await until(lambda: server.server.budget.waiting == 5)
         small: Client = await server.connect()
-        assert await small.ask(b"a") == b"a"
-        assert await giant.is_closed_by_peer()
+        assert await small.ask(b"a" * 5_000) == b"a" * 5_000
+        for giant in giants[:5]:  # the last one is alone, and nobody waits for what it has
+            assert await giant.is_closed_by_peer()
 
 
 async def connections(server: SocketServer, count: int) -> list[Connection]:

@@ -90,6 +90,7 @@ def state_of(
     epoch: int = 0,
     isr: Sequence[int] = ALL,
     replicas: Sequence[int] = ALL,
+    adding: Sequence[int] = (),
     version: int | None = None,
     topic_id: UUID = TOPIC_ID,
     controller_epoch: int = 1,
@@ -107,6 +108,7 @@ def state_of(
         isr=tuple(map(BrokerId, isr)),
         partition_epoch=epoch * 10 if version is None else version,
         replicas=tuple(map(BrokerId, replicas)),
+        adding_replicas=tuple(map(BrokerId, adding)),
         is_new=is_new,
         eligible=tuple(map(BrokerId, eligible)),
     )

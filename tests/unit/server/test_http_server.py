@@ -120,39 +120,72 @@ async def test_a_connection_serves_one_request_after_the_other(served: Served) -
     await writer.wait_closed()
 
 
-async def test_too_many_connections_are_told_so(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
-    reader, writer = await asyncio.open_connection(*served.address)
-    writer.write(b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n")
-    await read_answer(reader)
-    assert (await ask(served.address, "/echo")).status == 503
-    writer.close()
-    await writer.wait_closed()
-
-
-async def test_far_too_many_connections_are_closed_and_surplus_ones_do_not_wait_long(
+async def test_connections_that_are_held_open_give_way_to_new_ones(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 1)
-    monkeypatch.setattr(http_server, "SURPLUS_MAX", 1)
-    monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 600)  # that is not what closes it
-    reader, writer = await asyncio.open_connection(*served.address)
-    writer.write(b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n")
-    await read_answer(reader)
-    _, surplus = await asyncio.open_connection(*served.address)
-    refused_reader, refused = await asyncio.open_connection(*served.address)
+    """Some never asked, some have asked before, some are in the middle of a request, some do not read."""
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 4)
+    whole = b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n"
+    held = []
+    for number in range(20):
+        reader, writer = await asyncio.open_connection(*served.address)
+        writer.write((b"", whole, b"GET /echo HT", whole * 100)[number % 4])
+        if number % 4 == 1:
+            await read_answer(reader)
+        held.append((reader, writer))
+        assert (await ask(served.address, "/echo")).status == 200
+        assert len(served.server._tasks) <= 4
     async with asyncio.timeout(60):
         with contextlib.suppress(ConnectionResetError):
-            assert await refused_reader.read() == b""
-    monkeypatch.setattr(http_server, "SURPLUS_MAX", 2)
+            assert await held[0][0].read() == b""
+    for _, writer in held:
+        writer.close()
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            await writer.wait_closed()
+
+
+async def test_who_is_being_answered_gives_way_last(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+    asking = asyncio.create_task(ask(served.address, "/slow"))
+    await served.is_asked.wait()
+    silent = [await asyncio.open_connection(*served.address) for _ in range(3)]
+    assert (await ask(served.address, "/echo")).status == 200
+    served.held.set()
+    assert (await asking).status == 200
+    for _, writer in silent:
+        writer.close()
+        with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+            await writer.wait_closed()
+
+
+async def test_who_asks_nothing_is_let_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_server, "REQUEST_TIMEOUT_S", 0.01)
-    async with asyncio.timeout(60):
-        silent_reader, silent = await asyncio.open_connection(*served.address)
-        assert await silent_reader.read() == b""
-    for each in (writer, surplus, silent, refused):
-        each.close()
-        with contextlib.suppress(ConnectionResetError):
-            await each.wait_closed()
+    reader, writer = await asyncio.open_connection(*served.address)
+    with contextlib.suppress(ConnectionResetError):
+        assert await reader.read() == b""
+    writer.close()
+    with contextlib.suppress(ConnectionResetError):
+        await writer.wait_closed()
+
+
+async def test_a_large_page_leaves_in_pieces(served: Served) -> None:
+    pieces = [bytes([number]) * 50_000 for number in range(100)]
+    turns = 0
+
+    async def large(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(pieces)
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        if not asking.done():
+            asyncio.get_running_loop().call_soon(count)
+
+    served.server.add("/large", large)
+    asking = asyncio.create_task(ask(served.address, "/large"))
+    count()
+    assert (await asking).body == b"".join(pieces)
+    assert turns >= 50, "the loop turned between any two writes"
 
 
 async def test_who_does_not_finish_a_request_in_time_is_let_go(

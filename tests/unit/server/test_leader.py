@@ -55,6 +55,20 @@ def min_isr_2(tmp_path: Path) -> Iterator[Replicas]:
     made.close()
 
 
+def test_what_a_reassignment_adds_is_not_missing_yet(replicas: Replicas) -> None:
+    """``Partition.isUnderReplicated``: an alert on it must not go off with every reassignment."""
+    moving = replicas.lead(isr=(ONE, TWO), adding=(THREE,))
+    assert not moving.is_under_replicated
+    replicas.lead(isr=(ONE,), adding=(THREE,), version=1)
+    assert moving.is_under_replicated, "the other one is missing"
+    replicas.lead(isr=(ONE, TWO), version=2)
+    assert moving.is_under_replicated, "the reassignment is done, and the new one must be there"
+    replicas.lead(version=3)
+    assert not moving.is_under_replicated
+    replicas.follow(epoch=1, isr=(TWO,))
+    assert not moving.is_under_replicated, "only a leader says so"
+
+
 def high_watermark(replicas: Replicas) -> int:
     return replicas.partition().log.high_watermark
 

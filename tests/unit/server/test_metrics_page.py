@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -9,12 +10,14 @@ from typing import ClassVar
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as At
+from aiokafka.admin import AIOKafkaAdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
 from minikafka.config.throttled_replicas import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
-from minikafka.server import metrics_of_broker, metrics_of_data
+from minikafka.server import metrics_of_broker, metrics_of_data, metrics_of_groups
+from minikafka.server import turns as turns_module
 from minikafka.server.disk_writer import DiskWriter
 from minikafka.server.http_pages import METRICS_CONTENT_TYPE, reasons_not_ready
 from minikafka.server.metrics_collector import PIECE_SAMPLES, Exposition
@@ -229,8 +232,8 @@ async def test_what_has_no_series_because_there_is_too_much_is_counted(
         await consumer.commit({At("orders", 0): 1, At("orders", 1): 1})
     partitions = len(broker.server.services.replica_manager.partitions)
     for module, limit in (
-        (metrics_of_broker, "GROUPS_MAX"),
-        (metrics_of_broker, "GROUP_OFFSETS_MAX"),
+        (metrics_of_groups, "GROUPS_MAX"),
+        (metrics_of_groups, "GROUP_OFFSETS_MAX"),
         (metrics_of_broker, "PARTITIONS_MAX"),
         (metrics_of_data, "PARTITIONS_MAX"),
     ):
@@ -251,14 +254,103 @@ async def test_what_has_no_series_because_there_is_too_much_is_counted(
     assert not names & {"kafka_consumergroup_members", "kafka_log_log_size"}
 
 
+async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3,000 groups with names of 1,000 bytes: those of 2,000 would be 2 MB, so the limit of bytes counts."""
+    monkeypatch.setattr(turns_module, "SLICE_MS", 0)
+    await produce(broker, "orders", 2)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False
+    )
+    async with consumer:
+        consumer.assign([At("orders", 0)])
+        await consumer.commit({At("orders", 0): 1})
+    groups = broker.server.services.groups
+    (shard,) = [each.shard for each in groups.hosted_shards() if each.shard.groups()]
+    for number in range(3_000):
+        shard._classic.make_simple(f"{number:04}" + "x" * 996, 0)
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        if not asking.done():
+            asyncio.get_running_loop().call_soon(count)
+
+    asking = asyncio.create_task(scrape(broker))
+    count()
+    found = await asking
+    assert turns > 3_000
+    shown = sum(name == "kafka_consumergroup_members" for name, _ in found)
+    assert shown == 1 + metrics_of_groups.LABEL_BYTES_MAX // 1000
+    assert value(found, "minikafka_scrape_left_out", what="groups") == 3_001 - shown
+    assert value(found, "kafka_coordinator_group_groupmetadatamanager_numgroups") == 3_001
+    assert value(found, "minikafka_group_memory_bytes") > 3_000_000
+
+
+async def test_those_who_ask_while_a_scrape_is_under_way_share_the_next(broker: Broker) -> None:
+    await scrape(broker)
+    address = broker.server.http_address
+    assert address is not None
+    answers = await asyncio.gather(*(ask(address, "/metrics") for _ in range(30)))
+    assert len({answer.body for answer in answers}) < 10
+
+
+async def test_what_kafka_exporter_shows_is_there_once(broker: Broker) -> None:
+    await produce(broker, "orders", 4)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False
+    )
+    async with consumer:
+        consumer.assign([At("orders", 0), At("orders", 1)])
+        await consumer.commit({At("orders", 0): 1, At("orders", 1): 0})
+    found = await scrape(broker)
+    node_id = broker.server.services.node_id
+    assert value(found, "kafka_brokers") == 1
+    address = broker.bootstrap_servers
+    assert value(found, "kafka_broker_info", id=str(node_id), address=address) == 1
+    assert value(found, "kafka_topic_partitions", topic="orders") == 2
+    for name, expected in {
+        "current_offset": 2,
+        "oldest_offset": 0,
+        "leader": node_id,
+        "replicas": 1,
+        "in_sync_replica": 1,
+        "leader_is_preferred": 1,
+        "under_replicated_partition": 0,
+    }.items():
+        assert value(found, f"kafka_topic_partition_{name}", topic="orders", partition="0") == expected
+    for partition, lag in (("0", 1), ("1", 2)):
+        labels = {"consumergroup": "packing", "topic": "orders", "partition": partition}
+        assert value(found, "kafka_consumergroup_lag", **labels) == lag
+        assert value(found, "kafka_consumergroup_current_offset", **labels) == 2 - lag
+    of_topic = {"consumergroup": "packing", "topic": "orders"}
+    assert value(found, "kafka_consumergroup_lag_sum", **of_topic) == 3
+    assert value(found, "kafka_consumergroup_current_offset_sum", **of_topic) == 1
+    assert value(found, "kafka_consumergroup_members", consumergroup="packing") == 0
+
+
+async def test_the_process_says_what_it_reads_and_writes_and_the_disks_what_is_left(broker: Broker) -> None:
+    found = await scrape(broker)
+    directory = broker.server.services.log_manager.directories.configured[0]
+    total = value(found, "minikafka_log_directory_total_bytes", logDirectory=directory)
+    assert 0 < value(found, "minikafka_log_directory_free_bytes", logDirectory=directory) <= total
+    for kind in ("read", "write"):
+        assert value(found, f"kafka_server_kafkaserver_linux_disk_{kind}_bytes") >= 0
+
+
 async def test_a_topic_that_is_deleted_takes_its_series_along(broker: Broker) -> None:
     before = len(await scrape(broker))
     for number in range(3):
         await produce(broker, f"topic-{number}", 2)
     grown = await scrape(broker)
     services = broker.server.services
-    for topic_partition in list(services.replica_manager.partitions):
-        services.replica_manager.delete_partition(topic_partition)
+    admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
+    await admin.start()
+    await admin.delete_topics([f"topic-{number}" for number in range(3)])
+    await admin.close()
+    assert await services.metadata.wait_for(lambda: not services.metadata.topics(), timeout_ms=60_000)
     after = await scrape(broker)
     assert not [labels for _, labels in after if any(name == "topic" for name, _ in labels)]
     assert value(after, "kafka_server_brokertopicmetrics_messagesin_total") == 6

@@ -39,6 +39,7 @@ EVERYBODY = QuotaEntity(None, DEFAULT)
 class StubConnection:
     listener_name = "PLAINTEXT"
     received_ns = 0
+    answer_bytes_max = 1 << 30
 
     def __init__(self) -> None:
         self.memory: Any = None

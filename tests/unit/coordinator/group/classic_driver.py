@@ -13,7 +13,7 @@ from minikafka.coordinator.group.classic import ClassicGroups
 from minikafka.coordinator.group.classic_group import ClassicGroup
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
-from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
     Heartbeat,
     JoinGroup,
@@ -38,6 +38,8 @@ class Settings(msgspec.Struct, kw_only=True):
     group_initial_rebalance_delay_ms: int = DELAY_MS
     group_max_size: int = 2**31 - 1
     group_consumer_max_size: int = 2**31 - 1
+    group_max_member_metadata_bytes: int = 1 << 20
+    group_max_memory_bytes: int = 1 << 28
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     offset_metadata_max_bytes: int = 4096
@@ -62,7 +64,7 @@ class Members:
     def __init__(self, **settings: Any) -> None:
         self.settings = Settings(**settings)
         self.shell = FakeShell()
-        self.groups: dict[str, Group] = {}
+        self.groups = GroupMap(GroupMemory(self.settings, lambda: self.groups.memory.used_bytes))
         self.uuids = 0
         self.counts = GroupCounts()
         self.classic = ClassicGroups(

@@ -11,7 +11,7 @@ from minikafka.coordinator.group.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer_work import GroupWork
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects, GroupOperation
-from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
 from minikafka.coordinator.group.settings import ConsumerGroupSettings, MigrationPolicy
 from minikafka.coordinator.group.topic_image import TopicInfo
@@ -28,6 +28,8 @@ class FakeSettings:
     group_initial_rebalance_delay_ms = 3_000
     group_max_size = 1_000
     group_consumer_max_size = 1_000
+    group_max_member_metadata_bytes = 1 << 20
+    group_max_memory_bytes = 1 << 28
     group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
     group_consumer_migration_policy: MigrationPolicy = "bidirectional"
     offset_metadata_max_bytes = 4_096
@@ -82,7 +84,7 @@ class World:
 
     def restart(self) -> None:
         """Another broker leads: it has what is in the log, and begins."""
-        self.groups: dict[str, Group] = {}
+        self.groups = GroupMap(GroupMemory(self.settings, lambda: self.groups.memory.used_bytes))
         self.classic = ClassicGroups(
             self.groups, settings=self.settings, new_uuid=self._new_uuid, counts=self.counts
         )

@@ -12,7 +12,9 @@ from minikafka.coordinator.group.classic import ClassicGroups
 from minikafka.coordinator.group.consumer import ConsumerGroups
 from minikafka.coordinator.group.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer_work import GroupWork
+from minikafka.coordinator.group.footprint import GROUP_BYTES
 from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record
 from minikafka.protocol.internal.group_records import GroupRecord
@@ -32,7 +34,8 @@ NOTES = {
 
 def facts(group: ConsumerGroup) -> dict[str, Any]:
     """All that is in the log."""
-    return {name: value for name, value in vars(group).items() if name not in NOTES}
+    told = {name: value for name, value in vars(group).items() if name not in NOTES}
+    return told | {"footprint": group.footprint.size_bytes}
 
 
 def all_facts(groups: dict[str, Group]) -> dict[str, Any]:
@@ -229,11 +232,16 @@ class GroupMachine(RuleBasedStateMachine):
                 if member.epoch > 0:
                     assert member.epoch >= self.epochs.get(member.member_id, 0)
                     self.epochs[member.member_id] = member.epoch
+            told_bytes = sum(member.size_bytes for member in group.members.values())
+            assert group.footprint.size_bytes == GROUP_BYTES + len(group.group_id) + told_bytes
+        assert self.world.groups.memory.used_bytes == sum(
+            each.footprint.size_bytes for each in self.world.groups.values()
+        )
 
     def loaded(self, log: list[GroupRecord]) -> dict[str, Any]:
         """What a coordinator knows that has read ``log``."""
-        groups: dict[str, Group] = {}
         world = self.world
+        groups = GroupMap(GroupMemory(world.settings, lambda: 0))
         copy = ConsumerGroups(
             GroupWork(
                 groups,

@@ -38,6 +38,8 @@ class Settings:
     group_initial_rebalance_delay_ms = 0
     group_max_size = 100
     group_consumer_max_size = 100
+    group_max_member_metadata_bytes = 1 << 20
+    group_max_memory_bytes = 1 << 28
     group_consumer_assignors = ("uniform", "range")
     group_consumer_migration_policy = "bidirectional"
     offset_metadata_max_bytes = 4096
@@ -76,6 +78,7 @@ class Story:
             settings=settings,
             topics=Topics(),
             new_uuid=lambda: UUID(int=rng.getrandbits(128), version=4),
+            memory_bytes=lambda: self.shard.memory_bytes,
         )
 
     def fail_over(self) -> None:

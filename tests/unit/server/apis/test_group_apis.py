@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -329,6 +330,71 @@ async def test_a_member_of_a_kip_848_group_is_given_its_partitions(broker: Any, 
     stranger = await beat(broker, version, member_id="nobody", member_epoch=7)
     assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID and stranger.error_message
     assert (stranger.member_epoch, stranger.assignment) == (0, None)
+
+
+# What members may bring
+
+
+async def test_a_member_that_tells_too_much_is_refused(broker: Any) -> None:
+    """group.max.member.metadata.bytes is 1 MiB."""
+    large = [
+        {"name": "range", "metadata": bytes(700_000)},
+        {"name": "roundrobin", "metadata": bytes(700_000)},
+    ]
+    before = broker.services.groups.memory_bytes()
+    assert (await join(broker, 3, protocols=large)).error_code == ErrorCode.INVALID_REQUEST
+    names = [f"{number:09}" for number in range(150_000)]
+    refused = await beat(broker, 1, group_id="modern", subscribed_topic_names=names)
+    assert refused.error_code == ErrorCode.INVALID_REQUEST
+    assert "group.max.member.metadata.bytes" in refused.error_message
+    assert broker.services.groups.memory_bytes() == before, "nothing of it was kept"
+    assert (await join(broker, 3)).error_code == NONE
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["classic", "consumer"])
+async def test_groups_take_no_more_memory_than_they_may(admin_broker: Any, modern: bool) -> None:
+    await admin_broker.stop()
+    broker = await admin_broker.restarted(
+        **{"group.max.memory.bytes": "4000000", "group.initial.rebalance.delay.ms": "0"}
+        | {"offsets.topic.num.partitions": "1"}
+    )
+    await broker.topics.create_topic("orders", partitions=2)
+    await find(broker)
+
+    async def come(number: int, metadata_bytes: int) -> ErrorCode:
+        if modern:
+            wanted = [f"{topic:09}" for topic in range(metadata_bytes // 9)]
+            told = {"member_id": f"member-{number}", "subscribed_topic_names": wanted}
+            answer = await beat(broker, 1, group_id=f"group-{number}", **told)
+        else:
+            told = {"protocols": [{"name": "range", "metadata": bytes(metadata_bytes)}]}
+            answer = await join(broker, 3, group=f"group-{number}", **told)
+        return ErrorCode(answer.error_code)
+
+    while await come(0, 100_000) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    errors = [NONE] + [await come(number, 100_000) for number in range(1, 40)]
+    full = ErrorCode.GROUP_MAX_SIZE_REACHED
+    taken = errors.count(NONE)
+    assert errors == [NONE] * taken + [full] * (40 - taken)
+    assert 20 <= taken < 40
+    assert 100_000 * taken < broker.services.groups.memory_bytes() < 4_000_000
+    assert await come(100, 500) is NONE, "one that wants little still gets in"
+    if modern:
+        left = await beat(broker, 1, group_id="group-0", member_id="member-0", member_epoch=-1)
+    else:
+        (group,) = (await describe_group(broker, "group-0")).groups
+        left = await broker.ask(
+            ApiKey.LEAVE_GROUP, 0, {"group_id": "group-0", "member_id": group.members[0].member_id}
+        )
+    assert left.error_code == NONE
+    used = broker.services.groups.memory_bytes()
+    assert used < 100_000 * taken, "what has left is not counted"
+    await broker.stop()
+
+
+async def describe_group(broker: Any, group: str) -> Any:
+    return await broker.ask(ApiKey.DESCRIBE_GROUPS, 0, {"groups": [group]})
 
 
 @versions(ApiKey.CONSUMER_GROUP_DESCRIBE)

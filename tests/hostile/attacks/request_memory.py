@@ -1,0 +1,91 @@
+"""Connections that take the memory for requests and responses, and keep it."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from contextlib import ExitStack
+
+from tests.hostile.attack import Attack
+from tests.integration.support.process import BrokerProcess
+from tests.integration.support.wire import FETCH, RawClient, batch, fetch_body, request
+
+ANNOUNCED_BYTES = 100 * 1024 * 1024 - 1
+"""``socket.request.max.bytes``."""
+RESIDENT_GROWTH_BYTES_MAX = 400 * 1024 * 1024
+"""``queued.max.request.bytes`` (256 MiB), one request beyond it, and what the allocator keeps."""
+
+
+def stall(broker: BrokerProcess, count: int, *, announced_bytes: int, sent_bytes: int, seconds: float) -> int:
+    """``count`` connections send the beginning of a request, as much as the broker takes, and no more. For
+    ``seconds``; how many bytes were taken."""
+    piece = bytes(1 << 20)
+    with ExitStack() as stack:
+        left = {
+            stack.enter_context(socket.create_connection(("127.0.0.1", broker.port))): sent_bytes
+            for _ in range(count)
+        }
+        for each in left:
+            each.sendall(struct.pack(">i", announced_bytes))
+            each.settimeout(0.02)
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            for each in [each for each in left if left[each]] or [None]:
+                if each is None:
+                    time.sleep(0.05)
+                    continue
+                try:
+                    left[each] -= each.send(piece[: left[each]])
+                except TimeoutError:
+                    continue
+                except ConnectionError:  # it was closed, for it did not go on
+                    left[each] = 0
+        return count * sent_bytes - sum(left.values())
+
+
+def stalled_bodies(broker: BrokerProcess, short: bool) -> str:
+    before = broker.resident_bytes()
+    taken = stall(broker, 6, announced_bytes=ANNOUNCED_BYTES, sent_bytes=45 << 20, seconds=1 if short else 15)
+    grown = broker.resident_bytes() - before
+    assert grown < RESIDENT_GROWTH_BYTES_MAX, f"{grown >> 20} MB are held for what never came"
+    return f"{taken >> 20} MB taken of 6 times 45, the broker grew by {grown >> 20} MB"
+
+
+def many_small_stalls(broker: BrokerProcess, short: bool) -> str:
+    """A NAT full of them: each sends half of a megabyte."""
+    count = 100 if short else 500
+    taken = stall(broker, count, announced_bytes=1 << 20, sent_bytes=1 << 19, seconds=1 if short else 15)
+    return f"{count} connections, {taken >> 20} MB taken"
+
+
+def readers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
+    """Each asks for 8 MiB of records again and again, and takes none."""
+    count = 40 if short else 200
+    before = broker.resident_bytes()
+    frame = request(FETCH, 4, fetch_body("unread", 0, 0, partition_max_bytes=50 << 20))
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in clients:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            each.connect(("127.0.0.1", broker.port))
+            each.sendall(frame * 4)
+        time.sleep(0.5 if short else 8)
+        grown = broker.resident_bytes() - before
+    assert grown < RESIDENT_GROWTH_BYTES_MAX, f"{grown >> 20} MB are held for who does not read"
+    return f"{count} readers, the broker grew by {grown >> 20} MB"
+
+
+def fill_unread(broker: BrokerProcess, short: bool) -> None:
+    records = batch([bytes(900_000)])
+    with RawClient(broker.port) as client:
+        client.create_topic_by_metadata("unread")
+        for _ in range(12):
+            client.produce("unread", 0, records)
+
+
+ATTACKS = [
+    Attack("6 requests of 100 MB that stall", stalled_bodies),
+    Attack("hundreds of requests of 1 MB that stall", many_small_stalls),
+    Attack("consumers that do not read", readers_that_do_not_read, prepare=fill_unread),
+]
