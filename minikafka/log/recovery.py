@@ -22,7 +22,8 @@ from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
 from minikafka.log.file_records import CorruptSegment
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
-from minikafka.log.log_segments import LogSegments, OpenSegments
+from minikafka.log.log_segments import LogSegments
+from minikafka.log.open_files import OpenFiles
 from minikafka.log.producer_replay import rebuild_producer_state
 from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.segment import LogSegment
@@ -65,7 +66,7 @@ class LogLoader:
         log_start_offset: int,
         recovery_point: int,
         clean_shutdown: bool,
-        open_segments: OpenSegments | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._directory = directory
         self._config = config
@@ -75,7 +76,7 @@ class LogLoader:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._clean_shutdown = clean_shutdown
-        self._segments = LogSegments(open_segments)
+        self._segments = LogSegments(open_files)
         self._epochs_damaged = False
         self._epochs = self._load_epochs()
 
@@ -178,6 +179,7 @@ class LogLoader:
                 files=self._files,
                 size=size,
                 created_ms=self._now_ms,
+                open_files=self._segments.open_files,
             )
             is_sound = segment.load_indexes()
             if base_offset in with_txn_index:
@@ -298,5 +300,6 @@ class LogLoader:
             config=self._config,
             files=self._files,
             created_ms=self._now_ms,
+            open_files=self._segments.open_files,
         )
         self._segments.add(segment)

@@ -46,9 +46,16 @@ METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def start_http(
-    services: Services, *, cleaner: LogCleaner, socket_server: SocketServer, usual_port: int | None
+    services: Services,
+    *,
+    cleaner: LogCleaner,
+    socket_server: SocketServer,
+    usual_port: int | None,
+    connections_max: int,
 ) -> HttpServer | None:
     """Serve at ``http.port``, where that is not set at ``usual_port``, where that is None nowhere.
+
+    ``connections_max``: how many connections the process has descriptors for.
 
     Raises:
         StartError: ``http.port`` cannot be had. Nobody asked for the usual one: then there is a log line.
@@ -66,7 +73,7 @@ async def start_http(
             *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag),
         ]
 
-    server = HttpServer(supervisor=services.supervisor)
+    server = HttpServer(supervisor=services.supervisor, connections_max=connections_max)
     add_pages(server, services, sources)
     try:
         await server.start(config.http_host, port)

@@ -74,8 +74,10 @@ Page = Callable[[HttpRequest], Awaitable[HttpResponse]]
 class HttpServer:
     """Listens on one address. ``add`` pages, ``start``, ``close``."""
 
-    def __init__(self, *, supervisor: Supervisor) -> None:
+    def __init__(self, *, supervisor: Supervisor, connections_max: int = CONNECTIONS_MAX) -> None:
+        """``connections_max``: a bound below the usual one, and on the surplus too."""
         self._supervisor = supervisor
+        self._connections_max = connections_max
         self._pages: dict[str, Page] = {}
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -122,8 +124,9 @@ class HttpServer:
     # Connections
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        is_surplus = len(self._tasks) >= CONNECTIONS_MAX
-        if len(self._tasks) >= CONNECTIONS_MAX + SURPLUS_MAX:
+        served_max = min(CONNECTIONS_MAX, self._connections_max)
+        is_surplus = len(self._tasks) >= served_max
+        if len(self._tasks) >= served_max + min(SURPLUS_MAX, self._connections_max):
             writer.transport.abort()
             return
 

@@ -83,8 +83,8 @@ class Maintenance:
     async def _do_chores(self) -> None:
         while True:
             noted = await self._chores.wait()
-            for directory, reason in noted.failures.items():
-                self._disk.directory_failed(directory, reason)
+            for directory, failure in noted.failures.items():
+                self._disk.directory_failed(directory, failure)
             # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
             while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
                 await self._disk.run(work)
@@ -94,7 +94,7 @@ class Maintenance:
                 if not done.done():  # nobody waits any more
                     done.set_result(None)
             for directory, error in self._services.log_manager.take_failures().items():
-                self._disk.directory_failed(directory, str(error))
+                self._disk.directory_failed(directory, error)
 
     # What the clock brings
 
@@ -104,7 +104,7 @@ class Maintenance:
         for log in list(log_manager.all_logs()):
             cleanup = log_manager.cleanup([log])
             for directory, error in cleanup.failed.items():
-                self._disk.directory_failed(directory, str(error))
+                self._disk.directory_failed(directory, error)
             self.remove_later(cleanup.deleted, delay_ms=log.config.file_delete_delay_ms)
             await turns.give_way()
 
