@@ -49,7 +49,13 @@ class IndexFile:
     )
 
     def __init__(
-        self, path: str, *, base_offset: int, bytes_max: int, files: Files, open_files: OpenFiles | None = None
+        self,
+        path: str,
+        *,
+        base_offset: int,
+        bytes_max: int,
+        files: Files,
+        open_files: OpenFiles | None = None,
     ) -> None:
         """``open_files``: the cache that its map shares with others; one of its own unless given."""
         self.path = path

@@ -29,8 +29,8 @@ from minikafka.log.disk_work import DirectoryRemoval
 from minikafka.log.future_logs import Fate, FoundLog, decide_fates
 from minikafka.log.log_directories import LogDirectories, RandomBits
 from minikafka.log.log_directory_loader import IsStray, LogDirectoryLoader
-from minikafka.log.open_files import OpenFiles
 from minikafka.log.log_shutdown import close_failed
+from minikafka.log.open_files import OpenFiles
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:

@@ -38,7 +38,13 @@ class TimeIndex(IndexFile):
     __slots__ = ("_last_timestamp",)
 
     def __init__(
-        self, path: str, *, base_offset: int, bytes_max: int, files: Files, open_files: OpenFiles | None = None
+        self,
+        path: str,
+        *,
+        base_offset: int,
+        bytes_max: int,
+        files: Files,
+        open_files: OpenFiles | None = None,
     ) -> None:
         super().__init__(
             path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files

@@ -204,9 +204,7 @@ class TransactionIndex:
     def _open(self) -> File:
         file = self._file
         if file is None:
-            file = self._file = self._open_files.open(
-                self, lambda: self._files.open(self._path, create=True)
-            )
+            file = self._file = self._open_files.open(self, lambda: self._files.open(self._path, create=True))
         self.was_used = True
         return file
 

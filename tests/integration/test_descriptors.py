@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-import pytest
 
 from tests.integration.support.process import BrokerProcess
 
@@ -36,7 +36,9 @@ def _produce(broker: BrokerProcess, value: bytes) -> None:
 
 
 def _consume(broker: BrokerProcess) -> dict[int, list[bytes]]:
-    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True})
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": "g", "enable.partition.eof": True}
+    )
     consumer.assign([TopicPartition(TOPIC, partition, 0) for partition in range(PARTITIONS)])
     found: dict[int, list[bytes]] = {partition: [] for partition in range(PARTITIONS)}
     ended: set[int] = set()
