@@ -30,8 +30,8 @@ _NO_DISK_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, e
 
 
 def is_disk_failure(error: BaseException) -> bool:
-    """Whether an OSError, or an error raised from one, shows that a disk has failed, so that its log directory
-    must go offline.
+    """Whether an OSError, or an error raised from one, shows that a disk has failed, so that its log
+    directory must go offline.
 
     No failed disk are: no descriptor left in this process or on this machine, a name that is too long, and a
     file that is not there. They concern one file, and all others can be used.

@@ -98,8 +98,8 @@ class DirectoryRemoval(msgspec.Struct, frozen=True):
 
 
 def run_all(work: Iterable[DiskWork]) -> dict[str, OSError]:
-    """Run the pieces in order. Blocks. Returns the log directories where one failed; when it was the disk that
-    did, no more is done there."""
+    """Run the pieces in order. Blocks. Returns the log directories where one failed; when it was the disk
+    that did, no more is done there."""
     failed: dict[str, OSError] = {}
     for piece in work:
         log_directory = piece.log_directory

@@ -2,9 +2,10 @@
 ``AbstractIndex``.
 
 It is mapped into memory when it is used, and stays so until ``OpenFiles`` wants its descriptor (Python's map
-keeps one). While its segment is active the file has its full size (``segment.index.bytes``, a sparse file), at
-the latest with its first entry; when the segment closes it is trimmed to its entries. The file carries no checksum: whoever follows an
-entry checks what it finds there, and a damaged index is built anew from the segment.
+keeps one). While its segment is active the file has its full size (``segment.index.bytes``, a sparse file),
+at the latest with its first entry; when the segment closes it is trimmed to its entries. The file carries no
+checksum: whoever follows an entry checks what it finds there, and a damaged index is built anew from the
+segment.
 
 Differs from Kafka: before the map is written into a new page, that page is written through the file, because
 a store into a hole of a mapped file on a full disk kills the process (SIGBUS); a write answers ENOSPC

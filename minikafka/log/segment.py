@@ -1,7 +1,7 @@
 """One segment of a log: a file of record batches with its indexes. Kafka: ``LogSegment``.
 
-The active segment takes appends; the others only give. Its file and its indexes are opened when they are used,
-the active one's too, and close when ``OpenFiles`` wants their descriptors, or with ``release``.
+The active segment takes appends; the others only give. Its file and its indexes are opened when they are
+used, the active one's too, and close when ``OpenFiles`` wants their descriptors, or with ``release``.
 
 Invariants: ``size`` is the end of the last batch; last offsets are at least the base offset and ascend; a
 batch gets an index entry when more than ``index.interval.bytes`` were appended since the last entry was

@@ -48,9 +48,7 @@ class ConnectionLimits:
         if self._count >= self.max_connections:
             return f"there are already {self._count} connections (max.connections)"
         if self._count >= self._descriptors:
-            return (
-                f"there are already {self._count} connections, and the other file descriptors are for files"
-            )
+            return f"there are already {self._count} connections; the other file descriptors are for files"
         count = self._count_by_address.get(address, 0)
         allowed = self.max_connections_per_ip_overrides.get(address, self.max_connections_per_ip)
         if count >= allowed:

@@ -128,5 +128,6 @@ async def test_what_is_no_failure_of_the_disk_refuses_one_partition_and_nothing_
         append(broker, "t", 0)
     disk.fault = None
     async with running(tmp_path, disk=disk) as again:
-        await until(again, lambda: at in again.services.replica_manager.partitions, "it is made now")
+        replicas = again.services.replica_manager.partitions
+        await until(again, lambda: at in replicas and replicas[at].leader_id == 1, "it is made now")
         append(again, "t", 1)
