@@ -1,4 +1,4 @@
-"""A limit on file descriptors bounds connections and open files, not partitions; and no start fails for it."""
+"""A limit on file descriptors bounds connections and open files, not partitions."""
 
 from __future__ import annotations
 
