@@ -258,14 +258,7 @@ class Broker:
         services.swap_in_staged = cleaner.swap_in_staged
         ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
         socket_server = await self._listen(services, budget)
-        if self._usual_http_port is not None or services.config.http_port is not None:
-            self._http = await http_pages.start_http(
-                services,
-                cleaner=cleaner,
-                socket_server=socket_server,
-                usual_port=self._usual_http_port,
-                connections_max=budget.http_connections,
-            )
+        self._http = await self._start_http(services, cleaner, socket_server, budget)
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
 
@@ -310,6 +303,19 @@ class Broker:
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
         }
         return server
+
+    async def _start_http(
+        self, services: Services, cleaner: LogCleaner, socket_server: SocketServer, budget: DescriptorBudget
+    ) -> HttpServer | None:
+        if self._usual_http_port is None and services.config.http_port is None:
+            return None
+        return await http_pages.start_http(
+            services,
+            cleaner=cleaner,
+            socket_server=socket_server,
+            usual_port=self._usual_http_port,
+            connections_max=budget.http_connections,
+        )
 
     def _prepare_for_records(self, services: Services) -> None:
         """Load the record codec soon after the first partition came: a broker without one saves 4 MB."""
