@@ -31,6 +31,25 @@ else:
     exchange = deferred("minikafka.exchange")
 
 
+_NO_DISK_FAILURES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT})
+
+
+def is_disk_failure(error: BaseException) -> bool:
+    """Whether an OSError, or an error raised from one, shows that a disk has failed, so that its log
+    directory must go offline.
+
+    No failed disk are: no descriptor left in this process or on this machine, a name that is too long, and a
+    file that is not there. They concern one file, and all others can be used.
+    """
+    cause = error if isinstance(error, OSError) else error.__cause__
+    return not (isinstance(cause, OSError) and cause.errno in _NO_DISK_FAILURES)
+
+
+def lacks_descriptors(error: OSError) -> bool:
+    """Whether a file could not be opened only because too many others are open."""
+    return error.errno in (errno.EMFILE, errno.ENFILE)
+
+
 class File(Protocol):
     """An open file."""
 

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from minikafka.files import Files
+from minikafka.files import Files, is_disk_failure
 from minikafka.log.checkpoint import PARTITION_METADATA
 from minikafka.log.flush import fsync_file
 
@@ -117,11 +117,12 @@ class FileRemoval(msgspec.Struct, frozen=True):
 
 
 def run_all(work: Iterable[DiskWork]) -> dict[str, OSError]:
-    """Run the pieces in order. Blocks. Returns the log directories that failed: no more is done there."""
+    """Run the pieces in order. Blocks. Returns the log directories where one failed; when it was the disk
+    that did, no more is done there."""
     failed: dict[str, OSError] = {}
     for piece in work:
         log_directory = piece.log_directory
-        if log_directory in failed:
+        if log_directory in failed and is_disk_failure(failed[log_directory]):
             continue
         try:
             piece.run()

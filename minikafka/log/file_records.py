@@ -14,6 +14,7 @@ from typing import NamedTuple
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import File, Files
 from minikafka.log.fetch_data import ColdFile, ColdRead
+from minikafka.log.open_files import OpenFiles
 from minikafka.log.segment_files import LOG_SUFFIX, file_name
 from minikafka.types import Buffer
 
@@ -61,13 +62,32 @@ class BatchPlace(NamedTuple):
 class FileRecords:
     """The ``.log`` file of the segment at ``base_offset``, of which the first ``size`` bytes are batches."""
 
-    __slots__ = ("_file", "_files", "base_offset", "directory", "index_interval_bytes", "path", "size")
+    __slots__ = (
+        "_file",
+        "_files",
+        "_open_files",
+        "base_offset",
+        "directory",
+        "index_interval_bytes",
+        "path",
+        "size",
+        "was_used",
+    )
 
     def __init__(
-        self, directory: str, base_offset: int, *, files: Files, size: int, index_interval_bytes: int
+        self,
+        directory: str,
+        base_offset: int,
+        *,
+        files: Files,
+        size: int,
+        index_interval_bytes: int,
+        open_files: OpenFiles,
     ) -> None:
         self._files = files
+        self._open_files = open_files
         self._file: File | None = None
+        self.was_used = False
         self.directory = directory
         self.base_offset = base_offset
         self.path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX))
@@ -80,15 +100,26 @@ class FileRecords:
         return False
 
     def file(self) -> File:
-        """The open file; for reading and writing when active, only for reading otherwise."""
+        """The open file, until another one is opened; for reading and writing when active, only for reading
+        otherwise."""
         file = self._file
         if file is None:
-            file = self._file = self._files.open(self.path, read_only=not self.is_active)
+            file = self._file = self._open_files.open(
+                self, lambda: self._files.open(self.path, read_only=not self.is_active)
+            )
+        self.was_used = True
         return file
+
+    def close_idle(self) -> None:
+        """Close the file alone, for ``OpenFiles``."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def read_bytes(self, size: int, position: int, *, cached_only: bool) -> Buffer:
         """Bytes of the file. Raises ColdRead when they are not in memory and ``cached_only``."""
         file = self._file or self.file()
+        self.was_used = True
         if not cached_only:
             return file.read(size, position)
         data = file.read_cached(size, position)

@@ -52,6 +52,11 @@ class Flush:
         return f"Flush(up_to={self.up_to}, files={len(self._paths)})"
 
     @property
+    def paths(self) -> tuple[str, ...]:
+        """The files that it makes durable."""
+        return tuple(self._paths)
+
+    @property
     def log_directory(self) -> str:
         """The log directory that goes offline when ``run`` fails (``DiskWork``)."""
         return os.path.dirname(self._directory)

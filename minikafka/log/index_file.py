@@ -1,10 +1,11 @@
 """What the offset and the time index have in common: a file of fixed-size, ordered entries. Kafka:
 ``AbstractIndex``.
 
-While its segment is active the file has its full size (``segment.index.bytes``, a sparse file) and is mapped
-into memory; when the segment closes it is trimmed to its entries, and mapped again when somebody reads. The
-file carries no checksum: whoever follows an entry checks what it finds there, and a damaged index is built
-anew from the segment.
+It is mapped into memory when it is used, and stays so until ``OpenFiles`` wants its descriptor (Python's map
+keeps one). While its segment is active the file has its full size (``segment.index.bytes``, a sparse file),
+at the latest with its first entry; when the segment closes it is trimmed to its entries. The file carries no
+checksum: whoever follows an entry checks what it finds there, and a damaged index is built anew from the
+segment.
 
 Differs from Kafka: before the map is written into a new page, that page is written through the file, because
 a store into a hole of a mapped file on a full disk kills the process (SIGBUS); a write answers ENOSPC
@@ -15,12 +16,14 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
+from functools import partial
 from struct import Struct
 from typing import Any, ClassVar
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.fetch_data import ColdFile, ColdRead
+from minikafka.log.open_files import OpenFiles
 
 PAGE_BYTES = 4096
 WARM_BYTES = 8192
@@ -36,20 +39,33 @@ class IndexFile:
     __slots__ = (
         "_files",
         "_map",
+        "_open_files",
         "_reserved_bytes",
         "_writable",
         "base_offset",
         "entries",
         "entries_max",
         "path",
+        "was_used",
     )
 
-    def __init__(self, path: str, *, base_offset: int, bytes_max: int, files: Files) -> None:
+    def __init__(
+        self,
+        path: str,
+        *,
+        base_offset: int,
+        bytes_max: int,
+        files: Files,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """``open_files``: the cache that its map shares with others; one of its own unless given."""
         self.path = path
         self.base_offset = base_offset
         self.entries = 0
         self.entries_max = bytes_max // self.ENTRY_BYTES  # while the segment is active
         self._files = files
+        self._open_files = OpenFiles() if open_files is None else open_files
+        self.was_used = False
         self._map: mmap.mmap | memoryview | None = None
         self._writable = False
         self._reserved_bytes = 0
@@ -80,29 +96,22 @@ class IndexFile:
         file = self._files.open(self.path, create=True)
         try:
             file.truncate(0)
+            file.truncate(self.entries_max * self.ENTRY_BYTES)
         finally:
             file.close()
         self.activate()
 
     def activate(self) -> None:
-        """Grow the file to its full size and map it for appends."""
+        """Take appends from now on."""
         if self._writable:
             return
         self.release()
-        file = self._files.open(self.path, create=True)
-        try:
-            size = max(self.entries_max, self.entries) * self.ENTRY_BYTES
-            if file.size() > size:
-                file.truncate(size)
-            self._map = file.map(size) if size else None
-        finally:
-            file.close()
         self._writable = True
         self._reserved_bytes = self.entries * self.ENTRY_BYTES
 
     def trim(self) -> None:
         """Cut the file to its entries; it is mapped again, to read, when somebody asks."""
-        was_writable = self._writable
+        was_writable, self._writable = self._writable, False
         self.release()
         if was_writable:
             file = self._files.open(self.path, create=True)
@@ -113,8 +122,13 @@ class IndexFile:
 
     def release(self) -> None:
         """Let go of the map and its descriptor; the file stays as it is."""
+        if self._map is not None:
+            self._open_files.forget(self)
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        """Let go of the map, for ``OpenFiles``; the next use maps the file again."""
         mapped, self._map = self._map, None
-        self._writable = False
         if isinstance(mapped, memoryview):
             mapped.release()
         elif mapped is not None:
@@ -126,19 +140,28 @@ class IndexFile:
         Raises:
             ColdRead: with ``cached_only``, when they are not in memory.
         """
-        size = self.entries * self.ENTRY_BYTES
-        if self._map is not None or not size:
-            return
-        file = self._files.open(self.path, read_only=True)
+        if self._map is None and self.entries:
+            self._open(cached_only)
+
+    def _open(self, cached_only: bool) -> None:
+        self._map = self._open_files.open(self, partial(self._map_file, cached_only))
+        if self._map is None:
+            self._open_files.forget(self)
+
+    def _map_file(self, cached_only: bool) -> mmap.mmap | memoryview | None:
+        file = self._files.open(self.path, read_only=not self._writable)
         try:
+            size = self.entries * self.ENTRY_BYTES
             if file.size() < size:  # shrunk behind our back: a map of it would end the process
                 self.entries = file.size() // self.ENTRY_BYTES
                 size = self.entries * self.ENTRY_BYTES
-                if not size:
-                    return
-            if cached_only and file.read_cached(size, 0) is None:
+            if size and cached_only and file.read_cached(size, 0) is None:
                 raise ColdRead(ColdFile(self._files, self.path), 0, size)
-            self._map = file.map(size)
+            if self._writable:
+                size = max(self.entries_max * self.ENTRY_BYTES, size)
+                if file.size() > size:
+                    file.truncate(size)
+            return file.map(size) if size else None
         finally:
             file.close()
 
@@ -146,8 +169,9 @@ class IndexFile:
 
     def _mapped(self) -> Any:
         """The map, opened when it is not; for a reader that knows that there are entries."""
+        self.was_used = True
         if self._map is None:
-            self.open()
+            self._open(cached_only=False)
             if self._map is None:
                 raise InvariantError(f"{self.path} has no entries to map")
         return self._map
@@ -157,7 +181,7 @@ class IndexFile:
         end = position + self.ENTRY_BYTES
         if end > self._reserved_bytes:
             self._reserve(end)
-        entry.pack_into(self._map, position, first, second)  # type: ignore[arg-type]  # mapped while writable
+        entry.pack_into(self._mapped(), position, first, second)
         self.entries += 1
 
     def _reserve(self, end: int) -> None:
@@ -186,7 +210,7 @@ class IndexFile:
         low, high = 0, self.entries
         if not high:
             return 0
-        mapped = self._map if self._map is not None else self._mapped()
+        mapped = self._mapped()
         warm = high - WARM_BYTES // entry_bytes
         if warm > 0 and unpack_from(mapped, warm * entry_bytes + key_at)[0] <= target:
             low = warm + 1

@@ -11,6 +11,7 @@ Invariants: base offsets ascend and the last segment is the active one; recovery
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import NoReturn
@@ -39,6 +40,7 @@ class LocalLog:
 
     __slots__ = (
         "_clock",
+        "_closed_by",
         "_closed_reason",
         "_deleted_files",
         "_epochs",
@@ -87,6 +89,7 @@ class LocalLog:
         self._segments: LogSegments = loaded.segments
         self._reader = LogReader(loaded.segments)
         self._closed_reason: str | None = None
+        self._closed_by: OSError | None = None
         self._deleted_files: list[DeletedFiles] = []
         self._small_files_to_sync: list[str] = []
         self._generation = 0
@@ -123,11 +126,13 @@ class LocalLog:
         self._segment_ms = config.max_segment_ms
 
     def _refuse(self) -> NoReturn:
-        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self._closed_reason}")
+        raise KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {self._closed_reason}"
+        ) from self._closed_by
 
     def _fence(self, reason: str, error: OSError | None = None) -> NoReturn:
         """No more appends: what is on the disk behind the log end is not known."""
-        self._closed_reason = reason
+        self._closed_reason, self._closed_by = reason, error
         raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {reason}") from error
 
     # ---- segments
@@ -176,6 +181,7 @@ class LocalLog:
             config=self.config,
             files=self._files,
             created_ms=self._clock.now_ms(),
+            open_files=self._segments.open_files,
         )
         self._segments.add(segment)
         self._producers.map_end_offset = base_offset
@@ -222,6 +228,7 @@ class LocalLog:
                 files=self._files,
                 size=new.size,
                 created_ms=old[0].created_ms,
+                open_files=self._segments.open_files,
             )
             segment.load_indexes()
         except OSError as error:
@@ -294,10 +301,15 @@ class LocalLog:
             return
         live = {segment.path for segment in self._segments}
         if any(path in live for path in flush.missing_paths):
-            self._fence(f"files are gone: {', '.join(sorted(live.intersection(flush.missing_paths)))}")
+            gone = ", ".join(sorted(live.intersection(flush.missing_paths)))
+            self._fence(f"files are gone: {gone}", FileNotFoundError(errno.ENOENT, "files are gone", gone))
         self._last_flush_ms = self._clock.monotonic_ms()
         if flush.up_to > self.recovery_point:
             self.recovery_point = Offset(min(flush.up_to, self.log_end_offset))
+
+    def give_up_flush(self, flush: Flush) -> None:
+        """The flush could not be run, or not to its end: the next one has its files too."""
+        self._small_files_to_sync += flush.paths
 
     def fence(self, reason: str) -> None:
         """The disk failed elsewhere (a flush, another log of the directory): accept no more appends."""

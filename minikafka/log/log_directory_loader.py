@@ -17,7 +17,7 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.deferred import deferred
 from minikafka.errors import StartError
-from minikafka.files import Files
+from minikafka.files import Files, is_disk_failure
 from minikafka.log.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
@@ -38,7 +38,7 @@ from minikafka.log.directory_names import (
 )
 from minikafka.log.future_logs import FoundLog
 from minikafka.log.log_directories import RandomBits, random_uuid
-from minikafka.log.log_segments import OpenSegments
+from minikafka.log.open_files import OpenFiles
 from minikafka.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class LogDirectoryLoader:
         topic_config: Callable[[str], TopicConfig],
         producer_id_expiration_ms: int,
         verifies_transactions: bool,
-        open_segments: OpenSegments | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._files = files
         self._clock = clock
@@ -76,10 +76,11 @@ class LogDirectoryLoader:
         self.verifies_transactions = verifies_transactions
         self._deleted: list[str] = []
         self._futures: list[FoundLog] = []
+        self._unopened: list[TopicPartition] = []
         self.all_clean = True
         """Whether each directory loaded so far had the marker of a clean stop."""
         # One limit on descriptors for all logs.
-        self._open_segments = OpenSegments() if open_segments is None else open_segments
+        self._open_files = OpenFiles() if open_files is None else open_files
 
     def open(
         self,
@@ -105,7 +106,7 @@ class LogDirectoryLoader:
             was_compacted=was_compacted,
             producer_id_expiration_ms=self.producer_id_expiration_ms,
             topic_id=topic_id,
-            open_segments=self._open_segments,
+            open_files=self._open_files,
         )
         log.producers.verifies_transactions = self.verifies_transactions
         return log
@@ -151,7 +152,15 @@ class LogDirectoryLoader:
             if parsed.kind is DirectoryKind.FUTURE:
                 self._futures.append(found)
                 continue
-            yield self.open_found(found)
+            try:
+                log = self.open_found(found)
+            except OSError as error:
+                if is_disk_failure(error):
+                    raise
+                _log.error("%s cannot be opened, and is offline until the next start: %s", path, error)
+                self._unopened.append(topic_partition)
+                continue
+            yield log
             count += 1
         duration_ms = self._clock.monotonic_ms() - started_ms
         note = "" if was_clean or not count else ", recovering: the last shutdown was not clean"
@@ -177,6 +186,11 @@ class LogDirectoryLoader:
         """The directories that ``load`` found waiting for their removal."""
         deleted, self._deleted = self._deleted, []
         return deleted
+
+    def take_unopened(self) -> list[TopicPartition]:
+        """The partitions whose logs ``load`` could not open, in a directory whose disk has not failed."""
+        unopened, self._unopened = self._unopened, []
+        return unopened
 
     def take_futures(self) -> list[FoundLog]:
         """The half-moved replicas that ``load`` found."""

@@ -24,7 +24,6 @@ Different from Kafka
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,7 +50,7 @@ class Cleanup(NamedTuple):
     """What retention did: files to remove later, and the directories that failed."""
 
     deleted: list[DeletedFiles]
-    failed: dict[str, OSError]
+    failed: dict[str, OSError | KafkaError]
 
 
 class LogManager(LogPlacement):
@@ -118,7 +117,7 @@ class LogManager(LogPlacement):
         """Retention: let each of ``logs`` (all) drop its old segments. A compacted one only those below its
         log start, unless its policy is both."""
         deleted: list[DeletedFiles] = []
-        failed: dict[str, OSError] = {}
+        failed: dict[str, OSError | KafkaError] = {}
         for log in list(self.all_logs() if logs is None else logs):
             directory = self.directory_of(log)
             owner = self._future_logs if log.is_future else self._logs
@@ -129,7 +128,7 @@ class LogManager(LogPlacement):
             except OSError as error:
                 failed[directory] = error
             except KafkaError as error:  # the log is fenced: its disk failed, now or before
-                failed[directory] = OSError(errno.EIO, str(error), log.directory)
+                failed[directory] = error
         return Cleanup(deleted, failed)
 
     def logs_to_flush(self) -> list[UnifiedLog]:

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.files import is_disk_failure
 from minikafka.log.checkpoint import PARTITION_METADATA, encode_partition_metadata
 from minikafka.log.directory_names import (
     NAME_LENGTH_MAX,
@@ -128,8 +129,12 @@ class LogPlacement(LogRegistry):
             log = self._loader.open(directory, topic_partition, topic_id=topic_id, clean_shutdown=True)
         except OSError as error:
             _log.error("cannot create %s: %s", directory, error)
-            self._failing[log_directory] = error
             discard(self._files, directory)
+            if not is_disk_failure(error):
+                raise KafkaError(
+                    ErrorCode.KAFKA_STORAGE_ERROR, f"cannot create {directory}: {error}"
+                ) from error
+            self._failing[log_directory] = error
             return None
         self._new_logs.append(log)
         _log.info("created log %s", directory)
@@ -182,7 +187,8 @@ class LogPlacement(LogRegistry):
             target = self._put_away_for_removal(future, _unique_of(future))
         except OSError as error:
             _log.error("cannot rename %s: %s", path, error)
-            self._failing[self.directory_of(future)] = error
+            if is_disk_failure(error):
+                self._failing[self.directory_of(future)] = error
             return
         self._remove_later(target)
         _log.info("the move of %s to %s is given up", topic_partition, os.path.dirname(path))

@@ -55,16 +55,12 @@ class LogReader:
         known = self._tail_positions.get(offset)
         segments = self._segments
         if known is not None and known[1] < known[0].size:
-            if not known[0].is_active:
-                segments.open_segments.touch(known[0])
             return known
         index = segments.floor_index(offset)
         if index < 0:
             index = 0
         while index < len(segments):
             segment = segments[index]
-            if not segment.is_active:
-                segments.open_segments.touch(segment)
             if segment.size:
                 place = segment.find_batch(offset, cached_only=cached_only)
                 if place is not None:

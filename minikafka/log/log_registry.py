@@ -29,8 +29,8 @@ from minikafka.log.disk_work import DirectoryRemoval
 from minikafka.log.future_logs import Fate, FoundLog, decide_fates
 from minikafka.log.log_directories import LogDirectories, RandomBits
 from minikafka.log.log_directory_loader import IsStray, LogDirectoryLoader
-from minikafka.log.log_segments import OpenSegments
 from minikafka.log.log_shutdown import close_failed
+from minikafka.log.open_files import OpenFiles
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class LogRegistry:
         broker_id: int,
         producer_id_expiration_ms: int = DAY_MS,
         verifies_transactions: bool = False,
-        open_segments: OpenSegments | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self.default_config = default_config
         self.directories = LogDirectories(
@@ -86,7 +86,7 @@ class LogRegistry:
             topic_config=topic_config,
             producer_id_expiration_ms=producer_id_expiration_ms,
             verifies_transactions=verifies_transactions,
-            open_segments=open_segments,
+            open_files=open_files,
         )
         self._files = files
         self._clock = clock
@@ -195,7 +195,10 @@ class LogRegistry:
                     f"failed while the replica was moved; delete the one on the disk that failed"
                 )
             self._add(log)
-        self._loaded.add(directory)
+        unopened = self._loader.take_unopened()
+        self._offline_partitions.update(unopened)
+        if not unopened:
+            self._loaded.add(directory)
 
     def _load_futures(self) -> None:
         live = self.live_directories

@@ -1,61 +1,28 @@
 """The segments of one log, by base offset. Kafka: ``LogSegments``.
 
-A segment is found by bisection. Of the closed segments only the last read ones keep descriptors and maps
-open.
+A segment is found by bisection.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from minikafka.errors import InvariantError
+from minikafka.log.open_files import OpenFiles
 
 if TYPE_CHECKING:
     from minikafka.log.segment import LogSegment
 
 
-OPEN_SEGMENTS_MAX = 256
-"""Closed segments that stay open for readers, of all logs that share one limit: about 768 descriptors."""
-
-
-class OpenSegments:
-    """A limit on the closed segments that hold descriptors; several logs may share one."""
-
-    def __init__(self, segments_max: int = OPEN_SEGMENTS_MAX) -> None:
-        self.segments_max = segments_max
-        self._segments: OrderedDict[LogSegment, None] = OrderedDict()
-
-    def __len__(self) -> int:
-        return len(self._segments)
-
-    def touch(self, segment: LogSegment) -> None:
-        """``segment`` is about to be read; the one that has not been for longest may have to let go."""
-        segments = self._segments
-        if segment in segments:
-            segments.move_to_end(segment)
-            return
-        segments[segment] = None
-        if len(segments) > self.segments_max:
-            idle, _ = segments.popitem(last=False)
-            if not idle.is_active:
-                idle.release()
-
-    def forget(self, segment: LogSegment) -> None:
-        self._segments.pop(segment, None)
-
-
 class LogSegments:
     """An ordered map from base offset to segment; the last one is the active one."""
 
-    __slots__ = ("_base_offsets", "_segments", "active", "open_segments")
+    __slots__ = ("_base_offsets", "_segments", "active", "open_files")
 
-    def __init__(self, open_segments: OpenSegments | None = None) -> None:
-        self.open_segments = (
-            OpenSegments() if open_segments is None else open_segments
-        )  # an empty one is false
+    def __init__(self, open_files: OpenFiles | None = None) -> None:
+        self.open_files = OpenFiles() if open_files is None else open_files  # an empty one is false
         self._base_offsets: list[int] = []
         self._segments: list[LogSegment] = []
         self.active: LogSegment  # set with the first ``add``; a loaded log always has one
@@ -87,7 +54,6 @@ class LogSegments:
         if self._segments[index] is not segment:
             raise InvariantError(f"{segment!r} is not one of this log's segments")
         del self._segments[index], self._base_offsets[index]
-        self.open_segments.forget(segment)
         segment.release()
         if self._segments:
             self.active = self._segments[-1]
@@ -98,7 +64,6 @@ class LogSegments:
         self._segments[index : index + len(old)] = [new]
         self._base_offsets[index : index + len(old)] = [new.base_offset]
         for segment in old:
-            self.open_segments.forget(segment)
             segment.release()
 
     def floor_index(self, offset: int) -> int:
@@ -118,5 +83,4 @@ class LogSegments:
     def release(self) -> None:
         """Close every descriptor."""
         for segment in self._segments:
-            self.open_segments.forget(segment)
             segment.release()

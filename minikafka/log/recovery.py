@@ -24,8 +24,9 @@ from minikafka.files import Files
 from minikafka.log.epoch_check import find_contradiction, read_epochs
 from minikafka.log.file_records import CorruptSegment
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
-from minikafka.log.log_segments import LogSegments, OpenSegments
+from minikafka.log.log_segments import LogSegments
 from minikafka.log.lost_offsets import find_lost_offsets
+from minikafka.log.open_files import OpenFiles
 from minikafka.log.producer_replay import rebuild_producer_state
 from minikafka.log.producer_state import ProducerStateManager
 from minikafka.log.segment import LogSegment
@@ -69,7 +70,7 @@ class LogLoader:
         recovery_point: int,
         clean_shutdown: bool,
         was_compacted: bool,
-        open_segments: OpenSegments | None = None,
+        open_files: OpenFiles | None = None,
     ) -> None:
         self._directory = directory
         self._config = config
@@ -80,7 +81,7 @@ class LogLoader:
         self._recovery_point = recovery_point
         self._clean_shutdown = clean_shutdown
         self._was_compacted = was_compacted or "compact" in config.cleanup_policy
-        self._segments = LogSegments(open_segments)
+        self._segments = LogSegments(open_files)
         self._epochs_damaged = False
         self._epochs = self._load_epochs()
 
@@ -202,6 +203,7 @@ class LogLoader:
                 files=self._files,
                 size=size,
                 created_ms=self._now_ms,
+                open_files=self._segments.open_files,
             )
             is_sound = segment.load_indexes()
             if base_offset in with_txn_index:
@@ -322,5 +324,6 @@ class LogLoader:
             config=self._config,
             files=self._files,
             created_ms=self._now_ms,
+            open_files=self._segments.open_files,
         )
         self._segments.add(segment)

@@ -1,7 +1,7 @@
 """One segment of a log: a file of record batches with its indexes. Kafka: ``LogSegment``.
 
-The active segment takes appends; the others only give. A closed segment opens its file and maps its indexes
-when somebody reads, and ``release`` lets go of them again.
+The active segment takes appends; the others only give. Its file and its indexes are opened when they are
+used, the active one's too, and close when ``OpenFiles`` wants their descriptors, or with ``release``.
 
 Invariants: ``size`` is the end of the last batch; last offsets are at least the base offset and ascend; a
 batch gets an index entry when more than ``index.interval.bytes`` were appended since the last entry was
@@ -29,6 +29,7 @@ from minikafka.log.file_records import (
     FileRecords,
 )
 from minikafka.log.offset_index import OffsetIndex
+from minikafka.log.open_files import OpenFiles
 from minikafka.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.time_index import TimeIndex, TimestampOffset
 from minikafka.log.txn_index import AbortedTransaction, TransactionIndex
@@ -68,17 +69,29 @@ class LogSegment(FileRecords):
         files: Files,
         size: int,
         created_ms: int,
+        open_files: OpenFiles | None = None,
     ) -> None:
+        """``open_files``: the cache that its files share with others; one of its own unless given."""
+        open_files = OpenFiles() if open_files is None else open_files
         super().__init__(
-            directory, base_offset, files=files, size=size, index_interval_bytes=config.index_interval_bytes
+            directory,
+            base_offset,
+            files=files,
+            size=size,
+            index_interval_bytes=config.index_interval_bytes,
+            open_files=open_files,
         )
         self._is_active = False
         self._txn_index: TransactionIndex | None = None
         index_path = os.path.join(directory, file_name(base_offset, INDEX_SUFFIX))
         time_path = os.path.join(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
         bytes_max = config.segment_index_bytes
-        self.offset_index = OffsetIndex(index_path, base_offset=base_offset, bytes_max=bytes_max, files=files)
-        self.time_index = TimeIndex(time_path, base_offset=base_offset, bytes_max=bytes_max, files=files)
+        self.offset_index = OffsetIndex(
+            index_path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files
+        )
+        self.time_index = TimeIndex(
+            time_path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files
+        )
         self.created_ms = created_ms
         self.has_aborted_transactions = False
         self.indexes_are_full = False
@@ -91,15 +104,33 @@ class LogSegment(FileRecords):
 
     @classmethod
     def create(
-        cls, directory: str, base_offset: int, *, config: TopicConfig, files: Files, created_ms: int
+        cls,
+        directory: str,
+        base_offset: int,
+        *,
+        config: TopicConfig,
+        files: Files,
+        created_ms: int,
+        open_files: OpenFiles | None = None,
     ) -> LogSegment:
         """A new, empty, active segment. Files of its name that lie about are emptied."""
-        segment = cls(directory, base_offset, config=config, files=files, size=0, created_ms=created_ms)
+        segment = cls(
+            directory,
+            base_offset,
+            config=config,
+            files=files,
+            size=0,
+            created_ms=created_ms,
+            open_files=open_files,
+        )
         segment._is_active = True
-        file = segment._file = files.open(segment.path, create=True)
-        file.truncate(0)
-        if config.preallocate:
-            file.truncate(config.segment_bytes)
+        file = files.open(segment.path, create=True)
+        try:
+            file.truncate(0)
+            if config.preallocate:
+                file.truncate(config.segment_bytes)
+        finally:
+            file.close()
         segment.offset_index.reset()
         segment.time_index.reset()
         segment.txn_index.reset()
@@ -122,7 +153,7 @@ class LogSegment(FileRecords):
     def txn_index(self) -> TransactionIndex:
         if self._txn_index is None:
             path = os.path.join(self.directory, file_name(self.base_offset, TXN_INDEX_SUFFIX))
-            self._txn_index = TransactionIndex(path, self._files)
+            self._txn_index = TransactionIndex(path, self._files, self._open_files)
         return self._txn_index
 
     # ---- append
@@ -168,6 +199,7 @@ class LogSegment(FileRecords):
         """
         start = self.size
         (self._file or self.file()).write(buffers, start)
+        self.was_used = True
         try:
             for last_offset, max_timestamp, size in spans:
                 self.index_batch(last_offset, max_timestamp, size)
@@ -341,7 +373,6 @@ class LogSegment(FileRecords):
         self.offset_index.activate()
         self.time_index.activate()
         self._note_full_indexes()
-        self.file()
 
     def become_inactive(self) -> None:
         """Another segment takes the appends: add the last time entry, trim the files
@@ -350,16 +381,16 @@ class LogSegment(FileRecords):
             self.time_index.maybe_append(*self.max_timestamp(), use_last_slot=True)
         self.offset_index.trim()
         self.time_index.trim()
-        if self._is_active and self._file is not None and self._file.size() > self.size:
-            self._file.truncate(self.size)  # what was preallocated
+        if self._is_active and self._files.size(self.path) > self.size:
+            self.file().truncate(self.size)  # what was preallocated
         self._is_active = False
         self.release()
 
     def release(self) -> None:
-        """Close descriptors and maps; the next read opens them again."""
+        """Close descriptors and maps; whoever needs them next opens them again."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            self._open_files.forget(self)
+            self.close_idle()
         self.offset_index.release()
         self.time_index.release()
         if self._txn_index is not None:

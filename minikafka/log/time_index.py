@@ -15,6 +15,7 @@ from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.file_records import RELATIVE_OFFSET_MAX
 from minikafka.log.index_file import IndexFile
+from minikafka.log.open_files import OpenFiles
 from minikafka.types import NO_TIMESTAMP
 
 _ENTRY = Struct(">qi")
@@ -36,8 +37,18 @@ class TimeIndex(IndexFile):
 
     __slots__ = ("_last_timestamp",)
 
-    def __init__(self, path: str, *, base_offset: int, bytes_max: int, files: Files) -> None:
-        super().__init__(path, base_offset=base_offset, bytes_max=bytes_max, files=files)
+    def __init__(
+        self,
+        path: str,
+        *,
+        base_offset: int,
+        bytes_max: int,
+        files: Files,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        super().__init__(
+            path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files
+        )
         self._last_timestamp: int | None = NO_TIMESTAMP  # None: not read yet
 
     @property

@@ -30,8 +30,6 @@ def find_offset_by_timestamp(
     for segment in segments.from_offset(log_start_offset):
         if segment.size == 0:
             continue
-        if not segment.is_active:
-            segments.open_segments.touch(segment)
         if segment.largest_timestamp() >= timestamp_ms:
             found = _find_in_segment(segment, timestamp_ms, log_start_offset, cached_only)
             if found is not None:
@@ -69,8 +67,6 @@ def find_max_timestamp(segments: LogSegments, *, cached_only: bool = False) -> T
     timestamp, last_offset = best.max_timestamp()
     if timestamp < 0:
         return None
-    if not best.is_active:
-        segments.open_segments.touch(best)
     place = best.find_batch(last_offset, cached_only=cached_only)
     if place is None:
         return None

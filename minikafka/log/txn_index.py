@@ -25,6 +25,7 @@ from typing import NamedTuple
 
 from minikafka.errors import InvariantError, MinikafkaError
 from minikafka.files import File, Files
+from minikafka.log.open_files import OpenFiles
 
 _ENTRY = struct.Struct(">hqqqq")
 ENTRY_SIZE = _ENTRY.size
@@ -57,9 +58,12 @@ class TxnIndexSearchResult(NamedTuple):
 class TransactionIndex:
     """The transaction index of the segment that its file name says."""
 
-    def __init__(self, path: str, files: Files) -> None:
+    def __init__(self, path: str, files: Files, open_files: OpenFiles | None = None) -> None:
+        """``open_files``: the cache that its file shares with others; one of its own unless given."""
         self._path = path
         self._files = files
+        self._open_files = OpenFiles() if open_files is None else open_files
+        self.was_used = False
         self._file: File | None = None
         self._size = files.size(path) if files.exists(path) else 0
         self._last_offset: int | None = None  # of the last entry; None: not known yet
@@ -172,8 +176,14 @@ class TransactionIndex:
 
     def close(self) -> None:
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            self._open_files.forget(self)
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the file, for ``OpenFiles``; the next use opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def rename_to(self, path: str) -> None:
         """Move the file, when there is one, and use ``path`` from now on."""
@@ -192,9 +202,11 @@ class TransactionIndex:
         self._last_offset = None
 
     def _open(self) -> File:
-        if self._file is None:
-            self._file = self._files.open(self._path, create=True)
-        return self._file
+        file = self._file
+        if file is None:
+            file = self._file = self._open_files.open(self, lambda: self._files.open(self._path, create=True))
+        self.was_used = True
+        return file
 
     def _truncate(self, entry_count: int) -> None:
         self._open().truncate(entry_count * ENTRY_SIZE)
@@ -208,10 +220,9 @@ class TransactionIndex:
         count = self.entry_count
         if first >= count:
             return
-        file = self._open()
         for start in range(first, count, _ENTRIES_PER_READ):
             block = min(_ENTRIES_PER_READ, count - start)
-            data = file.read(block * ENTRY_SIZE, start * ENTRY_SIZE)
+            data = self._open().read(block * ENTRY_SIZE, start * ENTRY_SIZE)
             for number in range(block):
                 yield self._decode(data, number * ENTRY_SIZE, start + number)
 

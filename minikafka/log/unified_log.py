@@ -24,7 +24,7 @@ from minikafka.files import Files
 from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
 from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
 from minikafka.log.fetch_data import FetchData, LogOffsetMetadata
-from minikafka.log.log_segments import OpenSegments
+from minikafka.log.open_files import OpenFiles
 from minikafka.log.producer_append import ProducerAppend
 from minikafka.log.producer_replay import apply, prepare, prepare_replicated, rebuild_producer_state
 from minikafka.log.producer_state import ProducerStateManager
@@ -58,7 +58,7 @@ class UnifiedLog(ReadableLog):
         recovery_point: int = 0,
         producer_id_expiration_ms: int = 86_400_000,
         topic_id: UUID | None = None,
-        open_segments: OpenSegments | None = None,
+        open_files: OpenFiles | None = None,
     ) -> UnifiedLog:
         """Open the log in ``directory``, or begin one there; repair what is damaged. Blocks.
 
@@ -66,7 +66,7 @@ class UnifiedLog(ReadableLog):
             log_start_offset, recovery_point: from the checkpoints.
             clean_shutdown: the files are as the last broker left them when it stopped cleanly.
             was_compacted: so that offsets may be missing, whatever the topic's cleanup.policy is now.
-            open_segments: the limit on open closed segments that this log shares with others.
+            open_files: the cache of open files that this log shares with others.
 
         Raises:
             OSError: the disk's.
@@ -85,7 +85,7 @@ class UnifiedLog(ReadableLog):
             recovery_point=recovery_point,
             clean_shutdown=clean_shutdown,
             was_compacted=was_compacted,
-            open_segments=open_segments,
+            open_files=open_files,
         ).load()
         return cls(
             directory,
@@ -366,7 +366,12 @@ class UnifiedLog(ReadableLog):
         for segment in list(self._segments):
             self._delete_segment(segment)
         segment = LogSegment.create(
-            self.directory, offset, config=self.config, files=self._files, created_ms=self._clock.now_ms()
+            self.directory,
+            offset,
+            config=self.config,
+            files=self._files,
+            created_ms=self._clock.now_ms(),
+            open_files=self._segments.open_files,
         )
         self._segments.add(segment)
         self._epochs.clear()

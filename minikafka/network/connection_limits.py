@@ -1,7 +1,8 @@
 """How many connections there may be, in all and from one address. No I/O.
 
 Kafka's ``ConnectionQuotas``: ``max.connections``, ``max.connections.per.ip``,
-``max.connections.per.ip.overrides``. A connection over a limit is closed at once, before it is read.
+``max.connections.per.ip.overrides``; and how many the process has descriptors for, so that files can still be
+opened. A connection over a limit is closed at once, before it is read.
 
 Unlike Kafka, which stops accepting at ``max.connections`` until another connection closes (or, for the
 inter-broker listener, closes another one), that limit refuses too: an event loop's server cannot stop
@@ -22,7 +23,9 @@ class ConnectionLimits:
         max_connections: int,
         max_connections_per_ip: int,
         max_connections_per_ip_overrides: Mapping[str, int],
+        descriptors: int = 2**31 - 1,
     ) -> None:
+        self._descriptors = descriptors
         self.max_connections = max_connections
         self.max_connections_per_ip = max_connections_per_ip
         self.max_connections_per_ip_overrides = dict(max_connections_per_ip_overrides)
@@ -44,6 +47,8 @@ class ConnectionLimits:
         """Count a new connection, unless there is a reason not to: that is returned, and nothing counted."""
         if self._count >= self.max_connections:
             return f"there are already {self._count} connections (max.connections)"
+        if self._count >= self._descriptors:
+            return f"there are already {self._count} connections; the other file descriptors are for files"
         count = self._count_by_address.get(address, 0)
         allowed = self.max_connections_per_ip_overrides.get(address, self.max_connections_per_ip)
         if count >= allowed:

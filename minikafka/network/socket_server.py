@@ -64,6 +64,8 @@ class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_connections_per_ip: int = 2**31 - 1
     max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
     queued_max_request_bytes: int = -1
+    descriptors_for_connections: int = 2**31 - 1
+    """How many connections the process has descriptors for; no property of Kafka's."""
 
 
 class SocketServer:
@@ -92,6 +94,7 @@ class SocketServer:
             max_connections=self._config.max_connections,
             max_connections_per_ip=self._config.max_connections_per_ip,
             max_connections_per_ip_overrides=self._config.max_connections_per_ip_overrides,
+            descriptors=self._config.descriptors_for_connections,
         )
         self.budget: MemoryBudget
         """What all connections hold together; there from ``start`` on."""

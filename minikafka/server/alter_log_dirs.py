@@ -192,7 +192,7 @@ class ReplicaAlterLogDirs:
 
     def _note_failure(self, future: UnifiedLog, error: KafkaError) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._chores.directory_failed(self._services.log_manager.directory_of(future), str(error))
+            self._chores.directory_failed(self._services.log_manager.directory_of(future), error)
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()
@@ -208,7 +208,7 @@ class ReplicaAlterLogDirs:
         except KafkaError as error:
             self._note_failure(future, error)
         except OSError as error:
-            self._disk.directory_failed(source, str(error))
+            self._disk.directory_failed(source, error)
         else:
             await self._finish(replacement)
 
@@ -219,7 +219,7 @@ class ReplicaAlterLogDirs:
         try:
             work = log_manager.rename_replacement(replacement)
         except OSError as error:
-            self._disk.directory_failed(log_manager.directory_of(replacement.log), str(error))
+            self._disk.directory_failed(log_manager.directory_of(replacement.log), error)
             return
         if work is not None and await self._disk.run([work]):
             return

@@ -15,7 +15,7 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.checkpoint import encode_uuid
 from minikafka.log.log_manager import LogManager
-from minikafka.log.log_segments import OpenSegments
+from minikafka.log.open_files import OpenFiles
 from minikafka.metrics.registry import Metrics
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
@@ -28,7 +28,6 @@ from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
 from minikafka.server.controller_loop import ControllerLoop
 from minikafka.server.coordinator_assembly import CoordinatorParts, make_coordinators
-from minikafka.server.descriptors import open_segments_max
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.fetcher_manager import ReplicaFetcherManager
 from minikafka.server.isr_manager import IsrManager
@@ -63,6 +62,7 @@ def open_log_manager(
     files: Files,
     clock: Clock,
     rng: random.Random,
+    open_files_max: int,
 ) -> LogManager:
     """Lock and check the log directories. Blocks. Raises StartError."""
     config = configs.broker_config
@@ -75,7 +75,7 @@ def open_log_manager(
         rng=rng,
         cluster_id=cluster_id,
         broker_id=node_id,
-        open_segments=OpenSegments(open_segments_max()),
+        open_files=OpenFiles(open_files_max),
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         verifies_transactions=config.transaction_partition_verification_enable,
     )

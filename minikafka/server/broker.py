@@ -51,6 +51,7 @@ from minikafka.server.config_changes import ConfigChangeListener
 from minikafka.server.config_service import ConfigService
 from minikafka.server.coordination_engine import create_top_level_paths, store_name
 from minikafka.server.coordination_engine import open_store as open_configured_store
+from minikafka.server.descriptors import DescriptorBudget
 from minikafka.server.disk_chores import DiskChores
 from minikafka.server.dispatcher import Dispatcher
 from minikafka.server.log_cleaner import LogCleaner
@@ -221,6 +222,8 @@ class Broker:
         self._supervisor = supervisor = Supervisor()
         self._log_io = log_io = LogIo()
         self._timer = timer = LoopTimer(self._clock)
+        budget = DescriptorBudget.of_process()
+        logger.info("%s", budget)
         await log_io.run(self._make_first_directory)
         self._store = store = await self._open_store(config, clock=self._clock)
         until_connected = StorePatience(store, self._clock).until_connected
@@ -238,6 +241,7 @@ class Broker:
                 files=self._files,
                 clock=self._clock,
                 rng=self._rng,
+                open_files_max=budget.open_files,
             )
         )
         chores = DiskChores()
@@ -275,11 +279,8 @@ class Broker:
         services.groups.start()
         services.transactions.start()
         cleaner = self._start_chores(services, chores)
-        socket_server = await self._listen(services)
-        if self._usual_http_port is not None or services.config.http_port is not None:
-            self._http = await http_pages.start_http(
-                services, cleaner=cleaner, socket_server=socket_server, usual_port=self._usual_http_port
-            )
+        socket_server = await self._listen(services, budget)
+        self._http = await self._start_http(services, cleaner, socket_server, budget)
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
 
@@ -319,7 +320,7 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot make the log directory {directory}: {error.strerror}") from error
 
-    async def _listen(self, services: Services) -> SocketServer:
+    async def _listen(self, services: Services, budget: DescriptorBudget) -> SocketServer:
         config = services.config  # with what was set dynamically before this start
         self._socket_server = server = SocketServer(
             config.endpoints(),
@@ -328,12 +329,13 @@ class Broker:
                 socket_request_max_bytes=config.socket_request_max_bytes,
                 socket_send_buffer_bytes=config.socket_send_buffer_bytes,
                 socket_receive_buffer_bytes=config.socket_receive_buffer_bytes,
-                socket_listen_backlog_size=config.socket_listen_backlog_size,
+                socket_listen_backlog_size=min(config.socket_listen_backlog_size, budget.backlog),
                 connections_max_idle_ms=config.connections_max_idle_ms,
                 max_connections=config.max_connections,
                 max_connections_per_ip=config.max_connections_per_ip,
                 max_connections_per_ip_overrides=config.connection_overrides(),
                 queued_max_request_bytes=config.queued_max_request_bytes,
+                descriptors_for_connections=budget.connections,
             ),
             now_ns=self._clock.monotonic_ns,
         )
@@ -342,6 +344,19 @@ class Broker:
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
         }
         return server
+
+    async def _start_http(
+        self, services: Services, cleaner: LogCleaner, socket_server: SocketServer, budget: DescriptorBudget
+    ) -> HttpServer | None:
+        if self._usual_http_port is None and services.config.http_port is None:
+            return None
+        return await http_pages.start_http(
+            services,
+            cleaner=cleaner,
+            socket_server=socket_server,
+            usual_port=self._usual_http_port,
+            connections_max=budget.http_connections,
+        )
 
     def _prepare_for_records(self, services: Services) -> None:
         """Load the record codec soon after the first partition came: a broker without one saves 4 MB."""

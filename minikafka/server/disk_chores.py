@@ -11,6 +11,7 @@ import asyncio
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
+from minikafka.files import is_disk_failure
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class Noted(NamedTuple):
     """Up to their ends."""
     closed: list[UnifiedLog]
     """As far as they will not change any more."""
-    failures: dict[str, str]
+    failures: dict[str, Exception]
     """Log directories that failed, and why."""
     waiting: dict[asyncio.Future[None], str]
     """To be resolved when the flushes in that log directory are over, whatever came of them."""
@@ -36,7 +37,7 @@ class DiskChores:
     def __init__(self) -> None:
         self._flushes: dict[TopicPartition, UnifiedLog] = {}
         self._closed: dict[TopicPartition, UnifiedLog] = {}
-        self._failures: dict[str, str] = {}
+        self._failures: dict[str, Exception] = {}
         self._waiting: dict[asyncio.Future[None], str] = {}
         self._wake = asyncio.Event()
         self.moves = asyncio.Event()
@@ -74,9 +75,11 @@ class DiskChores:
         """Logs were created or deleted: the log manager has disk work."""
         self._wake.set()
 
-    def directory_failed(self, directory: str, reason: str) -> None:
-        """Take a log directory offline soon; its first failure counts."""
-        self._failures.setdefault(directory, reason)
+    def directory_failed(self, directory: str, error: Exception) -> None:
+        """Take a log directory offline soon, if ``error`` is its disk's; the first one that is counts."""
+        known = self._failures.get(directory)
+        if known is None or not is_disk_failure(known):
+            self._failures[directory] = error
         self._wake.set()
 
     async def wait(self) -> Noted:

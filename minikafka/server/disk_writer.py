@@ -10,17 +10,21 @@ on: its log directory goes offline, and the broker stops when no directory is le
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from minikafka.errors import KafkaError, StartError
+from minikafka.files import is_disk_failure
 from minikafka.log.disk_work import DiskWork, run_all
 from minikafka.log.flush import Flush
 from minikafka.server.services import Services
 
 if TYPE_CHECKING:
     from minikafka.log.unified_log import UnifiedLog
+
+logger = logging.getLogger(__name__)
 
 
 T = TypeVar("T")
@@ -90,7 +94,7 @@ class DiskWriter:
         finally:
             failed = await running
             for directory, error in failed.items():
-                self.directory_failed(directory, str(error))
+                self.directory_failed(directory, error)
         return set(failed)
 
     async def flush(self, logs: Sequence[UnifiedLog], *, closed_only: bool = False) -> None:
@@ -106,7 +110,9 @@ class DiskWriter:
             ]
             failed = await self._run_flushes([flush for _, flush in begun])
             for log, flush in begun:
-                if flush.log_directory not in failed and log.is_open:
+                if flush.log_directory in failed:
+                    log.give_up_flush(flush)
+                elif log.is_open:
                     self._complete(log, flush)
         moved = [
             successor
@@ -131,11 +137,14 @@ class DiskWriter:
         try:
             log.complete_flush(flush)
         except KafkaError as error:  # a file is not where it was
-            self.directory_failed(flush.log_directory, str(error))
+            self.directory_failed(flush.log_directory, error)
 
-    def directory_failed(self, directory: str, reason: str) -> None:
-        """Take a log directory offline."""
-        services = self._services
+    def directory_failed(self, directory: str, error: Exception) -> None:
+        """Take a log directory offline, unless ``error`` is none of its disk."""
+        services, reason = self._services, str(error)
+        if not is_disk_failure(error):
+            logger.error("%s stays online, for this is no failure of its disk: %s", directory, reason)
+            return
         services.replica_manager.take_directory_offline(directory, reason=reason)
         services.log_directory_failed()
         if not services.log_manager.live_directories:

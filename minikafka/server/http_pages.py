@@ -50,9 +50,16 @@ METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 async def start_http(
-    services: Services, *, cleaner: LogCleaner, socket_server: SocketServer, usual_port: int | None
+    services: Services,
+    *,
+    cleaner: LogCleaner,
+    socket_server: SocketServer,
+    usual_port: int | None,
+    connections_max: int,
 ) -> HttpServer | None:
     """Serve at ``http.port``, where that is not set at ``usual_port``, where that is None nowhere.
+
+    ``connections_max``: how many connections the process has descriptors for.
 
     Raises:
         StartError: ``http.port`` cannot be had. Nobody asked for the usual one: then there is a log line.
@@ -73,7 +80,7 @@ async def start_http(
         ]
         return ScrapeFigures(sources, (groups.read, disks.read))
 
-    server = HttpServer(supervisor=services.supervisor)
+    server = HttpServer(supervisor=services.supervisor, connections_max=connections_max)
     add_pages(server, services, figures)
     try:
         await server.start(config.http_host, port)

@@ -76,8 +76,10 @@ Page = Callable[[HttpRequest], Awaitable[HttpResponse]]
 class HttpServer:
     """Listens on one address. ``add`` pages, ``start``, ``close``."""
 
-    def __init__(self, *, supervisor: Supervisor) -> None:
+    def __init__(self, *, supervisor: Supervisor, connections_max: int = CONNECTIONS_MAX) -> None:
+        """``connections_max``: a bound below the usual one."""
         self._supervisor = supervisor
+        self._connections_max = min(CONNECTIONS_MAX, connections_max)
         self._pages: dict[str, Page] = {}
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], _Conversation] = {}
@@ -124,7 +126,7 @@ class HttpServer:
     # Connections
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while len(self._tasks) >= CONNECTIONS_MAX:
+        while len(self._tasks) >= self._connections_max:
             self._make_room()
         conversation = _Conversation(self, reader, writer)
 

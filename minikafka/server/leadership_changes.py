@@ -351,7 +351,7 @@ class LeadershipChanges(HostedPartitions):
     def note_failure(self, partition: Partition, error: KafkaError) -> None:
         """When ``error`` is the disk's, the log directory of ``partition`` goes offline, soon."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._chores.directory_failed(self.log_manager.directory_of(partition.log), str(error))
+            self._chores.directory_failed(self.log_manager.directory_of(partition.log), error)
 
     def take_directory_offline(self, directory: str, *, reason: str) -> list[TopicPartition]:
         """A log directory failed: stop hosting what lay in it, and answer what waits for it."""

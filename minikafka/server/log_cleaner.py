@@ -208,7 +208,7 @@ class LogCleaner:
         except KafkaError as error:
             self._give_up(log, error)
         except OSError as error:
-            self._disk.directory_failed(self._services.log_manager.directory_of(log), str(error))
+            self._disk.directory_failed(self._services.log_manager.directory_of(log), error)
         return None
 
     def _give_up(self, log: UnifiedLog, error: KafkaError) -> None:
@@ -328,7 +328,7 @@ class LogCleaner:
         if error.errno in _FULL:
             logger.error("no room to compact %s: %s", log.topic_partition, error)
             return False
-        self._disk.directory_failed(self._services.log_manager.directory_of(log), str(error))
+        self._disk.directory_failed(self._services.log_manager.directory_of(log), error)
         return True
 
     async def _swap_in(self, cleanable: CleanableLog, result: CompactionResult) -> bool:
@@ -344,7 +344,7 @@ class LogCleaner:
             try:
                 deleted += cleanable.swap_in(new)
             except KafkaError as error:  # the log is fenced
-                self._disk.directory_failed(log_manager.directory_of(log), str(error))
+                self._disk.directory_failed(log_manager.directory_of(log), error)
                 return False
             await turns.give_way()
         if not self._is_still(cleanable):

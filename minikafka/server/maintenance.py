@@ -94,8 +94,8 @@ class Maintenance:
     async def _do_chores(self) -> None:
         while True:
             noted = await self._chores.wait()
-            for directory, reason in noted.failures.items():
-                self._disk.directory_failed(directory, reason)
+            for directory, failure in noted.failures.items():
+                self._disk.directory_failed(directory, failure)
             # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
             turns = Turns()
             while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
@@ -103,7 +103,7 @@ class Maintenance:
                 await turns.give_way()
             self._lanes.add(noted)
             for directory, error in self._services.log_manager.take_failures().items():
-                self._disk.directory_failed(directory, str(error))
+                self._disk.directory_failed(directory, error)
 
     # What the clock brings
 
@@ -113,7 +113,7 @@ class Maintenance:
         for log in list(log_manager.all_logs()):
             cleanup = log_manager.cleanup([log])
             for directory, error in cleanup.failed.items():
-                self._disk.directory_failed(directory, str(error))
+                self._disk.directory_failed(directory, error)
             self.remove_later(cleanup.deleted, delay_ms=log.config.file_delete_delay_ms)
             await turns.give_way()
 

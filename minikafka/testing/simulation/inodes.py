@@ -84,9 +84,9 @@ class FileNode:
         return memoryview(self.data)[:size]
 
     def unmap(self) -> None:
-        """Whoever has a map is dead: it must not see, or hinder, what happens from here on."""
-        if self.is_mapped:
-            self.data = bytearray(self.data)
+        """Whoever has a map, be it only to read, is dead: it must not see, or hinder, what happens from here
+        on."""
+        self.data = bytearray(self.data)
 
     def sync(self) -> None:
         """Everything is durable."""

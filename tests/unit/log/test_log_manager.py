@@ -17,7 +17,7 @@ from minikafka.files import File, OsFiles
 from minikafka.log.disk_work import NewLogSync
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.log_manager import LogManager
-from minikafka.log.log_segments import OpenSegments
+from minikafka.log.open_files import OpenFiles
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records import Record, build_batch
 from minikafka.types import LeaderEpoch, TopicPartition
@@ -544,7 +544,7 @@ def test_a_second_broker_is_kept_out(broker: Broker) -> None:
 
 
 def test_all_logs_share_the_limit_on_open_segments_that_the_manager_was_given(tmp_path: Path) -> None:
-    limit = OpenSegments(7)
+    limit = OpenFiles(7)
     manager = LogManager(
         [str(tmp_path)],
         default_config=TopicConfig(),
@@ -554,7 +554,7 @@ def test_all_logs_share_the_limit_on_open_segments_that_the_manager_was_given(tm
         rng=random.Random(1),
         cluster_id="c",
         broker_id=1,
-        open_segments=limit,
+        open_files=limit,
     )
     manager.load()
     for partition in range(2):

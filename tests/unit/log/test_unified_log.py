@@ -11,7 +11,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.append_origin import AppendOrigin
 from minikafka.log.fetch_data import ColdRead
-from minikafka.log.log_segments import OpenSegments
+from minikafka.log.open_files import OpenFiles
 from minikafka.protocol.control_records import ControlRecordType
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import (
@@ -133,8 +133,8 @@ def test_reading_costs_the_same_in_a_long_log(tmp_path: Path) -> None:
 
 
 def test_few_closed_segments_stay_open(tmp_path: Path) -> None:
-    open_segments = OpenSegments(segments_max=2)
-    log = open_log(tmp_path / "t-0", open_segments=open_segments)
+    open_files = OpenFiles(3)
+    log = open_log(tmp_path / "t-0", open_files=open_files)
     for number in range(200):
         append(log, batch([b"%d" % number * 10]))
     assert len(log.segments) > 6

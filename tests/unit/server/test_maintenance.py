@@ -12,7 +12,7 @@ import pytest
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server import maintenance
 from minikafka.server.disk_writer import DiskWriter
-from minikafka.testing.simulation.faults import failing
+from minikafka.testing.simulation.faults import failing, failing_once
 from minikafka.types import NO_LEADER, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import append, log_of, running, topics_of, until
@@ -155,6 +155,21 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
         failure = await asyncio.wait_for(broker.failure, 20)
         assert isinstance(failure, StartError) and str(two) in str(failure)
     assert not (one / ".kafka_cleanshutdown").exists() and not (two / ".kafka_cleanshutdown").exists()
+
+
+async def test_a_flush_without_a_descriptor_is_made_up_for_and_takes_no_directory(tmp_path: Path) -> None:
+    disk = Disk()
+    async with running(tmp_path, disk=disk) as broker:
+        await topics_of(broker).create_topic("t")
+        await until(broker, lambda: not broker.services.log_manager._new_logs, "the new log is durable")
+        log = append(broker, "t")
+        worker = DiskWriter(broker.services)
+        disk.fault = failing_once("open", ".log", errno.EMFILE)
+        await worker.flush([log])
+        assert log.recovery_point == 0 and log.is_open
+        await worker.flush([log])
+        assert log.recovery_point == 1 and not broker.failure.done()
+        assert broker.services.log_manager.live_directories == (str(tmp_path),)
 
 
 async def test_a_full_disk_refuses_appends_and_takes_the_directory_offline(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -102,3 +103,31 @@ async def test_a_partition_whose_log_cannot_be_made_is_offline_alone(tmp_path: P
         await until(broker, lambda: offline() == [(), (1,), ()], "one replica is offline")
         at = TopicPartition("t", 1)
         assert code(broker.services.replica_manager.partition, at) is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT])
+async def test_what_is_no_failure_of_the_disk_refuses_one_partition_and_nothing_else(
+    tmp_path: Path, cause: int
+) -> None:
+    disk = Disk()
+    async with running(tmp_path, disk=disk) as broker:
+        disk.fault = failing("create", "/t-1/", cause)
+        await broker.services.topics.create_topic("t", partitions=3)
+
+        def offline() -> list[tuple[int, ...]]:
+            topic = broker.services.metadata.topic("t")
+            return [] if topic is None else [each.offline_replicas for each in topic.partitions]
+
+        await until(broker, lambda: offline() == [(), (1,), ()], "one replica is offline")
+        manager = broker.services.log_manager
+        await until(broker, lambda: not manager._new_logs, "the chores are done")
+        assert manager.live_directories == (str(tmp_path),) and not broker.failure.done()
+        assert not (tmp_path / "t-1").exists()
+        at = TopicPartition("t", 1)
+        assert code(broker.services.replica_manager.partition, at) is ErrorCode.KAFKA_STORAGE_ERROR
+        append(broker, "t", 0)
+    disk.fault = None
+    async with running(tmp_path, disk=disk) as again:
+        replicas = again.services.replica_manager.partitions
+        await until(again, lambda: at in replicas and replicas[at].leader_id == 1, "it is made now")
+        append(again, "t", 1)

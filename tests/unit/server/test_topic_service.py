@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -395,7 +396,7 @@ async def test_a_failed_disk_leaves_its_partitions_without_a_leader(
     await broker.topics.create_topic("a", partitions=2)
     hosted = [broker.replica_manager.partition(TopicPartition("a", number)) for number in (0, 1)]
     lost, fine = sorted(hosted, key=lambda each: each.log.directory, reverse=True)
-    broker.replica_manager._chores.directory_failed(str(tmp_path / "more"), "it smokes")
+    broker.replica_manager._chores.directory_failed(str(tmp_path / "more"), OSError(errno.EIO, "it smokes"))
 
     def shown(number: int) -> Any:
         return broker.metadata.topic("a").partitions[number]
