@@ -6,7 +6,7 @@ Kafka's own classes: ``TopicPartition``, ``ReplicaAssignment``, ``LeaderIsrAndCo
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from typing import NamedTuple, NewType
 
@@ -37,6 +37,11 @@ TOPIC_NAME_PATTERN = rf"^(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX
 """``Topic.validate``: what may be a topic's name, and so a directory and a node of the store."""
 
 _TOPIC_NAME = re.compile(TOPIC_NAME_PATTERN)
+
+
+def joined(items: Iterable[object]) -> str:
+    """Broker ids, partitions and the like as Kafka's log lines have them: ``1,2,3``."""
+    return ",".join(map(str, items))
 
 
 def is_topic_name(text: str) -> bool:
@@ -118,3 +123,7 @@ class PartitionState(msgspec.Struct, frozen=True):
     """Elected uncleanly and not yet recovered (``LeaderRecoveryState.RECOVERING``)."""
     eligible: tuple[BrokerId, ...] = ()
     """Out of the ISR, and sure to hold all that is committed (KIP-966's eligible leader replicas)."""
+
+    def __str__(self) -> str:
+        eligible = f", eligible replicas {joined(self.eligible)}" if self.eligible else ""
+        return f"leader {self.leader} in epoch {self.leader_epoch}, ISR {joined(self.isr)}{eligible}"

@@ -58,6 +58,11 @@ class GroupDescription(msgspec.Struct, frozen=True):
     members: list[GroupMember]
 
     @property
+    def is_rebalancing(self) -> bool:
+        """Its members are joining, or on their way to another assignment: what they own is not settled."""
+        return self.state in ("PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling")
+
+    @property
     def is_inactive(self) -> bool:
         """Nobody is in it, so that its offsets can be changed."""
         return self.state in ("Empty", "Dead")

@@ -19,8 +19,11 @@ def listing_lines(groups: Sequence[GroupListing]) -> list[str]:
 
 
 def position_lines(group: GroupDescription, positions: Sequence[Position]) -> list[str]:
-    """A group's offsets and lag; a line above them when nobody reads."""
+    """A group's offsets and lag, and its members without partitions; a line above them when it has no members
+    or is rebalancing (``ConsumerGroupCommand.printOffsets``)."""
     note = [] if group.members else [f"Group {group.group} has no members."]
+    if group.is_rebalancing:
+        note = [f"Group {group.group} is rebalancing ({group.state})."]
     rows = [
         [
             group.group,
@@ -29,6 +32,11 @@ def position_lines(group: GroupDescription, positions: Sequence[Position]) -> li
             *map(_text, (each.member_id, each.host, each.client_id)),
         ]
         for each in positions
+    ]
+    rows += [
+        [group.group, *[NOTHING] * 5, each.member_id, each.host, each.client_id]
+        for each in group.members
+        if not any(each.assignment.values())
     ]
     heads = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
     return note + table(heads.split(), rows)

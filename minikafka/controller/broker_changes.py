@@ -28,7 +28,7 @@ from minikafka.controller.reassignment import finish_caught_up
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
 from minikafka.controller.store_access import read_brokers
 from minikafka.controller.unclean_returns import distrust_unclean_returns
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import BrokerId, TopicPartition, joined
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ def _forget(context: ControllerContext, brokers: Collection[BrokerId]) -> None:
 def _broker_startup(machines: Machines, started: Collection[BrokerId]) -> Step[None]:
     """``started`` are live, and know nothing yet."""
     context = machines.context
-    _log.info("brokers %s have come", list(started))
+    _log.info("new brokers: %s", joined(started))
     existing = [broker for broker in context.brokers if broker not in started]
     yield from machines.send_update_metadata(existing)
     yield from distrust_unclean_returns(machines, started)

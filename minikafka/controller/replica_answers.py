@@ -29,7 +29,7 @@ from minikafka.controller.states import ReplicaStatus
 from minikafka.controller.store_access import take_log_dir_events
 from minikafka.errors import ErrorCode
 from minikafka.protocol.control.messages import EPOCH_DURING_DELETE
-from minikafka.types import TopicPartition
+from minikafka.types import TopicPartition, joined
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def log_dir_event_notification(machines: Machines) -> Step[None]:
         for broker in brokers
     }
     if asked:
-        _log.warning("brokers %s have lost log directories", brokers)
+        _log.warning("log directories went offline on brokers %s", joined(brokers))
         batch = ControllerBrokerRequestBatch(context)
         for broker, partitions in asked.items():
             for each in partitions:

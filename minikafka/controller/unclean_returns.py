@@ -18,7 +18,7 @@ from minikafka.controller.machines import Machines
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import PartitionStatus
 from minikafka.controller.store_access import read_states, write_states
-from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition
+from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ def _rewrite(
     versions = yield from write_states(changed)
     for each, version in versions.items():
         state = changed[each].state
-        _log.info("%s: the brokers %s have come back uncleanly: %s", each, list(unclean), state)
+        _log.info("%s: brokers %s are back after an unclean stop: %s", each, joined(unclean), state)
         context.leadership[each] = VersionedState(state, version)
         if state.leader == NO_LEADER:
             machines.partitions.change([each], PartitionStatus.OFFLINE)

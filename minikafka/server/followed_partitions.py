@@ -380,7 +380,7 @@ class FollowedPartitions(Generic[PartitionT]):
             self._fail(topic_partition, KafkaError(code), level=logging.INFO)
             return
         level = logging.DEBUG if code in EXPECTED_ERRORS else logging.WARNING
-        self._troubles.note(topic_partition, code, level, f"the leader answers {code!r}")
+        self._troubles.note(topic_partition, code, level, f"the leader answers {code.name}")
         self._delay(topic_partition)
 
     def _delay(self, topic_partition: TopicPartition) -> None:

@@ -44,7 +44,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.protocol.control.eligible_replicas import keep_eligible
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
-from minikafka.types import BrokerId, PartitionState, TopicPartition
+from minikafka.types import BrokerId, PartitionState, TopicPartition, joined
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +151,7 @@ class IsrManager:
                 if member != self._node_id and epoch not in (NO_BROKER_EPOCH, epochs[member])
             ]
             if restarted:
-                logger.warning("%s: brokers %s have started anew", change.topic_partition, restarted)
+                logger.warning("%s: brokers %s have restarted", change.topic_partition, joined(restarted))
                 self._finish(each, await self._what_happened(change))
             else:
                 going.append(each)
@@ -195,14 +195,14 @@ class IsrManager:
         change = submitted.change
         match outcome:
             case IsrWritten(version, isr, _):
-                logger.info("ISR of %s is %s (version %d)", change.topic_partition, list(isr), version)
+                logger.info("ISR of %s is %s (version %d)", change.topic_partition, joined(isr), version)
                 self._unannounced.add(change.topic_partition)
                 self._last_change_ms = self._clock.monotonic_ms()
             case IsrRefused(reason):
                 logger.warning("ISR of %s stays: %s", change.topic_partition, reason)
             case IsrReread(isr, version, _):
                 logger.warning(
-                    "ISR of %s is %s in the store (version %d)", change.topic_partition, list(isr), version
+                    "ISR of %s is %s in the store (version %d)", change.topic_partition, joined(isr), version
                 )
         submitted.done(outcome)
 

@@ -32,7 +32,7 @@ from minikafka.replication.partition_replicas import PartitionReplicas
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.host_broker import HostBroker
 from minikafka.server.partition_offsets import PartitionOffsets
-from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
+from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition, joined
 
 logger = logging.getLogger(__name__)
 
@@ -354,9 +354,9 @@ class Partition(PartitionOffsets):
     def isr_change_done(self, change: IsrChange, outcome: IsrOutcome) -> bool:
         """What became of ``change``. Returns whether the high watermark has moved."""
         if not self.replication.isr.resolve(change, outcome):
-            logger.info("%s stays as it is after %s: %r", self.topic_partition, outcome, self.replication.isr)
+            logger.info("the ISR of %s stays %s", self.topic_partition, joined(self.isr))
             return False
-        logger.info("the ISR of %s is %s now", self.topic_partition, list(self.isr))
+        logger.info("the ISR of %s is %s now", self.topic_partition, joined(self.isr))
         return self._advance_high_watermark()
 
     def config_changed(self) -> bool:

@@ -25,7 +25,7 @@ from minikafka.server.store_failures import mapped_store_failures
 from minikafka.server.store_reads import gather_some
 from minikafka.server.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.server.topic_validation import validate_reassignment
-from minikafka.types import ReplicaAssignment, TopicPartition
+from minikafka.types import ReplicaAssignment, TopicPartition, joined
 
 logger = logging.getLogger(__name__)
 
@@ -162,6 +162,6 @@ def _log(topic: str, changed: Mapping[int, ReplicaAssignment]) -> None:
             "%s-%d is to move from %s to %s",
             topic,
             partition,
-            list(assignment.origin),
-            list(assignment.target),
+            joined(assignment.origin),
+            joined(assignment.target),
         )

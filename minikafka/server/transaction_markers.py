@@ -29,7 +29,7 @@ from minikafka.protocol.codec import Body
 from minikafka.server.broker_connection import BrokerConnection, Connect
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.supervisor import Supervisor
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.types import BrokerId, TopicPartition, joined
 
 if TYPE_CHECKING:
     from minikafka.coordinator.transaction.effects import WriteMarkers
@@ -195,7 +195,7 @@ class TransactionMarkerChannels:
             else:
                 self._channel(leader).enqueue(part)
         if gone:
-            logger.info("partitions of a transaction are not there any more: %s", list(gone))
+            logger.info("partitions of a transaction are not there any more: %s", joined(gone))
             wanted.tell(gone)
 
     def _wait_for_leader(self, wanted: WantedMarkers) -> None:

@@ -27,6 +27,9 @@ StartCluster = Callable[..., ProcessCluster]
 
 _clusters = itertools.count()
 
+PYTHON_REPR = re.compile(r"^.*(?:<\w+\.\w+: -?\d+>| object at 0x|PosixPath\(|: None\b).*$", re.MULTILINE)
+"""Values in a log line as Python writes them: members of enums, objects, paths, None."""
+
 CLIENTS = (
     "confluent-kafka",
     "aiokafka",
@@ -183,3 +186,5 @@ def assert_no_traceback(broker: BrokerProcess) -> None:
     text = broker.log_text()
     if not broker.is_reference and "Traceback (most recent call last)" in text:
         raise AssertionError(f"a broker logged a traceback:\n{text[-20_000:]}")
+    if not broker.is_reference and (found := PYTHON_REPR.search(text)):
+        raise AssertionError(f"a log line is for Python programmers: {found[0]}")

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from minikafka.coordinator.group.classic_group import ClassicGroup, refused
 from minikafka.coordinator.group.classic_member import ClassicMember, new_member_id
-from minikafka.coordinator.group.classic_protocols import choose_protocol
+from minikafka.coordinator.group.classic_protocols import choose_protocol, why
 from minikafka.coordinator.group.classic_rebalance import Rebalances
 from minikafka.coordinator.group.classic_records import empty_record, group_record
 from minikafka.coordinator.group.classic_state import ClassicGroupState
@@ -279,7 +279,7 @@ class Joins:
             session_timeout_ms=request.session_timeout_ms,
             ticket=ticket,
         )
-        reason = f"member {member_id} joins again; it says: {request.reason}"
+        reason = f"member {member_id} joins again{why(request.reason)}"
         return effects + self._rebalances.prepare_or_complete(group, reason, now_ms)
 
     def _add(
@@ -290,7 +290,7 @@ class Joins:
         if group.state is _PREPARING and group.previous_state is _EMPTY:
             group.new_member_added = True
         group.add_member(member, ticket)
-        reason = f"member {member_id} joins; it says: {request.reason}"
+        reason = f"member {member_id} joins{why(request.reason)}"
         return [
             Park(member.session.operation, NEW_MEMBER_JOIN_TIMEOUT_MS),
             *self._rebalances.prepare_or_complete(group, reason, now_ms),
@@ -315,7 +315,7 @@ class Joins:
                 return [NewStaticMemberId(group, old, new, skip_assignment=skip_assignment, ticket=ticket)]
         effects = group.replace_static_member(old, new, ticket)
         # In COMPLETING_REBALANCE the leader may be assigning to the old id at this moment.
-        reason = f"static member {member_id} joins; it says: {request.reason}"
+        reason = f"static member {member_id} joins{why(request.reason)}"
         return effects + self._rebalances.prepare_or_complete(group, reason, now_ms)
 
 

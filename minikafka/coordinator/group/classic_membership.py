@@ -11,6 +11,7 @@ import logging
 from typing import Final
 
 from minikafka.coordinator.group.classic_group import ClassicGroup
+from minikafka.coordinator.group.classic_protocols import why
 from minikafka.coordinator.group.classic_rebalance import Rebalances, StoreAssignment
 from minikafka.coordinator.group.classic_state import ClassicGroupState
 from minikafka.coordinator.group.effects import (
@@ -135,5 +136,5 @@ def _leave(group: ClassicGroup, leaving: LeavingMember) -> tuple[ErrorCode, Effe
     error = group.member_error(member_id, instance_id)
     if error is not ErrorCode.NONE:
         return error, []
-    _log.info("Group %s: member %s leaves; it says: %s", group.group_id, member_id, leaving.reason)
+    _log.info("Group %s: member %s leaves%s", group.group_id, member_id, why(leaving.reason))
     return ErrorCode.NONE, group.remove(group.members[member_id])

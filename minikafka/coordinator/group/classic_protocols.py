@@ -15,6 +15,11 @@ from minikafka.protocol.consumer_protocol import (
 )
 
 
+def why(reason: str | None) -> str:
+    """What a client told of its reason (KIP-800), to be added to a log line; nothing when it told none."""
+    return f", reason: {reason}" if reason else ""
+
+
 def names(protocols: Protocols) -> list[str]:
     """Their names, each once, in order of preference."""
     return list(dict.fromkeys(name for name, _ in protocols))

@@ -23,8 +23,12 @@ class FakeGroup:
         self.readers = readers
         self.committed: dict[TopicPartition, int] = {}
 
+        self.is_joining = False
+
     @property
     def state(self) -> str:
+        if self.is_joining:
+            return "PreparingRebalance" if self.kind == "classic" else "Assigning"
         return "Stable" if self.readers else "Empty"
 
 

@@ -71,6 +71,26 @@ def test_a_group_is_described_with_its_lag_and_who_reads(groups: Any) -> None:
     assert cells(lines)[2] == ["idle", "orders", "0", "40", "100", "60", "-", "-", "-"]
 
 
+def test_members_without_partitions_are_shown_too(groups: Any, cluster: FakeGroups) -> None:
+    cluster.group("spare", m1={"orders": [0]}, m2={}).committed = {T0: 95}
+    _, lines, _ = groups("describe", "--group", "spare")
+    assert cells(lines)[1:] == [
+        ["spare", "orders", "0", "95", "100", "5", "m1", "/10.0.0.1", "app"],
+        ["spare", *["-"] * 5, "m2", "/10.0.0.1", "app"],
+    ]
+
+
+@pytest.mark.parametrize(("kind", "state"), [("classic", "PreparingRebalance"), ("consumer", "Assigning")])
+def test_a_group_that_is_joining_shows_who_joins(
+    groups: Any, cluster: FakeGroups, kind: str, state: str
+) -> None:
+    """Nobody owns a partition yet, and nothing is committed: there was no line at all."""
+    cluster.group("new", kind=kind, m1={}, m2={}).is_joining = True
+    status, lines, _ = groups("describe", "--group", "new")
+    assert (status, lines[0]) == (0, f"Group new is rebalancing ({state}).")
+    assert [each[6] for each in cells(lines)[2:]] == ["m1", "m2"]
+
+
 def test_members_and_state_of_both_protocols(groups: Any) -> None:
     _, lines, _ = groups("describe", "--group", "modern", "--members", "--verbose")
     assert cells(lines)[1] == ["modern", "m3", "static", "/10.0.0.1", "app", "2", "orders(0,1)"]
