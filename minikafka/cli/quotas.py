@@ -282,7 +282,8 @@ def _time(at_ms: int) -> str:
 
 def entity_text(entity: Entity) -> str:
     """As it can be typed; the default without a name."""
-    return ",".join(kind if name is None else f"{kind}={name}" for kind, name in entity.items())
+    parts = sorted(entity.items(), reverse=True)  # the user first, whatever the broker's order is
+    return ",".join(kind if name is None else f"{kind}={name}" for kind, name in parts)
 
 
 if __name__ == "__main__":

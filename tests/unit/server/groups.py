@@ -158,7 +158,7 @@ class Coordinator:
                 metadata=self.replicas.metadata,
                 topics=cast(Any, None),
             ),
-            new_shard=cast(Any, lambda counts: self._new_groups()),
+            new_shard=cast(Any, lambda counts, memory_bytes: self._new_groups()),
             timer=self.replicas.timer,
             log_io=cast(Any, self.replicas.log_io),
             supervisor=cast(Any, self.supervisor),

@@ -20,7 +20,7 @@ from minikafka.server.client_quotas import (
 )
 from minikafka.server.client_sensor import LOG_PAUSE_MS, THROTTLES_MAX
 
-PRODUCE, FETCH, REQUEST, MUTATION = QuotaType
+PRODUCE, FETCH, MUTATION, REQUEST = QuotaType
 EVERYBODY = QuotaEntity(None, DEFAULT)
 ANYTHING = QuotaFilter({}, strict=False)
 
