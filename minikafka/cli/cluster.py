@@ -4,7 +4,8 @@ One child process a broker (``minikafka-broker`` with a port, a directory and a 
 in this process. They share a SQLite file in the data directory, or a ZooKeeper. A cluster that is started
 again on the same directory goes on with its records, if it has as many brokers as before.
 
-``minikafka cluster describe`` is another command (``cluster_describe``): it looks at a cluster that runs.
+``minikafka cluster describe`` is another command (``cluster_describe``): it looks at a cluster that runs. So are
+``start``, ``stop`` and ``kill`` (``cluster_control``), which ask the one that runs on the same data directory.
 
 Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
 A second signal ends everything at once, as a crash would.
@@ -23,7 +24,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from minikafka.cli import cluster_control
+from minikafka.cli.broker import HTTP_PORT_BASE, OFF
+from minikafka.cli.cluster_control import DEFAULT_DATA_DIR
 from minikafka.cli.cluster_members import ChildMember, InProcessMember, Member, MemberConfig
+from minikafka.cli.cluster_supervisor import ClusterSupervisor
 from minikafka.cli.cluster_view import ClusterView
 from minikafka.config.loader import load, parse_setting
 from minikafka.errors import ConfigError, StartError
@@ -31,10 +36,16 @@ from minikafka.errors import ConfigError, StartError
 FAILURE = 1
 BROKERS_MAX = 100
 PORT_MAX = 65535
+NODE_ID_MAX = 2**31 - 1
 DEFAULTS = {"zookeeper.session.timeout.ms": "6000"}
 """A killed broker is noticed after 6 s: Kafka's 18 s are for networks and garbage collections."""
 OWN = ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "coordination")
 """Properties that differ from broker to broker, or hold them together: they are not for ``--set``."""
+
+_EPILOG = """\
+minikafka cluster start|stop|kill ID, in another terminal: one broker of the cluster that runs.
+minikafka cluster describe --bootstrap-server HOST:PORT: how a cluster is (any cluster).
+"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -42,7 +53,8 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(
         prog="minikafka cluster",
         description="A cluster of several brokers on this machine; Ctrl-C stops it.",
-        epilog="minikafka cluster describe --bootstrap-server HOST:PORT says how a cluster is (any cluster).",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     options.add_argument("--brokers", type=int, default=3, metavar="N", help="how many (3)")
@@ -51,9 +63,9 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument(
         "--data-dir",
-        default="minikafka-cluster",
+        default=DEFAULT_DATA_DIR,
         metavar="DIR",
-        help="keep records, logs and the cluster's state below DIR (minikafka-cluster)",
+        help=f"keep records, logs and the cluster's state below DIR ({DEFAULT_DATA_DIR})",
     )
     options.add_argument(
         "--port",
@@ -61,6 +73,19 @@ def parser() -> argparse.ArgumentParser:
         default=9092,
         metavar="PORT",
         help="of the first broker; the others take the next ones (9092; 0: any free ports)",
+    )
+    options.add_argument(
+        "--http-port",
+        metavar="PORT",
+        help="of the first broker's status page and metrics; the others take the next ones "
+        f"({HTTP_PORT_BASE} + the broker's id, where that is free; 0: any free ports, off: none)",
+    )
+    options.add_argument(
+        "--first-id",
+        type=int,
+        default=1,
+        metavar="ID",
+        help="id of the first broker; the others have the next ones (1)",
     )
     options.add_argument(
         "--set",
@@ -84,16 +109,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         from minikafka.cli import cluster_describe
 
         return cluster_describe.main(given[1:])
+    if given and given[0] in cluster_control.ACTIONS:
+        return cluster_control.main(given[0], given[1:])
     options = parser()
     arguments = options.parse_args(given)
     if not 1 <= arguments.brokers <= BROKERS_MAX:
         options.error(f"--brokers {arguments.brokers}: must be from 1 to {BROKERS_MAX}")
+    if not 0 <= arguments.first_id <= NODE_ID_MAX - arguments.brokers:
+        options.error(f"--first-id {arguments.first_id}: must be from 0 to {NODE_ID_MAX - arguments.brokers}")
+    if arguments.http_port is not None and not _is_http_port(arguments.http_port, arguments.brokers):
+        options.error(
+            f"--http-port {arguments.http_port}: must be off, or from 0 to {PORT_MAX - arguments.brokers}"
+        )
     if not 0 <= arguments.port <= PORT_MAX - arguments.brokers:
         options.error(f"--port {arguments.port}: must be from 0 to {PORT_MAX - arguments.brokers}")
     try:
         configs = member_configs(arguments)
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            return runner.run(_serve(list(map(_kind(arguments), configs))))
+            members = list(map(_kind(arguments), configs))
+            return runner.run(_serve(members, Path(arguments.data_dir).absolute()))
     except (ConfigError, StartError) as error:
         print(f"minikafka cluster: {error}", file=sys.stderr)
         return FAILURE
@@ -114,6 +148,10 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
     for setting in map(parse_setting, arguments.set):
         if setting.name in OWN:
             raise ConfigError(f"--set {setting.name}: the cluster chooses that for each broker")
+        if setting.name == "http.port" and arguments.http_port is not None:
+            raise ConfigError(
+                f"--http-port and --set http.port={setting.value} say the same thing twice"
+            )
         common[setting.name] = setting.value
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -126,8 +164,10 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
             data_dir=directory / f"broker-{node_id}",
             log_path=directory / f"broker-{node_id}.log",
             properties=common | {"node.id": str(node_id)},
+            http_port=_http_port(arguments.http_port, index),
         )
-        for node_id, port in enumerate(_ports(arguments.port, arguments.brokers), start=1)
+        for index, port in enumerate(_ports(arguments.port, arguments.brokers, arguments.first_id))
+        for node_id in [arguments.first_id + index]
     ]
     load(
         environment=os.environ, settings=configs[0].settings()
@@ -135,7 +175,15 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
     return configs
 
 
-def _ports(first: int, count: int) -> list[int]:
+def _is_http_port(text: str, count: int) -> bool:
+    return text == OFF or (text.isascii() and text.isdigit() and int(text[:6]) <= PORT_MAX - count)
+
+
+def _http_port(first: str | None, index: int) -> str | None:
+    return first if first in (None, OFF, "0") else str(int(first) + index)
+
+
+def _ports(first: int, count: int, first_id: int) -> list[int]:
     """Free ones. Raises StartError: somebody has one of those that were asked for."""
     with contextlib.ExitStack() as probes:
         ports = []
@@ -147,7 +195,7 @@ def _ports(first: int, count: int) -> list[int]:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
                 raise StartError(
-                    f"broker {number + 1} cannot listen on port {port}: {os.strerror(error.errno or 0)}; "
+                    f"broker {first_id + number} cannot listen on port {port}: {os.strerror(error.errno or 0)}; "
                     "--port chooses others"
                 ) from None
             ports.append(probe.getsockname()[1])
@@ -173,33 +221,32 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _serve(members: Sequence[Member]) -> int:
-    stopped = _stop_on_signals(members)
-    view = ClusterView([member.config.address for member in members])
-    watching: asyncio.Task[None] | None = None
+async def _serve(members: Sequence[Member], directory: Path) -> int:
+    view = ClusterView({member.config.node_id: member.config.address for member in members})
+    supervisor = ClusterSupervisor(members, view.say)
+    stopped = _stop_on_signals(supervisor)
+    tasks: list[asyncio.Task[Any]] = []
     try:
-        starting = asyncio.gather(*map(_start, members))
-        ends: set[asyncio.Future[Any]] = {starting, stopped}
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        if stopped.done():
-            starting.cancel()
-            await asyncio.gather(starting, return_exceptions=True)
-            return 0
-        view.begin(_banner(members, await starting))
-        watching = asyncio.create_task(view.watch())
-        return await _until_over(members, stopped, view)
+        async with cluster_control.served(directory, supervisor):
+            starting = asyncio.create_task(supervisor.start_all())
+            tasks.append(starting)
+            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                return 0
+            view.begin(_banner(members, await starting))
+            ended = asyncio.create_task(supervisor.ended.wait())
+            tasks += [ended, asyncio.create_task(view.watch())]
+            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                return 0
+            print("minikafka cluster: all brokers have ended", file=sys.stderr)
+            return FAILURE
     finally:
-        if watching is not None:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         view.end()
-        await _stop(members, controller=view.controller)
-
-
-async def _start(member: Member) -> str | None:
-    """Returns where the broker's status page is; None: nowhere."""
-    await member.start()
-    return await member.status_page()
+        await supervisor.stop_all(last=view.controller)
 
 
 def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tuple[str, str]]:
@@ -214,37 +261,12 @@ def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tupl
             )
             for each, page in zip(members, pages, strict=True)
         ),
+        ("one broker", "minikafka cluster start|stop|kill ID (in another terminal)"),
         ("stop it", "Ctrl-C"),
     ]
 
 
-async def _until_over(members: Sequence[Member], stopped: asyncio.Future[None], view: ClusterView) -> int:
-    """Until a signal comes, or the last broker has ended. Names each that ends. Returns the exit status."""
-    ends = {asyncio.ensure_future(member.ended()): member for member in members}
-    try:
-        while ends:
-            waited: set[asyncio.Future[Any]] = {*ends, stopped}
-            done, _ = await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
-            if stopped in done:
-                return 0
-            for end in [each for each in ends if each in done]:
-                del ends[end]
-                view.say(await end)
-        print("minikafka cluster: all brokers have ended", file=sys.stderr)
-        return FAILURE
-    finally:
-        for end in ends:
-            end.cancel()
-        await asyncio.gather(*ends, return_exceptions=True)
-
-
-async def _stop(members: Sequence[Member], *, controller: int) -> None:
-    """One after the other, so that each finds somebody who takes over what it leads; the controller last."""
-    for member in sorted(members, key=lambda each: each.config.node_id == controller):
-        await member.stop()
-
-
-def _stop_on_signals(members: Sequence[Member]) -> asyncio.Future[None]:
+def _stop_on_signals(supervisor: ClusterSupervisor) -> asyncio.Future[None]:
     """A future that the first signal resolves; the second ends everything at once."""
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[None] = loop.create_future()
@@ -253,8 +275,7 @@ def _stop_on_signals(members: Sequence[Member]) -> asyncio.Future[None]:
         if not stopped.done():
             stopped.set_result(None)
             return
-        for member in members:
-            member.kill()
+        supervisor.kill_all()
         os._exit(128 + number)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -84,7 +84,7 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
     ):
         console.print(f"{label:<11}{text}", markup=False)
     console.print()
-    _section(console, "Brokers", len(description.brokers), _brokers(description.brokers))
+    _section(console, "Brokers", _counted(description.brokers), _brokers(description.brokers))
     for title, partitions in (
         ("Offline partitions", description.offline),
         ("Under min.insync.replicas", description.under_min_isr),
@@ -100,7 +100,7 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
 Rows = list[list[str]]
 
 
-def _section(console: Console, title: str, count: int, rows: Rows, *, is_bad: bool = False) -> None:
+def _section(console: Console, title: str, count: int | str, rows: Rows, *, is_bad: bool = False) -> None:
     """A heading with how many there are; below it what there is, in columns."""
     console.print(f"{title}: {count or 'none'}", style="bold red" if count and is_bad else "bold")
     if count:
@@ -110,13 +110,21 @@ def _section(console: Console, title: str, count: int, rows: Rows, *, is_bad: bo
             console.print("  " + "  ".join(cells).rstrip(), markup=False)
 
 
+def _counted(brokers: Sequence[BrokerState]) -> str:
+    down = sum(not each.is_registered for each in brokers)
+    return f"{len(brokers)}, {down} of them down" if down else str(len(brokers))
+
+
 def _brokers(brokers: Iterable[BrokerState]) -> Rows:
     rows = [["id", "address", "rack", "leaders", "replicas", "log directories"]]
     for broker in brokers:
         state = "all online" if broker.answers else "it does not answer"
         if broker.offline_log_dirs:
             state = f"OFFLINE: {', '.join(broker.offline_log_dirs)}"
-        address = format_address(broker.host, broker.port)
+        if broker.host is None or broker.port is None:
+            address, state = "-", "DOWN: it is not registered"
+        else:
+            address = format_address(broker.host, broker.port)
         counts = [str(broker.leaders), str(broker.replicas)]
         rows.append([str(broker.id), address, broker.rack or "-", *counts, state])
     return rows

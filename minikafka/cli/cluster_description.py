@@ -12,6 +12,7 @@ answer, so clocks of different machines do not matter.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,11 +37,13 @@ UNKNOWN = -1
 
 
 class BrokerState(msgspec.Struct, frozen=True):
-    """A registered broker."""
+    """A registered broker, or one that is not and has replicas nevertheless: it is down, or was removed."""
 
     id: int
-    host: str
-    port: int
+    is_registered: bool
+    host: str | None
+    """None, as the port: not known, because it is not registered."""
+    port: int | None
     rack: str | None
     leaders: int
     replicas: int
@@ -180,20 +183,27 @@ def broker_states(
     partitions: Mapping[TopicPartition, PartitionNow],
     log_dirs: Mapping[int, Sequence[LogDir] | None],
 ) -> list[BrokerState]:
-    """Every registered broker, and what it has."""
-    return [
-        BrokerState(
-            broker.node_id,
-            broker.host,
-            broker.port,
-            broker.rack,
-            leaders=sum(now.leader == broker.node_id for now in partitions.values()),
-            replicas=sum(broker.node_id in now.replicas for now in partitions.values()),
-            answers=log_dirs.get(broker.node_id) is not None,
-            offline_log_dirs=[each.path for each in log_dirs.get(broker.node_id) or () if each.is_offline],
+    """Every registered broker and every other that has replicas, and what each has, in the order of ids."""
+    leaders = Counter(now.leader for now in partitions.values())
+    replicas = Counter(broker for now in partitions.values() for broker in now.replicas)
+    states = []
+    for node_id in sorted({*nodes.brokers, *replicas}):
+        broker = nodes.brokers.get(node_id)
+        dirs = log_dirs.get(node_id)
+        states.append(
+            BrokerState(
+                node_id,
+                is_registered=broker is not None,
+                host=None if broker is None else broker.host,
+                port=None if broker is None else broker.port,
+                rack=None if broker is None else broker.rack,
+                leaders=leaders[node_id],
+                replicas=replicas[node_id],
+                answers=dirs is not None,
+                offline_log_dirs=[each.path for each in dirs or () if each.is_offline],
+            )
         )
-        for broker in nodes.brokers.values()
-    ]
+    return states
 
 
 def health_of(

@@ -8,13 +8,16 @@ import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from minikafka.cli.banner import http_url, told_status_page
-from minikafka.cli.broker import usual_http_port
+from minikafka.cli.broker import OFF, usual_http_port
 from minikafka.config.loader import Setting, load
 from minikafka.errors import StartError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
+
+if TYPE_CHECKING:
+    from minikafka.server.broker import Broker
 
 START_DEADLINE_S = 60.0
 """A directory full of segments to recover takes its time."""
@@ -34,6 +37,8 @@ class MemberConfig:
     data_dir: Path
     log_path: Path
     properties: dict[str, str]
+    http_port: str | None = None
+    """A number or ``off``; None: what the properties or a broker's own default say."""
 
     @property
     def address(self) -> tuple[str, int]:
@@ -41,11 +46,13 @@ class MemberConfig:
 
     def settings(self) -> list[Setting]:
         """All properties, for the loader."""
-        where = {
+        where: dict[str, str] = {
             "log.dirs": str(self.data_dir),
             "listeners": f"PLAINTEXT://{HOST}:{self.port}",
             "advertised.listeners": "",
         }
+        if self.http_port is not None and self.http_port != OFF:
+            where["http.port"] = self.http_port
         return [Setting(name, value, "--set") for name, value in (where | self.properties).items()]
 
 
@@ -73,6 +80,11 @@ class Member(Protocol):
 
     async def stop(self) -> None:
         """Stop it cleanly. Idempotent, and fine after a start that failed."""
+        ...
+
+    @property
+    def can_be_killed(self) -> bool:
+        """It can crash without the others."""
         ...
 
     def kill(self) -> None:
@@ -126,6 +138,7 @@ class ChildMember:
             "minikafka.cli.broker",
             f"--port={config.port}",
             f"--data-dir={config.data_dir}",
+            *([] if config.http_port is None else [f"--http-port={config.http_port}"]),
         ]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -185,6 +198,8 @@ class ChildMember:
             process.kill()
             await process.wait()
 
+    can_be_killed = True
+
     def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
             self._process.kill()
@@ -193,12 +208,11 @@ class ChildMember:
 class InProcessMember:
     """A broker on this event loop."""
 
-    def __init__(self, config: MemberConfig) -> None:
-        from minikafka.server.broker import Broker
+    can_be_killed = False
 
+    def __init__(self, config: MemberConfig) -> None:
         self.config = config
-        loaded = load(settings=config.settings()).config
-        self._broker = Broker(loaded, usual_http_port=usual_http_port(loaded))
+        self._broker: Broker | None = None
 
     def __repr__(self) -> str:
         return f"InProcessMember({self._broker!r})"
@@ -208,21 +222,29 @@ class InProcessMember:
         return f"{HOST}:{self.config.port}, data in {self.config.data_dir}"
 
     async def start(self) -> None:
+        from minikafka.server.broker import Broker
+
+        loaded = load(settings=self.config.settings()).config
+        usual = None if self.config.http_port == OFF else usual_http_port(loaded)
+        self._broker = Broker(loaded, usual_http_port=usual)
         try:
             await self._broker.start()
         except StartError as error:
             raise StartError(f"broker {self.config.node_id}: {error}") from error
 
     async def status_page(self) -> str | None:
+        assert self._broker is not None
         return http_url(self._broker.http_address, "/")
 
     async def ended(self) -> str:
+        assert self._broker is not None
         reason = await asyncio.shield(self._broker.failure)
         await self._broker.stop()
-        return f"broker {self.config.node_id} stopped because of a failure: {reason!r}"
+        return f"broker {self.config.node_id} stopped because of a failure: {type(reason).__name__}: {reason}"
 
     async def stop(self) -> None:
-        await self._broker.stop()
+        if self._broker is not None:
+            await self._broker.stop()
 
     def kill(self) -> None:
         """It ends with this process."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from minikafka.errors import KafkaError, PeerProtocolError
@@ -40,10 +40,11 @@ NOTHING = Seen((), NOBODY, {})
 
 
 class ClusterView:
-    """Shows the cluster that answers at one of ``addresses``."""
+    """Shows the cluster whose brokers are at ``addresses``, by id. One that is not alive is shown as down."""
 
-    def __init__(self, addresses: Sequence[tuple[str, int]], stream: TextIO | None = None) -> None:
-        self._addresses = list(addresses)
+    def __init__(self, addresses: Mapping[int, tuple[str, int]], stream: TextIO | None = None) -> None:
+        self._addresses = list(addresses.values())
+        self._ids = tuple(addresses)
         self._out = stream or sys.stdout
         self._client: BrokerClient | None = None
         self._seen = NOTHING
@@ -112,10 +113,10 @@ class ClusterView:
 
     def _show(self, before: Seen, now: Seen) -> None:
         if self._live is not None:
-            self._live.update(_table(now), refresh=True)
+            self._live.update(_table(now, self._ids), refresh=True)
             return
         if before.brokers != now.brokers:
-            self.say(f"brokers: {_ids(now.brokers)}")
+            self.say(f"brokers: {_brokers(now.brokers, self._ids)}")
         if before.controller != now.controller:
             self.say(f"controller: {_leader(now.controller)}")
         for name, (leader, isr) in now.partitions.items():
@@ -141,11 +142,20 @@ def _seen(answer: Any) -> Seen:
     )
 
 
-def _table(seen: Seen) -> Table:
+def _brokers(alive: Sequence[int], of_cluster: Sequence[int]) -> str:
+    """``2 of 3 alive (1, 3), down: 2``: how many and which, since ``3`` alone could be either."""
+    down = [each for each in of_cluster if each not in alive]
+    known = sorted({*alive, *of_cluster})
+    told = f"{len(alive)} of {len(known)} alive ({_ids(alive)})"
+    return f"{told}, down: {_ids(down)}" if down else told
+
+
+def _table(seen: Seen, of_cluster: Sequence[int]) -> Table:
     from rich.table import Table
 
     table = Table(
-        title=f"brokers {_ids(seen.brokers)}, controller {_leader(seen.controller)}", title_justify="left"
+        title=f"brokers: {_brokers(seen.brokers, of_cluster)}; controller: {_leader(seen.controller)}",
+        title_justify="left",
     )
     for column in ("partition", "leader", "in sync"):
         table.add_column(column)

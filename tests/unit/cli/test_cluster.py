@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import re
@@ -13,6 +14,7 @@ import sys
 import threading
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -65,6 +67,15 @@ class Process:
     def child(self, node_id: int) -> int:
         return int(self.line(rf"broker {node_id} .*process (\d+)")[1])
 
+    def children_of(self, directory: Path, node_id: int) -> int:
+        """The process of a broker that may have been started again: the one that has its directory open."""
+        meta = f"--data-dir={directory}/broker-{node_id}".encode()
+        for process in Path("/proc").iterdir():
+            with contextlib.suppress(OSError):
+                if process.name.isdigit() and meta in (process / "cmdline").read_bytes():
+                    return int(process.name)
+        raise AssertionError(f"broker {node_id} does not run")
+
     def stop(self, number: signal.Signals = signal.SIGTERM) -> tuple[int, str]:
         """Exit status, and what it wrote to standard error."""
         self.popen.send_signal(number)
@@ -109,6 +120,12 @@ def metrics_of(cluster: Process, node_id: int) -> str:
     with urllib.request.urlopen(f"{page}metrics", timeout=WAIT_S) as answer:
         text: str = answer.read().decode()
     return text
+
+
+def status_of(page: str) -> dict[str, Any]:
+    with urllib.request.urlopen(f"{page}status.json", timeout=WAIT_S) as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
 
 
 def is_running(pid: int) -> bool:
@@ -191,9 +208,115 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.Capt
     assert said.startswith("minikafka cluster: broker 2: ") and "broker-2" in said
 
 
-@pytest.mark.parametrize("options", [["--brokers=0"], ["--port=65534"], ["--port=-1"]])
+@pytest.mark.parametrize("options", [["--brokers=0"], ["--port=65534"], ["--port=-1"], ["--first-id=-1"], ["--http-port=x"]])
 def test_bad_usage(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cluster_command.main(options)
     assert ended.value.code == 2
     assert options[0].partition("=")[0] in capsys.readouterr().err
+
+
+def ask(action: str, node_id: int, directory: Path) -> subprocess.CompletedProcess[str]:
+    """``minikafka cluster start|stop|kill ID``, as in another terminal."""
+    command = [sys.executable, "-P", "-m", "minikafka.cli.main", "cluster", action, str(node_id)]
+    return subprocess.run(
+        [*command, f"--data-dir={directory}"], capture_output=True, text=True, timeout=2 * WAIT_S
+    )
+
+
+def free_ports(count: int) -> int:
+    """The first of ``count`` ports in a row that are free now."""
+    while True:
+        with contextlib.ExitStack() as held:
+            first = free_port()
+            try:
+                for port in range(first, first + count):
+                    held.enter_context(socket.socket()).bind(("127.0.0.1", port))
+            except (OSError, OverflowError):
+                continue
+            return first
+
+
+def test_brokers_are_stopped_killed_and_started_again_beside_the_running_command(tmp_path: Path) -> None:
+    first = free_ports(3)
+    options = ("--first-id=0", f"--http-port={first}", "--set=zookeeper.session.timeout.ms=1500")
+    with Process(tmp_path, *options) as cluster:
+        cluster.line(r"brokers: 3 of 3 alive \(0, 1, 2\)")
+        bootstrap = cluster.bootstrap
+        assert write(bootstrap, b"one") == 0
+        cluster.line(r"orders-0: led by \d, in sync 0, 1, 2")
+        assert 'minikafka_build_info{node_id="0"' in metrics_of(cluster, 0)
+        pages = [cluster.line(rf"status page of {node_id} +(\S+)")[1] for node_id in (0, 1, 2)]
+        assert pages == [f"http://127.0.0.1:{first + node_id}/" for node_id in (0, 1, 2)]
+
+        for action, said in (("kill", "broker 0 was killed\n"), ("stop", "broker 0 was stopped\n")):
+            child = cluster.children_of(tmp_path, 0)
+            cluster.lines.clear()
+            done = ask(action, 0, tmp_path)
+            assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+            assert not is_running(child)
+            cluster.line(r"brokers: 2 of 3 alive \(1, 2\), down: 0")
+            brokers = status_of(pages[1])["brokers"]
+            assert [(each["node_id"], each["is_alive"]) for each in brokers] == [
+                (0, False),
+                (1, True),
+                (2, True),
+            ]
+            again = ask(action, 0, tmp_path)
+            assert again.returncode == 1 and "broker 0 is not running" in again.stderr
+            done = ask("start", 0, tmp_path)
+            assert done.returncode == 0 and f"status page {pages[0]}" in done.stdout, done
+            assert f" {bootstrap.split(',')[0]}, process " in done.stdout
+            cluster.line(r"brokers: 3 of 3 alive \(0, 1, 2\)")
+            cluster.line(r"orders-0: led by \d, in sync 0, 1, 2")
+        assert write(bootstrap, b"two") == 1
+        assert ask("start", 0, tmp_path).stderr == "minikafka cluster start: broker 0 is running\n"
+        assert "the brokers of this cluster are 0, 1, 2" in ask("stop", 7, tmp_path).stderr
+        assert cluster.stop() == (0, "")
+    assert (tmp_path / "broker-0" / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / "control.sock").exists()
+
+
+def test_a_broker_that_crashed_is_started_again_after_a_signal_from_outside(tmp_path: Path) -> None:
+    with Process(tmp_path, "--brokers=1", "--set=http.port=0") as cluster:
+        os.kill(cluster.child(1), signal.SIGSTOP)  # it cannot stop cleanly; a crash ends it all the same
+        assert ask("kill", 1, tmp_path).returncode == 0
+        cluster.line("brokers|stop it")  # the command goes on, although none of its brokers runs
+        assert ask("start", 1, tmp_path).returncode == 0
+        assert write(cluster.bootstrap, b"one") == 0
+
+
+def test_in_one_process_brokers_are_stopped_and_started_but_not_killed(tmp_path: Path) -> None:
+    with Process(tmp_path, "--in-process", "--brokers=2", "--first-id=0", "--http-port=off") as cluster:
+        write(cluster.bootstrap, b"one")
+        cluster.line(r"orders-0: led by \d, in sync 0, 1")
+        assert "--in-process" in ask("kill", 1, tmp_path).stderr
+        assert ask("stop", 1, tmp_path).stdout == "broker 1 was stopped\n"
+        assert ask("start", 1, tmp_path).returncode == 0
+        assert write(cluster.bootstrap, b"two") == 1
+
+
+def test_commands_find_only_a_cluster_that_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    directory = tmp_path / ("a" * 120)  # longer than the address of a socket may be
+    gone = ask("start", 1, directory)
+    assert (gone.returncode, gone.stdout) == (1, "") and "no cluster runs on" in gone.stderr
+    with Process(directory, "--brokers=1", "--http-port=off") as cluster:
+        child = cluster.child(1)
+        assert (directory / "control.sock").stat().st_mode & 0o777 == 0o600
+        second = error_of(capsys, f"--data-dir={directory}", "--port=0", "--http-port=off")
+        assert "a cluster runs on" in second
+        cluster.popen.kill()  # leaves its socket and its broker behind
+        cluster.popen.wait()
+        assert "no cluster runs on" in ask("stop", 1, directory).stderr
+        os.kill(child, signal.SIGKILL)
+    with Process(directory, "--brokers=1", "--http-port=off") as cluster:
+        cluster.child(1)
+        assert ask("stop", 1, directory).returncode == 0
+
+
+def test_two_clusters_side_by_side(tmp_path: Path) -> None:
+    options = ("--brokers=1", "--http-port=0")
+    with Process(tmp_path / "a", *options) as one, Process(tmp_path / "b", *options) as other:
+        children = one.child(1), other.child(1)
+        assert ask("stop", 1, tmp_path / "b").returncode == 0
+        assert list(map(is_running, children)) == [True, False]

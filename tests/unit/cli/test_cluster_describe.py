@@ -100,8 +100,11 @@ def test_a_broker_that_is_gone(cluster: FakeCluster, capsys: Output) -> None:
     assert why(capsys)["why"] == "its broker is not registered"
     assert [(each["partition"], each["leader"]) for each in found["offline"]] == [(1, -1)]
     assert [each["partition"] for each in found["not_preferred"]] == [0]
-    assert [each["id"] for each in found["brokers"]] == [1, 2]
+    brokers = [(each["id"], each["is_registered"], each["replicas"]) for each in found["brokers"]]
+    assert brokers == [(1, True, 0), (2, True, 1), (3, False, 2)]
     lines = text(capsys).splitlines()
+    assert "Brokers: 3, 1 of them down" in lines
+    assert "  3   -        -     0        2         DOWN: it is not registered" in lines
     assert "Offline partitions: 1" in lines
     assert "  a-0        2       3,2       2        2    3: its broker is not registered" in lines
 
