@@ -4,6 +4,7 @@ Hypothesis judges what code does, never how long it takes on a busy machine.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -27,6 +28,7 @@ settings.load_profile("minikafka")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["MINIKAFKA_PROFILE"] = ""  # the profiles of who runs the tests are not theirs
     config.stash[_REPORTS] = {}
     # Warnings are errors, but not those about the insides of stock clients.
     for module in ("kafka", "aiokafka", "confluent_kafka", r"importlib\.resources"):

@@ -34,7 +34,7 @@ EVERY_TOPIC = "*"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``analyze`` with ``argv`` (by default the process's); returns the exit status."""
-    options = _parser()
+    options = parser()
     arguments = options.parse_args(argv)
     if not arguments.directories and not arguments.brokers:
         options.error("name a log directory")
@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="minikafka analyze",
         description="Say what is in log directories: sizes, keys, codecs, order, transactions, damage, "

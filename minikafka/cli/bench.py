@@ -19,6 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from minikafka.cli.commands import FAILURE, INTERRUPTED, OK, ended_by_signals, read_text
+from minikafka.cli.profiles import ProfileParser
 from minikafka.errors import ConfigError, MinikafkaError
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     from minikafka.cli import bench_options
     from minikafka.loadgen.suites import SUITES
 
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog=PROG,
         description="Load for any Kafka-compatible broker, and what it makes of it.",
         epilog="Latencies count from when a record was due: a stall of the target shows in all of them.",

@@ -102,6 +102,14 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
+def subcommand_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The command lines of ``describe``, ``start``, ``stop`` and ``kill``."""
+    from minikafka.cli import cluster_describe
+
+    actions = {action: cluster_control.parser(action) for action in cluster_control.ACTIONS}
+    return {"describe": cluster_describe.parser()} | actions
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a cluster until a signal stops it, or describe one. Returns the exit status."""
     given = list(sys.argv[1:] if argv is None else argv)
@@ -149,9 +157,7 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
         if setting.name in OWN:
             raise ConfigError(f"--set {setting.name}: the cluster chooses that for each broker")
         if setting.name == "http.port" and arguments.http_port is not None:
-            raise ConfigError(
-                f"--http-port and --set http.port={setting.value} say the same thing twice"
-            )
+            raise ConfigError(f"--http-port and --set http.port={setting.value} say the same thing twice")
         common[setting.name] = setting.value
     try:
         directory.mkdir(parents=True, exist_ok=True)

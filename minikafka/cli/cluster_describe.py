@@ -25,6 +25,7 @@ from minikafka.cli.cluster_description import (
 )
 from minikafka.cli.cluster_requests import ClusterAdmin
 from minikafka.cli.commands import OK, add_connection_options, as_json, parse_addresses, run
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.quantities import format_bytes
 from minikafka.network.addresses import format_address
 
@@ -38,7 +39,7 @@ PATIENCE_MS = 3_000
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka cluster describe``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog="minikafka cluster describe",
         description="Brokers, controller, partitions that are not well and why, reassignments.",
         allow_abbrev=False,

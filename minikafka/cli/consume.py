@@ -26,6 +26,7 @@ from minikafka.cli.commands import (
     run,
 )
 from minikafka.cli.group_requests import EARLIEST, LATEST, GroupAdmin
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.record_format import FIELDS, RecordFormat, with_properties
 from minikafka.cli.terminal_client import CLIENT_ID, STOP_DEADLINE_S, client_errors, unescape
 from minikafka.errors import KafkaError
@@ -41,7 +42,7 @@ RECORDS_MAX = 500
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka consume``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog=PROG,
         description="Print the records of a topic: those that come from now on, unless told otherwise.",
         allow_abbrev=False,

@@ -63,7 +63,7 @@ class _Unusable(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run ``dump-log`` with ``argv`` (by default the process's); returns the exit status."""
     try:
-        arguments = _parser().parse_args(argv)
+        arguments = parser().parse_args(argv)
     except SystemExit as done:  # argparse has said why
         return done.code if isinstance(done.code, int) else UNUSABLE
     output = open_output(sys.stdout, as_json=arguments.json)
@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return UNUSABLE
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="minikafka dump-log",
         description="Show what is in a log's files, or verify them. Nothing is changed.",

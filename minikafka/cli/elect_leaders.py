@@ -23,6 +23,7 @@ from minikafka.cli.commands import (
     read_text,
     run,
 )
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.reassign_plan import parse_election_partitions
 from minikafka.errors import ErrorCode
 from minikafka.types import ElectionType, TopicPartition
@@ -30,7 +31,7 @@ from minikafka.types import ElectionType, TopicPartition
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka elect-leaders``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog="minikafka elect-leaders",
         description="Elect the preferred leaders, or (unclean) somebody where nobody leads.",
         epilog="An unclean election makes a partition available again and can lose acknowledged records.",

@@ -35,6 +35,7 @@ from minikafka.cli.group_reset import (
     plan_resets,
 )
 from minikafka.cli.group_view import group_lines, listing_lines, member_lines, position_lines, reset_lines
+from minikafka.cli.profiles import ProfileParser
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.system_clock import SystemClock
@@ -47,7 +48,7 @@ ACTIONS = ("list", "describe", "reset-offsets", "delete")
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka groups``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog=PROG,
         description="Consumer groups: who is in them, and how far they have come.",
         allow_abbrev=False,

@@ -18,6 +18,7 @@ from typing import Any
 
 from minikafka.cli.cluster_requests import ClusterAdmin
 from minikafka.cli.commands import OK, CommandError, add_connection_options, parse_addresses, run
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.terminal_client import CLIENT_ID, STOP_DEADLINE_S, client_errors, unescape
 from minikafka.network.addresses import format_address
 from minikafka.types import TopicPartition
@@ -31,7 +32,7 @@ LINGER_MS = 5
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka produce``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog=PROG,
         description="Write each line of standard input as a record.",
         epilog="With --key-separator : the line a:b is a record with key a and value b.",

@@ -29,6 +29,7 @@ from minikafka.cli.commands import (
     with_action_first,
 )
 from minikafka.cli.group_view import table
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.quantities import format_duration, parse_bytes
 from minikafka.config.client_quotas import (
     CLIENT_ID,
@@ -60,7 +61,7 @@ class SeenThrottle(NamedTuple):
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka quotas``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog=PROG,
         description="What clients may use of the brokers, and why one was slowed down.",
         epilog="ENTITY: client-id=NAME, user=NAME, user=NAME,client-id=NAME, or a client id. Without =NAME a "

@@ -23,6 +23,7 @@ from minikafka.cli.commands import (
     run,
     with_action_first,
 )
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.quantities import parse_bytes
 from minikafka.cli.reassign_execute import execute, wait_until_done
 from minikafka.cli.reassign_generate import generate
@@ -39,7 +40,7 @@ _T = TypeVar("_T")
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka reassign``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog="minikafka reassign",
         description="Move replicas between brokers and log directories while clients go on.",
         epilog="Each ACTION has --help; as an option it works too: --generate, --execute, …",

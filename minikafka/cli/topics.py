@@ -22,6 +22,7 @@ from minikafka.cli.commands import (
     run,
     with_action_first,
 )
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.topic_requests import TopicAdmin, TopicDescription
 from minikafka.errors import ErrorCode, KafkaError
 
@@ -30,7 +31,7 @@ ACTIONS = ("create", "list", "describe", "alter", "delete")
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka topics``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog="minikafka topics",
         description="Create, list, describe, alter and delete topics.",
         allow_abbrev=False,

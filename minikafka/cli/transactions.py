@@ -25,6 +25,7 @@ from minikafka.cli.commands import (
     run,
     with_action_first,
 )
+from minikafka.cli.profiles import ProfileParser
 from minikafka.cli.transaction_requests import ProducerState, TransactionAdmin
 from minikafka.cli.transaction_view import (
     MINUTE_MS,
@@ -46,7 +47,7 @@ MAX_TRANSACTION_TIMEOUT_MIN = 15
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka transactions``."""
-    options = argparse.ArgumentParser(
+    options = ProfileParser(
         prog=PROG,
         description="Transactions: who writes in one, since when and where, and which will never end.",
         allow_abbrev=False,

@@ -10,9 +10,16 @@ Invariant: ``merged`` of any split of the latencies has the percentiles of all o
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
-from hdrh.histogram import HdrHistogram
+
+from minikafka.deferred import deferred
+
+if TYPE_CHECKING:
+    from hdrh import histogram as hdr
+else:
+    hdr = deferred("hdrh.histogram")  # so that the command line of `bench` is there without the extra
 
 LOWEST_US = 1
 HIGHEST_US = 3_600_000_000
@@ -59,11 +66,11 @@ class Percentiles(msgspec.Struct, frozen=True):
         return self.at_ms[f"{percentile:g}"]
 
 
-def empty() -> HdrHistogram:
-    return HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
+def empty() -> hdr.HdrHistogram:
+    return hdr.HdrHistogram(LOWEST_US, HIGHEST_US, DIGITS)
 
 
-def merged(encoded: Iterable[str]) -> HdrHistogram:
+def merged(encoded: Iterable[str]) -> hdr.HdrHistogram:
     """All of them in one."""
     histogram = empty()
     for text in encoded:
@@ -72,7 +79,7 @@ def merged(encoded: Iterable[str]) -> HdrHistogram:
     return histogram
 
 
-def percentiles(histogram: HdrHistogram) -> Percentiles | None:
+def percentiles(histogram: hdr.HdrHistogram) -> Percentiles | None:
     """None when nothing was counted."""
     if not histogram.get_total_count():
         return None

@@ -208,7 +208,9 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path, capsys: pytest.Capt
     assert said.startswith("minikafka cluster: broker 2: ") and "broker-2" in said
 
 
-@pytest.mark.parametrize("options", [["--brokers=0"], ["--port=65534"], ["--port=-1"], ["--first-id=-1"], ["--http-port=x"]])
+@pytest.mark.parametrize(
+    "options", [["--brokers=0"], ["--port=65534"], ["--port=-1"], ["--first-id=-1"], ["--http-port=x"]]
+)
 def test_bad_usage(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cluster_command.main(options)
