@@ -4,8 +4,9 @@ One child process a broker (``minikafka-broker`` with a port, a directory and a 
 in this process. They share a SQLite file in the data directory, or a ZooKeeper. A cluster that is started
 again on the same directory goes on with its records, if it has as many brokers as before.
 
-``minikafka cluster describe`` is another command (``cluster_describe``): it looks at a cluster that runs. So are
-``start``, ``stop`` and ``kill`` (``cluster_control``), which ask the one that runs on the same data directory.
+``minikafka cluster describe`` is another command (``cluster_describe``): it looks at a cluster that runs.
+So are ``start``, ``stop`` and ``kill`` (``cluster_control``), which ask the one that runs on the same data
+directory.
 
 Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
 A second signal ends everything at once, as a crash would.
@@ -201,8 +202,8 @@ def _ports(first: int, count: int, first_id: int) -> list[int]:
                 probe.bind(("127.0.0.1", port))
             except OSError as error:
                 raise StartError(
-                    f"broker {first_id + number} cannot listen on port {port}: {os.strerror(error.errno or 0)}; "
-                    "--port chooses others"
+                    f"broker {first_id + number} cannot listen on port {port}: "
+                    f"{os.strerror(error.errno or 0)}; --port chooses others"
                 ) from None
             ports.append(probe.getsockname()[1])
         return ports

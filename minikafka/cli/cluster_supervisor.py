@@ -87,7 +87,8 @@ class ClusterSupervisor:
         async with broker.turn:
             if not broker.member.can_be_killed:
                 raise ControlError(
-                    f"broker {node_id} shares a process with the others (--in-process): it can only be stopped"
+                    f"broker {node_id} shares a process with the others (--in-process): "
+                    "it can only be stopped"
                 )
             await self._begin_ending(broker)
             broker.member.kill()

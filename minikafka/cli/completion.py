@@ -62,8 +62,10 @@ def walk(parsers: Mapping[Path, argparse.ArgumentParser]) -> Iterator[tuple[Path
 
 
 def _words() -> Iterator[tuple[Path, list[str]]]:
-    """What may follow each path: subcommands, options and choices of arguments. After ``(…, "--option")`` come
-    its choices; nothing when its value is free."""
+    """What may follow each path: subcommands, options and choices of arguments.
+
+    After ``(…, "--option")`` come its choices; nothing when its value is free.
+    """
     from minikafka.cli.main import SUBCOMMANDS
 
     yield (), [*SUBCOMMANDS, "--help", "--version"]

@@ -26,7 +26,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("minikafka.cli.produce", "write lines of standard input as records"),
     "profile": (
         "minikafka.cli.profile",
-        "keep addresses and settings of clusters, so that -b may be left out",
+        "keep addresses and settings of clusters, in place of -b",
     ),
     "quotas": ("minikafka.cli.quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("minikafka.cli.reassign", "move replicas: plan, execute, verify, cancel"),
