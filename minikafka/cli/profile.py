@@ -141,7 +141,7 @@ def _known_settings() -> dict[str, list[argparse.Action]]:
     from minikafka.cli.profiles import ProfileParser
 
     known: dict[str, list[argparse.Action]] = {}
-    for path, options in walk(command_parsers()):
+    for _, options in walk(command_parsers()):
         if isinstance(options, ProfileParser):
             for name, action in options.settings.items():
                 known.setdefault(name, []).append(action)
