@@ -237,13 +237,15 @@ async def _serve(members: Sequence[Member], directory: Path) -> int:
         async with cluster_control.served(directory, supervisor):
             starting = asyncio.create_task(supervisor.start_all())
             tasks.append(starting)
-            await asyncio.wait({starting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            ends: set[asyncio.Future[Any]] = {starting, stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if stopped.done():
                 return 0
             view.begin(_banner(members, await starting))
             ended = asyncio.create_task(supervisor.ended.wait())
             tasks += [ended, asyncio.create_task(view.watch())]
-            await asyncio.wait({ended, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            ends = {ended, stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
             if stopped.done():
                 return 0
             print("minikafka cluster: all brokers have ended", file=sys.stderr)

@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: argparse.Namespace, profiles: Profiles) -> int:
-    name = getattr(arguments, "name", None)
+    name: Any = getattr(arguments, "name", None)
     match arguments.action:
         case "set":
             check_name(name)

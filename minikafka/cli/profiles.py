@@ -25,6 +25,7 @@ from typing import Any
 from minikafka.errors import MinikafkaError
 
 VARIABLE = "MINIKAFKA_PROFILE"
+"""Not a property of brokers: ``config.loader.NOT_PROPERTIES``."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 """What TOML allows as a key without quotes."""
 
@@ -128,7 +129,7 @@ class ProfileParser(argparse.ArgumentParser):
         self.settings: dict[str, argparse.Action] = {}
         super().__init__(*args, **kwargs)
 
-    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:  # type: ignore[override]
+    def add_argument(self, *args: Any, **kwargs: Any) -> argparse.Action:
         action = super().add_argument(*args, **kwargs)
         has_default = isinstance(action.default, (str, int, float)) and not isinstance(action.default, bool)
         if not action.option_strings or action.nargs is not None or not has_default:

@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser], name: str, text: str, epilog: str = ""
+    actions: argparse._SubParsersAction[ProfileParser], name: str, text: str, epilog: str = ""
 ) -> argparse.ArgumentParser:
     options = actions.add_parser(
         name, help=text, description=text[0].upper() + text[1:] + ".", epilog=epilog, allow_abbrev=False

@@ -28,6 +28,8 @@ from minikafka.errors import ConfigError
 from minikafka.files import Files, OsFiles
 
 ENVIRONMENT_PREFIX = "MINIKAFKA_"
+NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE"})
+"""Variables of the command line tools, which may be set where a broker starts."""
 FILE_BYTES_MAX = 1024 * 1024
 """A configuration is a few KiB; a larger file is something else, given by mistake."""
 
@@ -117,7 +119,7 @@ def from_environment(environment: Mapping[str, str]) -> list[Setting]:
     names = {environment_name(name): name for name in BROKER_CONFIG_KEYS}
     found = []
     for variable in sorted(environment):
-        if variable.startswith(ENVIRONMENT_PREFIX):
+        if variable.startswith(ENVIRONMENT_PREFIX) and variable not in NOT_PROPERTIES:
             name = names.get(variable)
             if name is None:
                 nearest = _nearest(variable, names, cutoff=0.6)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli import bench, completion, groups, main, profile
-from minikafka.cli.profiles import ProfileParser, profiles_path
+from minikafka.cli import bench, broker, completion, groups, main, profile
+from minikafka.cli.broker import load_configuration
+from minikafka.cli.profiles import VARIABLE, ProfileParser, profiles_path
 from tests.unit.cli.fake_groups import FakeGroups
 
 Run = Callable[..., tuple[int, list[str], str]]
@@ -121,3 +122,8 @@ def test_a_file_that_is_damaged_is_named(run: Run) -> None:
     assert status == 2 and str(profiles_path()) in error
     assert run("profile", "list")[0] == 1
     assert profile.main(["remove", "x"]) == 1
+
+
+def test_a_broker_takes_the_variable_for_no_property(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "staging")
+    assert load_configuration(broker.parser().parse_args([])).config.node_id == 1
