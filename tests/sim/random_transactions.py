@@ -150,6 +150,7 @@ class TransactionRun(ClusterRun):
             count += 1
             commit = rng.random() < 0.7
             self.outcomes[name] = False
+            began_s = asyncio.get_running_loop().time()
             try:
                 for partition in range(PARTITIONS):
                     await producer.send(partition, name)
@@ -158,7 +159,13 @@ class TransactionRun(ClusterRun):
                 await producer.end(commit=commit)
                 self.outcomes[name] = commit
             except KafkaError as error:
-                if error.code not in _FENCED:
+                lasted_ms = (asyncio.get_running_loop().time() - began_s) * 1000
+                # A commit that comes after the abort for the time-out, and before any other epoch, is told by
+                # the state that the abort has left (TransactionCoordinator.endTransaction).
+                came_too_late = self.outcomes[name] is None and lasted_ms >= TRANSACTION_TIMEOUT_MS
+                if error.code not in _FENCED and not (
+                    came_too_late and error.code is ErrorCode.INVALID_TXN_STATE
+                ):
                     raise
                 await producer.begin()
             if self.outcomes[name]:
