@@ -5,8 +5,8 @@ snappy in xerial's framing (a magic, then blocks of at most 32 KiB, each raw sna
 block; both are read, and the framing is written, as Java's clients expect it.
 
 Decompression never yields more than ``bytes_max``: gzip is inflated up to the bound, snappy states its size,
-LZ4 and zstd are decompressed into a buffer that grows fourfold up to the bound. The decoded bytes are the
-caller's own. cramjam does the work, as in aiokafka; gzip is zlib's.
+LZ4 and zstd are decompressed into a buffer that grows fourfold up to the bound, as long as it is too small.
+The decoded bytes are the caller's own. cramjam does the work, as in aiokafka; gzip is zlib's.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ _ZSTD_LEVEL: Final = 3
 """Kafka's default (``CompressionType.ZSTD``)."""
 
 _BUFFER_FULL: Final = "whole buffer"
-"""In the words of cramjam's error; decides only between two error codes."""
+"""In the words of cramjam's error. A test holds it to them: without it a larger buffer would be refused."""
+
+_RATIO_MAX: Final = {CompressionType.LZ4: 256, CompressionType.ZSTD: 1 << 16}
+"""What a byte can stand for at most: in LZ4 255 bytes of a match; in zstd a quarter of a block of 128 KiB
+that repeats one byte, twice as much for good measure."""
 
 _FIRST_GUESS_BYTES_MIN: Final = 64 * 1024
 _I32 = Struct(">i")
@@ -182,22 +186,23 @@ def _append_snappy_block(out: bytearray, block: memoryview, size_max: int) -> No
 
 
 def _into_buffer(data: Buffer, compression: CompressionType, bytes_max: int, reserve: int) -> bytearray:
-    """cramjam stops when the buffer is full, with the error it also has for corrupt data: so grow, then
-    judge."""
+    """Grows the buffer only when it was too small, never for bytes that are corrupt, and never beyond what so
+    few bytes can stand for."""
     codec = cramjam.lz4 if compression is CompressionType.LZ4 else cramjam.zstd
-    capacity = min(bytes_max, max(_FIRST_GUESS_BYTES_MIN, 4 * len(data)))
+    bound = min(bytes_max, _RATIO_MAX[compression] * len(data))
+    capacity = min(bound, max(_FIRST_GUESS_BYTES_MIN, 4 * len(data)))
     while True:
         out = bytearray(reserve + capacity)
         try:
             with memoryview(out) as target:
                 size = codec.decompress_into(data, target[reserve:])
         except cramjam.DecompressionError as error:
-            if capacity < bytes_max:
-                capacity = min(bytes_max, 4 * capacity)
+            if _BUFFER_FULL not in str(error):
+                raise _undecodable(compression, error) from error
+            if capacity < bound:
+                capacity = min(bound, 4 * capacity)
                 continue
-            if _BUFFER_FULL in str(error):
-                raise _too_large(compression, bytes_max) from error
-            raise _undecodable(compression, error) from error
+            raise _too_large(compression, bytes_max) from error
         del out[reserve + size :]
         return out
 
