@@ -90,7 +90,7 @@ class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
     leader_recovering: bool = False
     offline_replicas: tuple[NodeId, ...] = ()
     """UpdateMetadata: replicas on failed log directories."""
-    eligible: tuple[BrokerId, ...] = ()
+    eligible: tuple[NodeId, ...] = ()
     """Who may be elected although it is not in the ISR (KIP-966): the leader commits nothing without them."""
 
     @property
