@@ -55,7 +55,11 @@ class ClusterSupervisor:
 
     async def start_all(self) -> list[str | None]:
         """Start every broker. Returns their status pages, None: nowhere. Raises StartError."""
-        return await asyncio.gather(*map(self._start, self._brokers.values()))
+        return await asyncio.gather(*map(self._start_in_turn, self._brokers.values()))
+
+    async def _start_in_turn(self, broker: _Supervised) -> str | None:
+        async with broker.turn:  # a request at the control socket may be early
+            return await self._start(broker)
 
     async def start(self, node_id: int) -> str:
         """Start a broker that is down, with its port and its directory. Returns a sentence about it.

@@ -75,7 +75,7 @@ def test_kafka_python_sets_finds_and_removes_quotas(broker: BrokerProcess) -> No
     alter(broker, {"user": "somebody", "client-id": None}, consumer_byte_rate=1e9)
     found = described(broker)
     assert found["client-id=ours"] == {"producer_byte_rate": 1e9, "request_percentage": 99.5}
-    assert found["user=somebody,client-id=None"] == {"consumer_byte_rate": 1e9}
+    assert found["client-id=None,user=somebody"] == {"consumer_byte_rate": 1e9}
     alter(broker, {"client-id": "ours"}, producer_byte_rate=None, request_percentage=None)
     alter(broker, {"user": "somebody", "client-id": None}, consumer_byte_rate=None)
     assert not found.keys() & described(broker).keys()
