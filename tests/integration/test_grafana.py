@@ -343,6 +343,7 @@ def test_every_query_of_every_dashboard_finds_something(
         assert prometheus.firing() == set(), "a cluster at work is no reason to wake anybody"
 
 
+@pytest.mark.leaves_damage("a leader's batch, at which a follower gives up")
 @pytest.mark.timeout(600)
 def test_every_alert_fires_on_its_fault(
     watched: tuple[ProcessCluster, PrometheusServer], tmp_path: Path
