@@ -6,6 +6,7 @@ files; the same analysis is then shown by a browser.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -398,10 +399,13 @@ def test_ctrl_c_ends_it_without_a_traceback(java: None, directory: Path, when: s
 
 
 def children_of(pid: int) -> list[str]:
-    """The names of the programs that a process has started."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    found = [int(child) for task in tasks for child in task.read_text().split()]
-    return [Path(f"/proc/{child}/comm").read_text().strip() for child in found]
+    """The names of the programs that a process has started. They and its threads may end meanwhile."""
+    names = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            for child in (task / "children").read_text().split():
+                names.append(Path(f"/proc/{child}/comm").read_text().strip())
+    return names
 
 
 @pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not there")

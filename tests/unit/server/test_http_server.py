@@ -19,9 +19,9 @@ from tests.unit.server.http_client import ask, read_answer, say
 class Served:
     """A server with some pages, listening."""
 
-    def __init__(self) -> None:
+    def __init__(self, connections_max: int) -> None:
         self.supervisor = Supervisor()
-        self.server = HttpServer(supervisor=self.supervisor)
+        self.server = HttpServer(supervisor=self.supervisor, connections_max=connections_max)
         self.held = asyncio.Event()
         self.is_asked = asyncio.Event()
 
@@ -46,8 +46,14 @@ class Served:
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[Served]:
-    made = Served()
+def connections_max() -> int:
+    """A test that wants another bound parametrizes it."""
+    return http_server.CONNECTIONS_MAX
+
+
+@pytest.fixture
+async def served(connections_max: int) -> AsyncIterator[Served]:
+    made = Served(connections_max)
     await made.server.start("127.0.0.1", 0)
     yield made
     await made.server.close()
@@ -120,11 +126,9 @@ async def test_a_connection_serves_one_request_after_the_other(served: Served) -
     await writer.wait_closed()
 
 
-async def test_connections_that_are_held_open_give_way_to_new_ones(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("connections_max", [4])
+async def test_connections_that_are_held_open_give_way_to_new_ones(served: Served) -> None:
     """Some never asked, some have asked before, some are in the middle of a request, some do not read."""
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 4)
     whole = b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n"
     held = []
     for number in range(20):
@@ -144,8 +148,8 @@ async def test_connections_that_are_held_open_give_way_to_new_ones(
             await writer.wait_closed()
 
 
-async def test_who_is_being_answered_gives_way_last(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http_server, "CONNECTIONS_MAX", 2)
+@pytest.mark.parametrize("connections_max", [2])
+async def test_who_is_being_answered_gives_way_last(served: Served) -> None:
     asking = asyncio.create_task(ask(served.address, "/slow"))
     await served.is_asked.wait()
     silent = [await asyncio.open_connection(*served.address) for _ in range(3)]
