@@ -48,6 +48,8 @@ def test_lookup_finds_the_last_entry_at_or_below(
     index.truncate_to(target)
     assert [index.entry(slot) for slot in range(index.entries)] == [e for e in entries if e[0] < target]
     index.release()
+    kept = sum(offset < target for offset, _ in entries)
+    assert not any(Path(index.path).read_bytes()[8 * kept :]), "who reads the file sees no dropped entry"
 
 
 def test_a_large_index_is_searched_in_and_before_its_warm_section(tmp_path: Path) -> None:

@@ -335,6 +335,7 @@ async def test_old_files_stay_until_the_new_names_are_durable(tmp_path: Path) ->
         def fail() -> None:
             disk.fault = failing_once("fsync", log.directory)
 
+        await until(broker, lambda: log.recovery_point == log.log_end_offset, "no flush is under way")
         await stage.clean(fail)
         assert stage.removed == [] and left_over(Path(log.directory), ".log.deleted")
         assert not log.is_open
