@@ -198,8 +198,8 @@ class IndexFile:
         self._reserved_bytes = stop
 
     def _truncate_to_entries(self, entries: int) -> None:
-        """Drop the later ones, and blank them: until the segment closes nothing but zeros says where the entries
-        of the file end, to whoever reads it after a kill or while the broker runs."""
+        """Drop the later ones, and blank them: until the segment closes nothing but zeros says where the
+        entries of the file end, to whoever reads it after a kill or while the broker runs."""
         if entries < self.entries:
             start, end = entries * self.ENTRY_BYTES, self.entries * self.ENTRY_BYTES
             self._mapped()[start:end] = bytes(end - start)
