@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
 CANCEL_INTERVAL_S = 0.1
 """Between two cancellations: the body may have begun another job."""
+
+LET_GO_S = 5.0
+"""How long tasks that were cancelled may take to end. One that ends when the session has been stopped prints
+a stack trace."""
 
 
 @contextmanager
@@ -56,9 +61,24 @@ def interruptible(session: SparkSession) -> Iterator[None]:
         ended.set()
         for thread in cancelling:
             thread.join()
+            _wait_for_tasks(session)
         signal.signal(signal.SIGINT, before)
     if cancelling:  # no job was left to be cancelled
         raise KeyboardInterrupt
+
+
+def _wait_for_tasks(session: SparkSession) -> None:
+    from py4j.protocol import Py4JError
+
+    tracker = session.sparkContext._jsc.sc().statusTracker()
+    deadline_s = time.monotonic() + LET_GO_S
+    try:
+        while time.monotonic() < deadline_s:
+            if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
+                return
+            time.sleep(CANCEL_INTERVAL_S)
+    except (Py4JError, OSError):  # the JVM has gone, and its tasks with it
+        return
 
 
 def _is_asking_the_jvm(frame: FrameType | None) -> bool:

@@ -134,13 +134,14 @@ class JobProgress:
                 self._view.show(name, status)
 
         thread = threading.Thread(target=watch, name="job-progress", daemon=True)
-        self._view.begin(name)
-        thread.start()
         try:
+            self._view.begin(name)
+            thread.start()
             yield
         finally:
             stopped.set()
-            thread.join()
+            if thread.ident is not None:  # else it was being started when somebody interrupted it
+                thread.join()
             self._view.end(name, time.monotonic() - began_s)
 
     def _look(self) -> Status:

@@ -378,8 +378,10 @@ def test_a_log_that_grows_meanwhile_is_analysed_up_to_where_it_was(
 def test_ctrl_c_ends_it_without_a_traceback(java: None, directory: Path, when: str) -> None:
     """Of the whole foreground process group, as a terminal does it; the status is a shell's for SIGINT."""
     conf = [f"--conf={name}={value}" for name, value in CONF.items()]
+    # What a shell starts in the background ignores SIGINT, and so does all that comes of it.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "minikafka.cli.main", "analyze"]
     process = subprocess.Popen(
-        [sys.executable, "-m", "minikafka.cli.main", "analyze", str(directory), "--master", MASTER, *conf],
+        [*command, str(directory), "--master", MASTER, *conf],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
