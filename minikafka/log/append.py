@@ -12,11 +12,14 @@ as they come.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import msgspec
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.append_origin import AppendOrigin, CheckedBatch
 from minikafka.log.segment import BatchSpan
 from minikafka.protocol.batch import (
     CONTROL_MASK,
@@ -33,12 +36,24 @@ from minikafka.protocol.batch import (
     rewrite,
     stamp,
 )
-from minikafka.protocol.records import InvalidRecords, recompress, validate_records
+from minikafka.protocol.compression import CorruptBatch
+from minikafka.protocol.records import InvalidRecords, RecordsSummary, recompress, validate_records
 from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 RECORDS_BYTES_MAX = 128 * 1024 * 1024
 """What one batch may decompress to. Kafka has no such bound; a request is at most 100 MiB by default, and a
 client that sends a batch which becomes larger than this once decompressed gets MESSAGE_TOO_LARGE."""
+
+RECORDS_MAX = 1_000_000
+"""In one batch. Kafka has no such bound; its clients fill a batch with bytes, by default 16 KiB to 1 MB."""
+
+CHECKED_HERE_BYTES_MAX = 4 << 20
+"""What a client's batch may decompress to where the append is: 2 to 8 ms. Who sends larger ones gets
+``HeavyBatch``."""
+CHECKED_HERE_RECORDS_MAX = 50_000
+"""At 0.15 µs each."""
+CONVERTED_HERE_BYTES_MAX = 256 << 10
+"""Of records that are compressed anew, at some 50 MB/s."""
 
 _MAGIC_AT = 16
 STAMP_BYTES = 16
@@ -54,6 +69,16 @@ class UnexpectedAppendOffset(KafkaError):
         super().__init__(ErrorCode.UNKNOWN_SERVER_ERROR, message)
         self.first_offset = first_offset
         self.last_offset = last_offset
+
+
+class HeavyBatch(Exception):
+    """Nothing was appended: the batch takes long to be checked. ``check`` does that in any thread, and the
+    append that is given what it returns takes no longer than another."""
+
+    def __init__(self, check: Callable[[], CheckedBatch]) -> None:
+        super().__init__("a batch that takes long to be checked")
+        self.check = check
+        """Raises KafkaError."""
 
 
 class AppendInfo(msgspec.Struct, frozen=True):
@@ -100,26 +125,22 @@ def plan_leader_append(
     next_offset: Offset,
     leader_epoch: LeaderEpoch,
     topic_partition: TopicPartition,
+    checked: CheckedBatch | None = None,
 ) -> AppendPlan:
     """Validate what a producer or a coordinator sent and give it the offsets from ``next_offset`` on.
+    ``checked``: it was validated before.
 
     Raises:
-        KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP.
+        KafkaError: see ``_check``.
+        HeavyBatch: a producer's batch takes longer than a loop should.
     """
-    header = _read_single_header(records, topic_partition)
-    size = header.batch_length + LOG_OVERHEAD
-    if size > config.max_message_bytes:
-        raise _too_large(size, config, topic_partition)
-    if not crc_is_valid(records, 0, header):
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: the CRC of the batch is wrong")
-    if origin is AppendOrigin.CLIENT:
-        _check_client_header(header, topic_partition)
+    if checked is None:
+        checked = _check(records, config, origin, now_ms, topic_partition)
+    records, header, max_timestamp = checked
     by_broker = config.message_timestamp_type == _LOG_APPEND_TIME
-    max_timestamp = _check_records(records, header, config, now_ms, topic_partition, by_broker=by_broker)
-    if config.compression_type != _PRODUCERS_CODEC and not (header.is_control and not header.compression):
-        records, header = _converted(records, header, config, topic_partition)
-        size = header.batch_length + LOG_OVERHEAD
+    if by_broker:
+        max_timestamp = now_ms
+    size = header.batch_length + LOG_OVERHEAD
     last_offset = Offset(next_offset + header.last_offset_delta)
     if max_timestamp != header.max_timestamp or by_broker != (header.attributes & TIMESTAMP_TYPE_MASK != 0):
         changed = rewrite(
@@ -149,6 +170,60 @@ def plan_leader_append(
     )
 
 
+def _check(
+    records: Buffer,
+    config: TopicConfig,
+    origin: AppendOrigin,
+    now_ms: int,
+    topic_partition: TopicPartition,
+    *,
+    anywhere: bool = False,
+) -> CheckedBatch:
+    """Validate one batch. ``anywhere``: it may take as long as it takes.
+
+    Raises:
+        KafkaError: INVALID_RECORD, CORRUPT_MESSAGE, MESSAGE_TOO_LARGE, UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            UNSUPPORTED_COMPRESSION_TYPE, INVALID_TIMESTAMP.
+        HeavyBatch: a client's, that takes long.
+    """
+    header = _read_single_header(records, topic_partition)
+    size = header.batch_length + LOG_OVERHEAD
+    if size > config.max_message_bytes:
+        raise _too_large(size, config, topic_partition)
+    if not crc_is_valid(records, 0, header):
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{topic_partition}: the CRC of the batch is wrong")
+    is_bounded = False
+    if origin is AppendOrigin.CLIENT:
+        _check_client_header(header, topic_partition)
+        is_bounded = not anywhere
+
+    def heavy() -> HeavyBatch:
+        return HeavyBatch(partial(_check, records, config, origin, now_ms, topic_partition, anywhere=True))
+
+    if is_bounded and header.record_count > CHECKED_HERE_RECORDS_MAX:
+        raise heavy()
+    try:
+        summary = _check_records(
+            records,
+            header,
+            config,
+            now_ms,
+            topic_partition,
+            bytes_max=CHECKED_HERE_BYTES_MAX if is_bounded else RECORDS_BYTES_MAX,
+        )
+    except CorruptBatch as error:
+        if is_bounded and error.code is ErrorCode.MESSAGE_TOO_LARGE:
+            raise heavy() from None
+        raise
+    if config.compression_type != _PRODUCERS_CODEC and not (header.is_control and not header.compression):
+        target = CompressionType.of_name(config.compression_type)
+        if target != header.compression:
+            if is_bounded and summary.uncompressed_size > CONVERTED_HERE_BYTES_MAX:
+                raise heavy()
+            records, header = _converted(records, target, config, topic_partition)
+    return CheckedBatch(records, header, summary.max_timestamp)
+
+
 def _check_records(
     records: Buffer,
     header: BatchHeader,
@@ -156,38 +231,36 @@ def _check_records(
     now_ms: int,
     topic_partition: TopicPartition,
     *,
-    by_broker: bool,
-) -> int:
-    """Check what lies inside the batch; returns the largest timestamp that it shall have.
-
-    ``by_broker``: the topic has LogAppendTime, so the records' own timestamps do not count.
-    """
+    bytes_max: int,
+) -> RecordsSummary:
+    """Check what lies inside the batch; with LogAppendTime the records' own timestamps do not count."""
+    if header.record_count > RECORDS_MAX:
+        raise KafkaError(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"{topic_partition}: a batch of {header.record_count} records; {RECORDS_MAX} are allowed",
+        )
     timestamp_ms_min = timestamp_ms_max = None
-    if not by_broker:
+    if config.message_timestamp_type != _LOG_APPEND_TIME:
         timestamp_ms_min = now_ms - config.message_timestamp_before_max_ms
         timestamp_ms_max = now_ms + config.message_timestamp_after_max_ms
     elif header.attributes & TIMESTAMP_TYPE_MASK:
         raise InvalidRecords(
             f"{topic_partition}: only the broker sets the type LogAppendTime", (), ErrorCode.INVALID_TIMESTAMP
         )
-    summary = validate_records(
+    return validate_records(
         records,
         header,
-        decompressed_bytes_max=RECORDS_BYTES_MAX,
+        decompressed_bytes_max=bytes_max,
         keys_required=config.compact,
         timestamp_ms_min=timestamp_ms_min,
         timestamp_ms_max=timestamp_ms_max,
     )
-    return now_ms if by_broker else summary.max_timestamp
 
 
 def _converted(
-    records: Buffer, header: BatchHeader, config: TopicConfig, topic_partition: TopicPartition
+    records: Buffer, target: CompressionType, config: TopicConfig, topic_partition: TopicPartition
 ) -> tuple[Buffer, BatchHeader]:
-    """The batch in the topic's own codec, where the producer chose another."""
-    target = CompressionType.of_name(config.compression_type)
-    if target == header.compression:
-        return records, header
+    """The batch in the topic's own codec, because the producer chose another."""
     level = {
         CompressionType.GZIP: config.compression_gzip_level,
         CompressionType.LZ4: config.compression_lz4_level,

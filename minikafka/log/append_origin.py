@@ -6,6 +6,8 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from minikafka.log.verification_state import VerificationGuard
+from minikafka.protocol.batch import BatchHeader
+from minikafka.types import Buffer
 
 TRANSACTION_VERSION_UNKNOWN: Final = -1
 """A marker whose transaction version is not known: replicated, or read back from the log."""
@@ -26,6 +28,15 @@ class AppendOrigin(Enum):
     """A producer: everything is checked."""
 
 
+class CheckedBatch(NamedTuple):
+    """One whole batch in the topic's codec, whose records are as they should be."""
+
+    records: Buffer
+    header: BatchHeader
+    max_timestamp: int
+    """Of its records, as they have it."""
+
+
 class AppendTerms(NamedTuple):
     """What else a leader is told with a batch."""
 
@@ -34,6 +45,8 @@ class AppendTerms(NamedTuple):
     """Of the check that lets a transaction begin here (KIP-890)."""
     transaction_version: int = TRANSACTION_VERSION_UNKNOWN
     """Of a marker, where its coordinator has told."""
+    checked: CheckedBatch | None = None
+    """The batch, where it was checked before."""
 
 
 BY_CLIENT: Final = AppendTerms(AppendOrigin.CLIENT)

@@ -22,7 +22,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
 from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
-from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
+from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, CheckedBatch
 from minikafka.log.fetch_data import FetchData, LogOffsetMetadata
 from minikafka.log.open_files import OpenFiles
 from minikafka.log.producer_append import ProducerAppend
@@ -115,12 +115,14 @@ class UnifiedLog(ReadableLog):
         origin: AppendOrigin = AppendOrigin.CLIENT,
         verification_guard: VerificationGuard | None = None,
         transaction_version: int = TRANSACTION_VERSION_UNKNOWN,
+        checked: CheckedBatch | None = None,
     ) -> AppendInfo:
         """Append one batch of a producer or coordinator at the log end, on what are ``AppendTerms``.
 
         Raises:
             KafkaError: what is wrong with it (``plan_leader_append``, the producer state),
                 RECORD_LIST_TOO_LARGE, or KAFKA_STORAGE_ERROR; log end and producer state are as they were.
+            HeavyBatch: a client's takes long to be checked; so they are then.
         """
         if self._closed_reason is not None:
             self._refuse()
@@ -133,6 +135,7 @@ class UnifiedLog(ReadableLog):
             next_offset=self.log_end_offset,
             leader_epoch=leader_epoch,
             topic_partition=self.topic_partition,
+            checked=checked,
         )
         prepared: list[ProducerAppend] | None = None
         header = plan.headers[0]
@@ -150,7 +153,7 @@ class UnifiedLog(ReadableLog):
                         False,
                         True,
                     )
-            checked = prepare(
+            append = prepare(
                 self._producers,
                 header,
                 lambda: plan.source,
@@ -159,7 +162,7 @@ class UnifiedLog(ReadableLog):
                 verification_guard=verification_guard,
                 transaction_version=transaction_version,
             )
-            prepared = None if checked is None else [checked]
+            prepared = None if append is None else [append]
         return self._append(plan, prepared, now_ms)
 
     def append_as_follower(

@@ -46,7 +46,7 @@ from minikafka.network.idleness import BodyProgress, Idleness
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.mute_timer import MuteTimer
 from minikafka.network.peer import Peer
-from minikafka.network.responses import PendingResponse, ResponseQueue
+from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
 from minikafka.types import Buffer
 
 __all__ = ["Connection", "ConnectionOwner", "Handler", "PendingResponse", "Result"]
@@ -64,7 +64,7 @@ should be the one to tell that the peer does not keep up."""
 JOIN_BYTES_MAX = 64 * 1024
 """Small responses are joined: cheaper than many buffers in a transport. Large ones are not copied."""
 
-_WRITE, _PENDING, _MUTED, _BUDGET, _TURN, _CLOSING = 1, 2, 4, 8, 16, 32
+_WRITE, _PENDING, _MUTED, _BUDGET, _TURN, _CLOSING, _UNFINISHED = 1, 2, 4, 8, 16, 32, 64
 _HOLDS = {
     _WRITE: "peer does not read",
     _PENDING: "too much pending",
@@ -72,10 +72,12 @@ _HOLDS = {
     _BUDGET: "memory budget",
     _TURN: "others' turn",
     _CLOSING: "closing",
+    _UNFINISHED: "a request in steps",
 }
 
-Result = Sequence[Buffer] | PendingResponse | None
-"""A response, one that comes later, or none (Produce with acks=0). Its buffers must not change afterwards."""
+Result = Sequence[Buffer] | PendingResponse | UnfinishedRequest | None
+"""A response, one that comes later, a request that is handled in steps (any of the others comes of it), or
+none (Produce with acks=0). The buffers must not change afterwards."""
 
 
 class ConnectionOwner(Protocol):
@@ -97,7 +99,8 @@ class Connection(Peer, asyncio.Protocol):
     __slots__ = (
         "__weakref__", "_body", "_budget", "_collecting", "_frame_bytes", "_handler", "_held", "_hold",
         "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
-        "_response_bytes", "_responses", "_serving", "_transport", "_unsent_bytes", "received_ns",
+        "_response_bytes", "_responses", "_serving", "_transport", "_unfinished", "_unfinished_bytes",
+        "_unsent_bytes", "received_ns",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +131,8 @@ class Connection(Peer, asyncio.Protocol):
         self._collecting = False  # a frame is being collected, and may be handled whatever the budget says
         self._frame_bytes = 0  # what the budget knows of
         self._response_bytes = 0
+        self._unfinished: UnfinishedRequest | None = None
+        self._unfinished_bytes = 0  # the frame of that request
         self._mute_timer = MuteTimer(loop, self.unmute)
         self._idleness = Idleness(loop.time())
         self._body = BodyProgress(loop.time())
@@ -260,7 +265,7 @@ class Connection(Peer, asyncio.Protocol):
             if unsent_bytes != self._unsent_bytes:
                 self._unsent_bytes = unsent_bytes
                 self._idleness.is_active = True
-        owes = len(self._responses) > 0 and not self._hold & _WRITE
+        owes = (len(self._responses) > 0 or self._unfinished is not None) and not self._hold & _WRITE
         idle_seconds = self._idleness.seconds(now, is_excused=owes or bool(self._hold & _BUDGET))
         if idle_seconds == 0:
             return None
@@ -295,17 +300,16 @@ class Connection(Peer, asyncio.Protocol):
                 done += 1
                 result = handler(self, frame)
                 if result is not None:
+                    if isinstance(result, UnfinishedRequest):
+                        self._wait_for(result, len(frame))
+                        break
                     responses.add(result)
                     if responses and responses.is_full:
                         self._hold |= _PENDING
                     if responses.out_bytes >= WRITE_BYTES:
                         self._flush()
-        except PeerProtocolError as error:
-            logger.warning("closing the connection from %s (%s): %s", self.peer, self.id, error)
-            self.close()
-        except Exception:
-            logger.exception("closing the connection from %s (%s): a request failed", self.peer, self.id)
-            self.close()
+        except Exception as error:  # noqa: BLE001  # logged, and the connection closes
+            self._close_after(error)
         self._serving = False
         self._flush()
         if self._hold & _CLOSING:
@@ -321,6 +325,45 @@ class Connection(Peer, asyncio.Protocol):
             if self._collecting:  # the frame that it was for has been handled
                 self._collecting = False
                 self._budget.settle(self)
+
+    def _close_after(self, error: Exception) -> None:
+        if isinstance(error, PeerProtocolError):
+            logger.warning("closing the connection from %s (%s): %s", self.peer, self.id, error)
+        else:
+            logger.error(
+                "closing the connection from %s (%s): a request failed", self.peer, self.id, exc_info=error
+            )
+        self.close()
+
+    def _wait_for(self, unfinished: UnfinishedRequest, size_bytes: int) -> None:
+        """Requests keep their order: the next one is handled when this one has been."""
+        self._unfinished, self._unfinished_bytes = unfinished, size_bytes
+        self._hold |= _UNFINISHED
+        unfinished.on_end = self._finished
+
+    def _finished(self) -> None:
+        unfinished, self._unfinished, self._unfinished_bytes = self._unfinished, None, 0
+        assert unfinished is not None
+        is_gone = self._hold & _CLOSING
+        self._idleness.is_active = True
+        self._serving = True
+        try:
+            result = unfinished.result()
+            if is_gone:
+                if isinstance(result, PendingResponse):
+                    result.connection_closed()
+            elif result is not None:
+                self._responses.add(result)
+                if self._responses and self._responses.is_full:
+                    self._hold |= _PENDING
+        except Exception as error:  # noqa: BLE001  # logged, and the connection closes
+            self._close_after(error)
+        self._serving = False
+        if is_gone:
+            self._count()
+        else:
+            self._flush()
+            self._resume(_UNFINISHED)
 
     def _settle(self) -> None:
         """Bring held frames, the budget and the transport's reading in line with ``_hold``."""
@@ -365,9 +408,10 @@ class Connection(Peer, asyncio.Protocol):
         self._resume(_BUDGET)
 
     def _count(self) -> None:
-        frame_bytes = response_bytes = 0  # a connection that is closing gets nothing more and owes nothing
+        # A connection that is closing gets nothing more and owes nothing, but may still be served.
+        frame_bytes, response_bytes = self._unfinished_bytes, 0
         if not self._hold & _CLOSING:
-            frame_bytes = self._reader.buffered_bytes
+            frame_bytes += self._reader.buffered_bytes
             response_bytes = self._responses.queued_bytes + self._unsent_bytes
             if frame_bytes > self._frame_bytes and self._budget.is_overdrawn_by(self):
                 frame_bytes = self._frame_bytes

@@ -20,9 +20,10 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum
-from typing import Protocol
+from typing import Any, Protocol
 
 from minikafka.errors import InvariantError
+from minikafka.steps import Steps
 from minikafka.types import Buffer
 
 logger = logging.getLogger(__name__)
@@ -139,6 +140,58 @@ class PendingResponse:
                 on_closed()
             except Exception:
                 logger.exception("a parked operation could not be cancelled")
+
+
+class UnfinishedRequest:
+    """A request that is handled in steps, and will have been handled later. Its connection handles no other
+    request meanwhile. It is handled to its end even if the connection closes, as Kafka's are.
+
+    ``on_end`` is called once, when ``result`` is there; never after ``cancel``.
+    """
+
+    __slots__ = ("_error", "_result", "_steps", "has_ended", "on_end", "waits_for")
+
+    def __init__(self, steps: Steps[Any]) -> None:
+        self._steps = steps
+        self._result: Any = None
+        self._error: Exception | None = None
+        self.has_ended = False
+        self.waits_for: Any = None
+        """A future; the next step can be taken when it is done."""
+        self.on_end: Callable[[], None] = _nothing
+
+    def step(self) -> bool:
+        """Take the next one. Returns whether another can be taken now."""
+        if self.has_ended:
+            return False
+        try:
+            self.waits_for = next(self._steps)
+            return self.waits_for is None
+        except StopIteration as end:
+            self._result = end.value
+        except Exception as error:  # noqa: BLE001  # ``result`` raises it
+            self._error = error
+        self.has_ended, self.waits_for = True, None
+        on_end, self.on_end = self.on_end, _nothing
+        on_end()
+        return False
+
+    def result(self) -> Any:
+        """What came of it. Raises what the steps raised."""
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more. Idempotent, and harmless when it has ended."""
+        if not self.has_ended:
+            self.has_ended = True
+            self.on_end = _nothing
+            self._steps.close()
+
+
+def _nothing() -> None:
+    pass
 
 
 class ResponseQueue:

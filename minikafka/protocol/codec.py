@@ -26,12 +26,15 @@ from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, FLEXIBLE_
 from minikafka.protocol.reading import (
     ELEMENTS_MAX,
     MALFORMED,
-    Reader,
-    compile_reader,
+    REQUEST_ELEMENTS_MAX,
+    Budget,
+    StepReader,
+    compile_reader_in_steps,
     skip_tagged_fields,
 )
 from minikafka.protocol.schema import Direction, message_schema, names_by_version
-from minikafka.protocol.writing import Body, Writer, compile_writer
+from minikafka.protocol.writing import Body, StepWriter, compile_writer_in_steps
+from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
@@ -46,9 +49,11 @@ __all__ = [
     "Body",
     "RequestHeader",
     "decode_request",
+    "decode_request_in_steps",
     "decode_response",
     "encode_request",
     "encode_response",
+    "encode_response_in_steps",
     "field",
     "read_request_header",
 ]
@@ -70,6 +75,17 @@ _HEADERS: Final = {
     for key, versions in (ANSWERED | BETWEEN_BROKERS).items()
 }
 _NOT_SUPPORTED: Final = (0, -1, 0)
+
+_AT_ONCE: Final = frozenset(
+    (
+        ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.ELECT_LEADERS, ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.UPDATE_FEATURES, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS,
+    )
+)  # fmt: skip
+AT_ONCE_ELEMENTS_MAX: Final = 50_000
+"""Array elements in a request that is answered in one go, at a microsecond or two each: of members, groups'
+states, features. The largest that an honest client sends names the partitions of one group's member."""
 
 
 class RequestHeader(NamedTuple):
@@ -123,16 +139,27 @@ def decode_request(header: RequestHeader, frame: Buffer) -> Any:
     Raises:
         PeerProtocolError: the body is not what its version says. Bytes after it are ignored, as in Kafka.
     """
+    return finish(decode_request_in_steps(header, frame))
+
+
+def decode_request_in_steps(header: RequestHeader, frame: Buffer) -> Steps[Any]:
+    """The same in steps."""
     view = frame if isinstance(frame, memoryview) and frame.readonly else memoryview(frame).toreadonly()
     api_key, api_version = header.api_key, header.api_version
     if api_key == ApiKey.PRODUCE:
         try:
-            return produce_request.read_produce_request(view, header.body_start, api_version)
+            return (yield from produce_request.read_produce_request(view, header.body_start, api_version))
         except MALFORMED as error:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
     if api_key in BETWEEN_BROKERS:
         return bodies.decode_body(api_key, "request", view[header.body_start :])
-    return _read(_reader(api_key, api_version, "request"), view, header.body_start, api_key, api_version)
+    read, budget = _reader(api_key, api_version, "request"), [elements_max(api_key)]
+    return (yield from _read(read, view, header.body_start, budget, api_key, api_version))
+
+
+def elements_max(api_key: int) -> int:
+    """Array elements that a request may have."""
+    return AT_ONCE_ELEMENTS_MAX if api_key in _AT_ONCE else REQUEST_ELEMENTS_MAX
 
 
 def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: AnyBody) -> bytes:
@@ -141,6 +168,17 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
     Raises:
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
+    return finish(
+        encode_response_in_steps(
+            api_key=api_key, api_version=api_version, correlation_id=correlation_id, body=body
+        )
+    )
+
+
+def encode_response_in_steps(
+    *, api_key: int, api_version: int, correlation_id: int, body: AnyBody
+) -> Steps[bytes]:
+    """The same in steps."""
     if isinstance(body, msgspec.Struct):
         data = bodies.encode_body(body)
         return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data
@@ -148,7 +186,7 @@ def encode_response(*, api_key: int, api_version: int, correlation_id: int, body
     out = bytearray(_RESPONSE_PREFIX.size)
     if header_flexible:
         out.append(0)
-    write(out, body)
+    yield from write(out, body)
     _RESPONSE_PREFIX.pack_into(out, 0, len(out) - _FRAME_SIZE.size, correlation_id)
     return bytes(out)
 
@@ -174,7 +212,7 @@ def encode_request(
         write, header_flexible = _writer(api_key, api_version, "request")
         if header_flexible:
             out.append(0)
-        write(out, body)
+        finish(write(out, body))
     size = len(out) - _FRAME_SIZE.size
     _REQUEST_PREFIX.pack_into(out, 0, size, api_key, api_version, correlation_id)
     return bytes(out)
@@ -197,7 +235,7 @@ def decode_response(*, api_key: int, api_version: int, frame: Buffer) -> tuple[i
     except MALFORMED as error:
         raise PeerProtocolError(f"a malformed response header: {error}") from error
     read = _reader(api_key, api_version, "response")
-    return correlation_id, _read(read, view, position, api_key, api_version)
+    return correlation_id, finish(_read(read, view, position, [ELEMENTS_MAX], api_key, api_version))
 
 
 def field(entity: Any, name: str, default: Any) -> Any:
@@ -205,9 +243,11 @@ def field(entity: Any, name: str, default: Any) -> Any:
     return getattr(entity, name, default)
 
 
-def _read(read: Reader, view: memoryview, position: int, api_key: int, api_version: int) -> Any:
+def _read(
+    read: StepReader, view: memoryview, position: int, budget: Budget, api_key: int, api_version: int
+) -> Steps[Any]:
     try:
-        entity, position = read(view, position, [ELEMENTS_MAX])
+        entity, position = yield from read(view, position, budget)
     except MALFORMED as error:
         raise PeerProtocolError(f"malformed: api key {api_key}, version {api_version}: {error}") from error
     except PeerProtocolError as error:
@@ -216,19 +256,19 @@ def _read(read: Reader, view: memoryview, position: int, api_key: int, api_versi
 
 
 @cache
-def _reader(api_key: int, api_version: int, direction: Direction) -> Reader:
-    return compile_reader(message_schema(api_key, api_version, direction).body)
+def _reader(api_key: int, api_version: int, direction: Direction) -> StepReader:
+    return compile_reader_in_steps(message_schema(api_key, api_version, direction).body)
 
 
 @cache
-def _writer(api_key: int, api_version: int, direction: Direction) -> tuple[Writer, bool]:
+def _writer(api_key: int, api_version: int, direction: Direction) -> tuple[StepWriter, bool]:
     schema = message_schema(api_key, api_version, direction)
 
-    write = compile_writer(schema.body, partial(names_by_version, api_key, direction))
+    write = compile_writer_in_steps(schema.body, partial(names_by_version, api_key, direction))
 
-    def write_body(out: bytearray, body: Body) -> None:
+    def write_body(out: bytearray, body: Body) -> Steps[None]:
         try:
-            write(out, body)
+            yield from write(out, body)
         except InvariantError as error:
             raise InvariantError(f"{schema.api_name} {direction} v{api_version}: {error}") from error
 

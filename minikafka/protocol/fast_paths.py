@@ -23,6 +23,7 @@ from uuid import UUID
 from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.record_parser import RecordError
 from minikafka.protocol.writing import unsigned_varint
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 from minikafka.types import NO_OFFSET, NO_TIMESTAMP, Buffer
 
 _PRODUCE_FLEXIBLE_SINCE: Final = 9
@@ -180,9 +181,24 @@ def produce_response(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The whole frame that answers ``header``."""
+    return finish(
+        produce_response_in_steps(
+            header, partitions, throttle_time_ms=throttle_time_ms, node_endpoints=node_endpoints
+        )
+    )
+
+
+def produce_response_in_steps(
+    header: RequestHeader,
+    partitions: Sequence[ProducePartitionResponse],
+    *,
+    throttle_time_ms: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> Steps[bytes]:
+    """The same in steps."""
     version = header.api_version
     if version < _PRODUCE_FLEXIBLE_SINCE:
-        return _legacy_produce_response(header, partitions, throttle_time_ms)
+        return (yield from _legacy_produce_response(header, partitions, throttle_time_ms))
     by_id = version >= _PRODUCE_TOPIC_IDS_SINCE
     if len(partitions) == 1 and not node_endpoints:
         only = partitions[0]
@@ -205,9 +221,12 @@ def produce_response(
     for group in topics:
         out += _topic(group[0], by_id, flexible=True)
         out += unsigned_varint(len(group) + 1)
-        for partition in group:
+        for done, partition in enumerate(group):
+            if done % ELEMENTS_A_STEP == ELEMENTS_A_STEP - 1:
+                yield
             _write_flexible_produce(out, partition, with_leader)
         out.append(0)
+        yield
     out += _I32.pack(throttle_time_ms)
     _write_node_endpoints(out, node_endpoints if with_leader else ())
     _FLEXIBLE_FRAME.pack_into(out, 0, len(out) - 4, header.correlation_id, 0)
@@ -256,7 +275,7 @@ _TAGGED_LEADER = Struct(">BBBiiB")
 
 def _legacy_produce_response(
     header: RequestHeader, partitions: Sequence[ProducePartitionResponse], throttle_time_ms: int
-) -> bytes:
+) -> Steps[bytes]:
     version = header.api_version
     out = bytearray(_FRAME.size)
     topics = _by_topic(partitions, by_id=False)
@@ -264,7 +283,10 @@ def _legacy_produce_response(
     for group in topics:
         out += _string(group[0].topic)
         out += _I32.pack(len(group))
-        for partition in group:
+        yield
+        for done, partition in enumerate(group):
+            if done % ELEMENTS_A_STEP == ELEMENTS_A_STEP - 1:
+                yield
             fields = (
                 partition.index, partition.error_code, partition.base_offset, partition.log_append_time_ms,
             )  # fmt: skip
@@ -306,6 +328,28 @@ def fetch_response(
 ) -> list[Buffer]:
     """The whole frame that answers ``header``, in pieces to be sent in order; the records among them
     uncopied."""
+    return finish(
+        fetch_response_in_steps(
+            header,
+            partitions,
+            throttle_time_ms=throttle_time_ms,
+            error_code=error_code,
+            session_id=session_id,
+            node_endpoints=node_endpoints,
+        )
+    )
+
+
+def fetch_response_in_steps(
+    header: RequestHeader,
+    partitions: Sequence[FetchPartitionResponse],
+    *,
+    throttle_time_ms: int = 0,
+    error_code: int = 0,
+    session_id: int = 0,
+    node_endpoints: Sequence[NodeEndpoint] = (),
+) -> Steps[list[Buffer]]:
+    """The same in steps."""
     version = header.api_version
     flexible = version >= _FETCH_FLEXIBLE_SINCE
     by_id = version >= FETCH_TOPIC_IDS_SINCE
@@ -323,7 +367,9 @@ def fetch_response(
     for group in topics:
         out += _topic(group[0], by_id, flexible)
         out += unsigned_varint(len(group) + 1) if flexible else _I32.pack(len(group))
-        for partition in group:
+        for done, partition in enumerate(group):
+            if done % ELEMENTS_A_STEP == ELEMENTS_A_STEP - 1:
+                yield
             (_write_flexible_fetch if flexible else _write_legacy_fetch)(out, partition, version)
             records = partition.records
             if records:
@@ -334,6 +380,7 @@ def fetch_response(
                 _write_fetch_tags(out, partition)
         if flexible:
             out.append(0)
+        yield
     if flexible:
         _write_node_endpoints(out, node_endpoints if version >= _NODE_ENDPOINTS_IN_FETCH_SINCE else ())
     if out:

@@ -17,7 +17,13 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from minikafka.errors import PeerProtocolError
-from minikafka.protocol.reading import ELEMENTS_MAX, read_unsigned_varint, skip_tagged_fields, topic_uuid
+from minikafka.protocol.reading import (
+    REQUEST_ELEMENTS_MAX,
+    read_unsigned_varint,
+    skip_tagged_fields,
+    topic_uuid,
+)
+from minikafka.steps import ELEMENTS_A_STEP, Steps
 
 FLEXIBLE_SINCE: Final = 9
 TOPIC_IDS_SINCE: Final = 13
@@ -62,8 +68,8 @@ class ProduceRequest(NamedTuple):
     topic_data: tuple[TopicProduceData, ...]
 
 
-def read_produce_request(view: memoryview, position: int, version: int) -> ProduceRequest:
-    """The body at ``position``.
+def read_produce_request(view: memoryview, position: int, version: int) -> Steps[ProduceRequest]:
+    """The body at ``position``, in steps.
 
     Raises:
         PeerProtocolError: malformed, or counts and lengths beyond the frame.
@@ -76,8 +82,8 @@ def read_produce_request(view: memoryview, position: int, version: int) -> Produ
             request = None
         if request is not None:
             return request
-        return _read_flexible(view, position, by_id=version >= TOPIC_IDS_SINCE)
-    return _read_legacy(view, position)
+        return (yield from _read_flexible(view, position, by_id=version >= TOPIC_IDS_SINCE))
+    return (yield from _read_legacy(view, position))
 
 
 def _read_one_batch(view: memoryview, position: int, version: int) -> ProduceRequest | None:
@@ -109,7 +115,7 @@ def _read_one_batch(view: memoryview, position: int, version: int) -> ProduceReq
     return _new(ProduceRequest, (None, acks, timeout_ms, (topic,)))
 
 
-def _read_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceRequest:
+def _read_flexible(view: memoryview, position: int, *, by_id: bool) -> Steps[ProduceRequest]:
     end = len(view)
     transactional_id = None
     if view[position]:
@@ -135,10 +141,13 @@ def _read_flexible(view: memoryview, position: int, *, by_id: bool) -> ProduceRe
             position += length
         partition_count, position = _count(view, position, 6)
         elements += partition_count
-        if elements > ELEMENTS_MAX:
-            raise PeerProtocolError(f"a request with more than {ELEMENTS_MAX} array elements")
+        if elements > REQUEST_ELEMENTS_MAX:
+            raise PeerProtocolError(f"a request with more than {REQUEST_ELEMENTS_MAX} array elements")
         partitions = []
-        for _ in range(partition_count):
+        yield
+        for done in range(1, partition_count + 1):
+            if done % ELEMENTS_A_STEP == 0:
+                yield
             (index,) = _I32.unpack_from(view, position)
             length, position = read_unsigned_varint(view, position + 4)
             records = None
@@ -175,7 +184,7 @@ def _count(view: memoryview, position: int, size_min: int) -> tuple[int, int]:
     return count - 1, position
 
 
-def _read_legacy(view: memoryview, position: int) -> ProduceRequest:
+def _read_legacy(view: memoryview, position: int) -> Steps[ProduceRequest]:
     end = len(view)
     transactional_id, position = _legacy_string(view, position, nullable=True)
     acks, timeout_ms, topic_count = _ACKS_TIMEOUT_COUNT.unpack_from(view, position)
@@ -189,10 +198,13 @@ def _read_legacy(view: memoryview, position: int) -> ProduceRequest:
         position += 4
         _check_count(partition_count, 8, end - position)
         elements += partition_count
-        if elements > ELEMENTS_MAX:
-            raise PeerProtocolError(f"a request with more than {ELEMENTS_MAX} array elements")
+        if elements > REQUEST_ELEMENTS_MAX:
+            raise PeerProtocolError(f"a request with more than {REQUEST_ELEMENTS_MAX} array elements")
         partitions = []
-        for _ in range(partition_count):
+        yield
+        for done in range(1, partition_count + 1):
+            if done % ELEMENTS_A_STEP == 0:
+                yield
             index, size = _INDEX_SIZE.unpack_from(view, position)
             position += _INDEX_SIZE.size
             records = None

@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from minikafka.errors import InvariantError
 from minikafka.protocol.schema import REQUIRED, EntitySchema, FieldSchema
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 
 Body = Mapping[str, Any]
 Writer = Callable[[bytearray, Any], None]
+StepWriter = Callable[[bytearray, Any], Steps[None]]
 NamesElsewhere = Callable[[tuple[str, ...]], Iterable[frozenset[str]]]
 """The names that the entity at a path has in each version; as many versions are asked as are needed."""
 
@@ -64,39 +66,97 @@ def unsigned_varint(value: int) -> bytes:
 _ONE_BYTE = [bytes((value,)) for value in range(0x80)]
 
 
-def compile_writer(
-    schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[str, ...] = ()
-) -> Writer:
+def compile_writer(schema: EntitySchema, names_elsewhere: NamesElsewhere) -> Writer:
     """The writer of an entity, given as a mapping."""
-    fields: list[tuple[str, Any, Writer]] = []
+    writer = _compile(schema, names_elsewhere, ())
+    return _at_once(writer)
+
+
+def compile_writer_in_steps(schema: EntitySchema, names_elsewhere: NamesElsewhere) -> StepWriter:
+    """The same in steps. An entity without arrays is one step."""
+    writer = _compile(schema, names_elsewhere, ())
+    if isinstance(writer, _InSteps):
+        return writer.write
+    write = writer
+
+    def write_at_once(out: bytearray, body: Body) -> Steps[None]:
+        write(out, body)
+        return
+        yield
+
+    return write_at_once
+
+
+class _InSteps(NamedTuple):
+    """The writer of something with an array in it."""
+
+    write: StepWriter
+
+
+_AnyWriter = Writer | _InSteps
+
+
+def _at_once(writer: _AnyWriter) -> Writer:
+    if not isinstance(writer, _InSteps):
+        return writer
+    write_in_steps = writer.write
+    return lambda out, value: finish(write_in_steps(out, value))
+
+
+def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[str, ...]) -> _AnyWriter:
+    fields: list[tuple[str, Any, Any, bool]] = []
     tagged: list[tuple[str, bytes, bytes | None, Writer]] = []
     for field in schema.fields:
         writer = _field_writer(field, names_elsewhere, (*path, field.name), flexible=schema.flexible)
-        if field.tag is None:
-            fields.append((field.name, field.default, writer))
-        else:
+        if field.tag is not None:
+            writer = _at_once(writer)
             tagged.append((field.name, unsigned_varint(field.tag), _encoded_default(field, writer), writer))
+        elif isinstance(writer, _InSteps):
+            fields.append((field.name, field.default, writer.write, True))
+        else:
+            fields.append((field.name, field.default, writer, False))
     accepted = frozenset(field.name for field in schema.fields)
+    flexible = schema.flexible
+
+    def check_names(body: Body) -> None:
+        nonlocal accepted
+        for names in names_elsewhere(path):
+            accepted |= names
+            if body.keys() <= accepted:
+                return
+        unknown = ", ".join(sorted(body.keys() - accepted))
+        raise InvariantError(f"{schema.name} has no field {unknown} in any version")
+
+    def misfit(name: str, value: Any, error: BaseException) -> InvariantError:
+        if value is REQUIRED:
+            return InvariantError(f"{schema.name}.{name} is missing")
+        return InvariantError(f"{schema.name}.{name} cannot be {value!r}: {error}")
 
     def write(out: bytearray, body: Body) -> None:
-        nonlocal accepted
         if not body.keys() <= accepted:
-            for names in names_elsewhere(path):
-                accepted |= names
-                if body.keys() <= accepted:
-                    break
-            else:
-                unknown = ", ".join(sorted(body.keys() - accepted))
-                raise InvariantError(f"{schema.name} has no field {unknown} in any version")
-        for name, default, writer in fields:
+            check_names(body)
+        for name, default, writer, _ in fields:
             value = body.get(name, default)
             try:
                 writer(out, value)
             except _MISFIT as error:
-                if value is REQUIRED:
-                    raise InvariantError(f"{schema.name}.{name} is missing") from error
-                raise InvariantError(f"{schema.name}.{name} cannot be {value!r}: {error}") from error
-        if schema.flexible:
+                raise misfit(name, value, error) from error
+        if flexible:
+            _write_tagged(out, body)
+
+    def write_in_steps(out: bytearray, body: Body) -> Steps[None]:
+        if not body.keys() <= accepted:
+            check_names(body)
+        for name, default, writer, in_steps in fields:
+            value = body.get(name, default)
+            try:
+                if in_steps:
+                    yield from writer(out, value)
+                else:
+                    writer(out, value)
+            except _MISFIT as error:
+                raise misfit(name, value, error) from error
+        if flexible:
             _write_tagged(out, body)
 
     def _write_tagged(out: bytearray, body: Body) -> None:
@@ -120,7 +180,7 @@ def compile_writer(
         out.append(count)
         out += section
 
-    return write
+    return _InSteps(write_in_steps) if any(in_steps for *_, in_steps in fields) else write
 
 
 def _encoded_default(field: FieldSchema, writer: Writer) -> bytes | None:
@@ -134,16 +194,20 @@ def _encoded_default(field: FieldSchema, writer: Writer) -> bytes | None:
 
 def _field_writer(
     field: FieldSchema, names_elsewhere: NamesElsewhere, path: tuple[str, ...], *, flexible: bool
-) -> Writer:
+) -> _AnyWriter:
     if field.entity is not None:
-        writer = compile_writer(field.entity, names_elsewhere, path)
+        writer = _compile(field.entity, names_elsewhere, path)
         if field.is_array:
-            return _array(writer, nullable=field.nullable, flexible=flexible)
-        return _nullable_entity(writer) if field.nullable else writer
+            return _InSteps(_array(writer, nullable=field.nullable, flexible=flexible))
+        if not field.nullable:
+            return writer
+        if isinstance(writer, _InSteps):
+            return _InSteps(_nullable_in_steps(writer.write))
+        return _nullable_entity(writer)
     kafka_type = field.kafka_type or ""
     if field.is_array:
         item = _value_writer(kafka_type, nullable=False, flexible=flexible)
-        return _array(item, nullable=field.nullable, flexible=flexible)
+        return _InSteps(_array(item, nullable=field.nullable, flexible=flexible))
     return _value_writer(kafka_type, nullable=field.nullable, flexible=flexible)
 
 
@@ -236,15 +300,23 @@ def _compact_bytes(*, nullable: bool) -> Writer:
     return write
 
 
-def _array(item: Writer, *, nullable: bool, flexible: bool) -> Writer:
-    def write(out: bytearray, values: Any) -> None:
+def _array(item: _AnyWriter, *, nullable: bool, flexible: bool) -> StepWriter:
+    in_steps = item.write if isinstance(item, _InSteps) else None
+    at_once = _at_once(item)
+
+    def write(out: bytearray, values: Any) -> Steps[None]:
         if values is None:
             _refuse_null(values, nullable=nullable)
             out += b"\0" if flexible else _NULL_I32
             return
         out += unsigned_varint(len(values) + 1) if flexible else _pack_i32(len(values))
-        for value in values:
-            item(out, value)
+        for done, value in enumerate(values, start=1):
+            if in_steps is not None:
+                yield from in_steps(out, value)
+            else:
+                at_once(out, value)
+            if done % ELEMENTS_A_STEP == 0:
+                yield
 
     return write
 
@@ -258,5 +330,16 @@ def _nullable_entity(writer: Writer) -> Writer:
             return
         out.append(1)
         writer(out, value)
+
+    return write
+
+
+def _nullable_in_steps(writer: StepWriter) -> StepWriter:
+    def write(out: bytearray, value: Any) -> Steps[None]:
+        if value is None:
+            out.append(0xFF)
+            return
+        out.append(1)
+        yield from writer(out, value)
 
     return write

@@ -43,6 +43,7 @@ from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.services import Services
 from minikafka.server.session_keeper import SessionKeeper
+from minikafka.server.shared_turns import SharedTurns
 from minikafka.server.store_patience import StorePatience
 from minikafka.server.stored_topics import StoredTopics
 from minikafka.server.supervisor import Supervisor
@@ -149,6 +150,7 @@ def make_services(
     services = Services(
         config=config,
         clock=clock,
+        turns=SharedTurns(clock),
         node_id=node_id,
         cluster_id=cluster_id,
         store=store,

@@ -3,7 +3,7 @@ back."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
@@ -11,36 +11,40 @@ from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body
 from minikafka.server.coordinator_service import CoordinatorService
 from minikafka.server.hosted_shard import RequestTicket, S, TicketCall
-from minikafka.server.request_accounting import encode_answer
+from minikafka.server.request_accounting import encode_answer_in_steps
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 
 T = TypeVar("T")
+
+MakeBody = Callable[[Any], Body | Steps[Body]]
+"""A response of what a shard answered; in steps where a request may name many things."""
 
 
 class CoordinatorAnswer:
     """The response to a request that a coordinator answers, now or later. Nobody writes one for a connection
     that is gone."""
 
-    __slots__ = ("_body", "_context", "_metrics", "pending")
+    __slots__ = ("_body", "_context", "_metrics", "_turns", "pending")
 
-    def __init__(self, services: Services, context: RequestContext, body: Callable[[Any], Body]) -> None:
+    def __init__(self, services: Services, context: RequestContext, body: MakeBody) -> None:
         """``body`` makes the response of a result, which may be a KafkaError."""
         self.pending = PendingResponse()
         self._context = context
         self._metrics = services.request_metrics
+        self._turns = services.turns
         self._body = body
 
     def answer(self, result: Any) -> None:
-        pending = self.pending
-        if not pending.is_waiting:
-            return
-        try:
-            response = encode_answer(self._metrics, self._context, self._body(result))
-        except BaseException:
-            pending.abandon()
-            raise
-        pending.complete((response,))
+        if self.pending.is_waiting:
+            self._turns.answer(self.pending, self._response(result))
+
+    def _response(self, result: Any) -> Steps[tuple[bytes]]:
+        body = self._body(result)
+        if isinstance(body, Generator):
+            body = yield from body
+        return ((yield from encode_answer_in_steps(self._metrics, self._context, body)),)
 
 
 def ask_coordinator(

@@ -16,9 +16,10 @@ from minikafka.protocol.fast_paths import (
     CurrentLeader,
     NodeEndpoint,
     ProducePartitionResponse,
-    produce_response,
+    produce_response_in_steps,
 )
 from minikafka.server.services import Services
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 from minikafka.types import BrokerId, TopicPartition
 
 _IN_PRODUCE_SINCE = 10
@@ -65,14 +66,28 @@ def answer_produce(
 ) -> bytes:
     """The whole response to a Produce request, with the leaders of partitions that are led elsewhere. Its
     errors are counted."""
+    return finish(answer_produce_in_steps(services, peer, header, answers, throttle_time_ms=throttle_time_ms))
+
+
+def answer_produce_in_steps(
+    services: Services,
+    peer: Peer,
+    header: RequestHeader,
+    answers: list[ProducePartitionResponse],
+    *,
+    throttle_time_ms: int = 0,
+) -> Steps[bytes]:
+    """The same in steps."""
     moved: dict[str, set[int]] = {}
-    for answer in answers:
+    for done, answer in enumerate(answers, start=1):
+        if done % ELEMENTS_A_STEP == 0:
+            yield
         if answer.error_code:
             services.request_metrics.of(ApiKey.PRODUCE).note_error(answer.error_code)
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 moved.setdefault(answer.topic, set()).add(answer.index)
     if not moved or header.api_version < _IN_PRODUCE_SINCE:
-        return produce_response(header, answers, throttle_time_ms=throttle_time_ms)
+        return (yield from produce_response_in_steps(header, answers, throttle_time_ms=throttle_time_ms))
     told = _to_be_told(peer, moved, now_ms=services.clock.monotonic_ms())
     answers = [
         answer._replace(current_leader=current_leader(services, TopicPartition(answer.topic, answer.index)))
@@ -83,7 +98,11 @@ def answer_produce(
     endpoints = leader_endpoints(
         services, (answer.current_leader for answer in answers), listener_name=peer.listener_name
     )
-    return produce_response(header, answers, throttle_time_ms=throttle_time_ms, node_endpoints=endpoints)
+    return (
+        yield from produce_response_in_steps(
+            header, answers, throttle_time_ms=throttle_time_ms, node_endpoints=endpoints
+        )
+    )
 
 
 def _to_be_told(peer: Peer, moved: Mapping[str, Set[int]], *, now_ms: int) -> dict[str, Set[int]]:

@@ -28,7 +28,7 @@ States of a ``Fetch``:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
@@ -46,6 +46,8 @@ from minikafka.server.partition_reads import (
 )
 from minikafka.server.read_replica import NO_REPLICA
 from minikafka.server.replica_manager import ReplicaManager
+from minikafka.server.shared_turns import SharedTurns
+from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
 WARMING_ROUNDS_MAX = 3
@@ -53,12 +55,17 @@ WARMING_ROUNDS_MAX = 3
 these the loop reads from the disk itself rather than chase a page cache that is too small."""
 
 
+WATCHED_PARTITIONS_MAX = 10_000
+"""So many partitions wake a parked fetch, and are counted then; of the others it hears when max wait is over.
+More are in no honest consumer's request, and each append to one of them counts all."""
+
+
 class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
         "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pause_ms",
-        "_pending", "_replicas", "_respond", "_rounds", "_wanted",
+        "_pending", "_replicas", "_respond", "_rounds", "_turns", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -69,14 +76,17 @@ class Fetch:
         clock: Clock,
         params: FetchParams,
         wanted: Sequence[WantedPartition],
-        respond: Callable[[list[PartitionRead]], Sequence[Buffer]],
+        respond: Callable[[list[PartitionRead]], Sequence[Buffer] | Steps[Sequence[Buffer]]],
+        turns: SharedTurns | None = None,
     ) -> None:
+        """``turns``: of a fetch of so many partitions that it is read and answered in steps."""
         self._replicas = replicas
         self._log_io = log_io
         self._clock = clock
         self._params = params
         self._wanted = wanted
         self._respond = respond
+        self._turns = turns
         self._pending: PendingResponse | None = None
         self._deadline_ms = 0
         self._rounds = 0
@@ -86,20 +96,31 @@ class Fetch:
 
     def start(self) -> Result:
         """The response, or a ``PendingResponse`` when bytes are missing or cold."""
-        reads = self._read()
-        if reads is not None:
-            return self._respond(reads)
-        return self._pending
+        return finish(self.start_in_steps())
 
-    def _read(self) -> list[PartitionRead] | None:
+    def start_in_steps(self) -> Steps[Result]:
+        """The same in steps."""
+        answer = yield from self._pass()
+        return self._pending if answer is None else answer
+
+    def _pass(self) -> Steps[Sequence[Buffer] | None]:
+        """Read, and answer if that is enough."""
+        reads = yield from self._read()
+        return None if reads is None else (yield from self._answer(reads))
+
+    def _answer(self, reads: list[PartitionRead]) -> Steps[Sequence[Buffer]]:
+        answer = self._respond(reads)
+        return (yield from answer) if isinstance(answer, Generator) else answer
+
+    def _read(self) -> Steps[list[PartitionRead] | None]:
         """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
-        reads, size_bytes, cold, followed, self._has_held_back, self._pause_ms = read_partitions(
+        reads, size_bytes, cold, followed, self._has_held_back, self._pause_ms = yield from read_partitions(
             self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
         )
         if followed and self._pending is None:
             self._record(followed)
             if self._pause_ms and self._is_late(reads):
-                return self._read()
+                return (yield from self._read())
         if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
             return reads
         if self._pending is None:
@@ -158,7 +179,7 @@ class Fetch:
             delay_ms = min(delay_ms, self._pause_ms)
         operation = DelayedFetch(self, self._replicas, self._params, reads, delay_ms=delay_ms)
         self._pending.on_closed = operation.abandon
-        keys = [read.wanted.topic_partition for read in reads]
+        keys = [read.wanted.topic_partition for read in reads[:WATCHED_PARTITIONS_MAX]]
         self._replicas.parked.fetch.watch(operation, keys)
 
     def wait_is_over(self, unchanged: list[PartitionRead] | None) -> None:
@@ -192,7 +213,7 @@ class Fetch:
             ):
                 return False
         if self._pending.is_waiting:
-            self._pending.complete(self._respond(reads))
+            self._go_on(self._answer(reads))
         return True
 
     def _warmed(self) -> None:
@@ -209,9 +230,15 @@ class Fetch:
         if not self._pending.is_waiting:
             return
         self._answer_whatever = self._answer_whatever or answer_whatever
-        reads = self._read()
-        if reads is not None:
-            self._pending.complete(self._respond(reads))
+        self._go_on(self._pass())
+
+    def _go_on(self, steps: Steps[Sequence[Buffer] | None]) -> None:
+        """Complete the promise with what comes of ``steps``, unless they wait once more."""
+        assert self._pending is not None
+        if self._turns is not None:
+            self._turns.answer(self._pending, steps)
+        elif (answer := finish(steps)) is not None and self._pending.is_waiting:
+            self._pending.complete(answer)
 
 
 class DelayedFetch(DelayedOperation):
@@ -241,7 +268,7 @@ class DelayedFetch(DelayedOperation):
         self._was_tried = True
         accumulated = 0
         throttle = LeaderThrottle.of(self._replicas, self._params)
-        for read in self._reads:
+        for read in self._reads[:WATCHED_PARTITIONS_MAX]:
             try:
                 available = self._bytes_available(read, throttle)
             except KafkaError:  # A to D: the answer will name the error

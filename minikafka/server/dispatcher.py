@@ -15,7 +15,7 @@ What Kafka does with a request that it cannot serve, and so do we:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -29,14 +29,16 @@ from minikafka.protocol.codec import (
     AnyBody,
     RequestHeader,
     decode_request,
+    decode_request_in_steps,
     encode_response,
     read_request_header,
 )
 from minikafka.server.apis import api_versions
 from minikafka.server.handler_time import HandlerTime
-from minikafka.server.request_accounting import encode_answer, fetch_metrics, timed
+from minikafka.server.request_accounting import encode_answer_in_steps, fetch_metrics, timed
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
@@ -47,8 +49,17 @@ else:
     repeated_heartbeat = deferred("minikafka.server.repeated_heartbeat")
     repeated_produce = deferred("minikafka.server.repeated_produce")
 
-Handler = Callable[[Services, RequestContext, Any], AnyBody | Result | Coroutine[Any, Any, AnyBody]]
-"""One API. A body is encoded in the version of the request; finished buffers leave as they are."""
+Answer = AnyBody | Result | Coroutine[Any, Any, AnyBody]
+Handler = Callable[[Services, RequestContext, Any], Answer | Steps[Answer]]
+"""One API. A body is encoded in the version of the request; finished buffers leave as they are. A handler
+that goes through the elements of a request is a generator (``minikafka.steps``)."""
+
+LARGE_FRAME_BYTES = 4096
+"""A larger request is decoded in steps: it may be thousands of elements, each a few bytes long. Producers'
+large requests are records, and their elements few."""
+
+REMEMBERED_FRAME_BYTES = 64 * 1024
+"""A larger Fetch is not compared with the last one: that would be thousands of partitions at once."""
 
 _VERSIONS = ANSWERED | BETWEEN_BROKERS
 
@@ -92,27 +103,58 @@ class Dispatcher:
                 return repeated
         header = read_request_header(frame)
         route = self._routes.get(header.api_key) or self._new_route(header)
-        version_min, version_max, handler, metrics = route
-        if not version_min <= header.api_version <= version_max:
+        if not route.version_min <= header.api_version <= route.version_max:
             return self._unsupported_version(header)
         handler_time = None
         if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
             handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
+        if len(frame) > LARGE_FRAME_BYTES:
+            steps = self._serve_in_steps(
+                route, RequestContext(connection, header, len(frame), handler_time), frame
+            )
+            if handler_time is not None:
+                steps = handler_time.measure_steps(steps)
+            return self._services.turns.run(steps)
         request = decode_request(header, frame)
         context = RequestContext(connection, header, len(frame), handler_time)
+        return self._serve(route, context, request, frame)
+
+    def _serve_in_steps(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
+        request = yield from decode_request_in_steps(context.header, frame)
+        timing = self._note(route, context, request, frame)
+        answer = route.handler(self._services, context, request)
+        return (yield from self._finish(context, answer, timing))
+
+    def _serve(self, route: _Route, context: RequestContext, request: Any, frame: Buffer) -> Result:
+        timing = self._note(route, context, request, frame)
+        answer = route.handler(self._services, context, request)
+        if answer is None or isinstance(answer, _FINISHED):
+            if context.handler_time is not None:
+                context.handler_time.pause()
+            return answer if timing is None else timed(timing, answer)
+        steps = self._finish(context, answer, timing)
+        if context.handler_time is not None:
+            steps = context.handler_time.measure_steps(steps)
+        return self._services.turns.run(steps)
+
+    def _note(
+        self, route: _Route, context: RequestContext, request: Any, frame: Buffer
+    ) -> RequestTiming | None:
+        """Count the request, and remember it where the next one may be like it."""
+        connection, header, metrics = context.connection, context.header, route.metrics
         if header.api_key == ApiKey.PRODUCE:
             self._remember_produce(connection, header, request, frame)
         elif header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
-            self._remember_fetch(context, request, memoryview(frame))
+            if len(frame) <= REMEMBERED_FRAME_BYTES:
+                self._remember_fetch(context, request, memoryview(frame))
         elif header.api_key in _HEARTBEATS:
             self._remember_heartbeat(context, request, frame)
         if not metrics.note(header.api_version):
-            return self._handle(handler, context, request)
-        timing = RequestTiming(
+            return None
+        return RequestTiming(
             metrics, self._now_ns, arrived_ns=connection.received_ns, size_bytes=context.size_bytes
         )
-        return timed(timing, self._handle(handler, context, request))
 
     def _new_route(self, header: RequestHeader) -> _Route:
         if header.api_key not in self._handlers:
@@ -122,17 +164,24 @@ class Dispatcher:
         self._routes[key] = route
         return route
 
-    def _handle(self, handler: Handler, context: RequestContext, request: Any) -> Result:
-        answer = handler(self._services, context, request)
+    def _finish(
+        self, context: RequestContext, answer: Answer | Steps[Answer], timing: RequestTiming | None
+    ) -> Steps[Result]:
+        """What leaves, of what a handler returned."""
+        if isinstance(answer, Generator):
+            answer = yield from answer
+        result: Result
         if answer is None or isinstance(answer, _FINISHED):
             if context.handler_time is not None:
                 context.handler_time.pause()
-            return answer
-        if isinstance(answer, Mapping | msgspec.Struct):
-            return (self._encode(context, answer),)
-        if isinstance(answer, Coroutine):
-            return self._answer_later(context, answer)
-        raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
+            result = answer
+        elif isinstance(answer, Mapping | msgspec.Struct):
+            result = ((yield from self._encode(context, answer)),)
+        elif isinstance(answer, Coroutine):
+            result = self._answer_later(context, answer)
+        else:
+            raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
+        return result if timing is None else timed(timing, result)
 
     def _remember_produce(
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
@@ -167,7 +216,7 @@ class Dispatcher:
         async def answer() -> None:
             try:
                 body = await (work if handler_time is None else handler_time.measure(work))
-                response = self._encode(context, body)
+                response = await self._services.turns.finished(self._encode(context, body))
             except BaseException:
                 pending.abandon()
                 raise
@@ -191,5 +240,5 @@ class Dispatcher:
             f"this broker speaks {versions.min} to {versions.max}"
         )
 
-    def _encode(self, context: RequestContext, body: AnyBody) -> bytes:
-        return encode_answer(self._services.request_metrics, context, body)
+    def _encode(self, context: RequestContext, body: AnyBody) -> Steps[bytes]:
+        return encode_answer_in_steps(self._services.request_metrics, context, body)

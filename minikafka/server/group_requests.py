@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.codec import Body
-from minikafka.server.coordinator_requests import CoordinatorAnswer, ask_coordinator
+from minikafka.server.coordinator_requests import CoordinatorAnswer, MakeBody, ask_coordinator
 from minikafka.server.hosted_shard import TicketCall
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
@@ -20,7 +18,7 @@ class GroupQuestion(NamedTuple):
 
     group_id: str
     call: TicketCall[GroupShard]
-    body: Callable[[Any], Body]
+    body: MakeBody
 
 
 def ask_group(
@@ -28,7 +26,7 @@ def ask_group(
     context: RequestContext,
     group_id: str,
     call: TicketCall[GroupShard],
-    body: Callable[[Any], Body],
+    body: MakeBody,
 ) -> PendingResponse:
     """Have the shard of a group do ``call``; the response is ``body`` of what it answers, or of the
     KafkaError that it raised."""

@@ -12,13 +12,16 @@ threads' part afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.network.connection import Connection
 from minikafka.protocol.codec import AnyBody, Body
 from minikafka.server.client_quotas import ClientQuotas
 from minikafka.server.client_sensor import Violation
+from minikafka.steps import Steps as WorkSteps
+
+T = TypeVar("T")
 
 PERCENT_PER_NS = 100 / 1_000_000_000
 """Of one second."""
@@ -52,6 +55,7 @@ class HandlerTime:
 
     def resume(self) -> None:
         """The handler goes on."""
+        self.pause()
         self._started_ns = self._now_ns()
 
     def record(self) -> Violation | None:
@@ -66,6 +70,18 @@ class HandlerTime:
         if throttle_time_ms <= body.get("throttle_time", throttle_time_ms):
             return body
         return {**body, "throttle_time": throttle_time_ms}
+
+    def measure_steps(self, steps: WorkSteps[T]) -> WorkSteps[T]:
+        """``steps``, in which the time between them does not count. It runs on when they have ended."""
+        while True:
+            self.resume()
+            try:
+                waits_for = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            self.pause()
+            yield waits_for
 
     def measure(self, work: Coroutine[Any, Any, AnyBody]) -> Steps:
         """To be awaited instead of ``work``: its steps are measured, its waiting is not."""

@@ -11,7 +11,7 @@ their own, so that a consumer of old records does not wait for a flush (Kafka: `
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
@@ -68,6 +68,23 @@ class LogIo:
         """The same for those who can await."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.warm(range_, then=lambda: None if done.done() else done.set_result(None))
+        await done
+
+    async def all_warmed(self, ranges: Collection[ColdRead]) -> None:
+        """Several at once."""
+        if not ranges:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        missing = len(ranges)
+
+        def warmed() -> None:
+            nonlocal missing
+            missing -= 1
+            if not missing and not done.done():
+                done.set_result(None)
+
+        for range_ in ranges:
+            self.warm(range_, then=warmed)
         await done
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ way over the wire, and so does the answer; a handler that looks at the connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Generator
 from typing import Any, cast
 
 from minikafka.network.broker_client import BrokerUnavailable
@@ -45,6 +45,8 @@ async def ask_own_broker(services: Services, api_key: ApiKey, body: Body) -> Any
     header = read_request_header(frame)
     context = RequestContext(NO_CONNECTION, header, len(frame))
     answer = HANDLERS[api_key](services, context, decode_request(header, frame))
+    if isinstance(answer, Generator):
+        answer = await services.turns.finished(answer)
     if isinstance(answer, Coroutine):
         answer = await answer
     if isinstance(answer, tuple):

@@ -46,6 +46,7 @@ from minikafka.server.partition_offsets import CONSUMER_REPLICA_ID
 from minikafka.server.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.replication_quotas import ReplicationQuotaManager
+from minikafka.steps import Steps
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
 
 
@@ -160,8 +161,8 @@ class LeaderThrottle(NamedTuple):
 
 def read_partitions(
     replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], *, cached_only: bool
-) -> Reads:
-    """One pass over ``wanted``, in order, but for what a follower has to catch up with."""
+) -> Steps[Reads]:
+    """In steps: one pass over ``wanted``, in order, but for what a follower has to catch up with."""
     reads: list[PartitionRead] = []
     cold: list[ColdRead] = []
     followed: list[tuple[Partition, WantedPartition]] = []
@@ -174,6 +175,7 @@ def read_partitions(
         _in_turn(replicas, params, wanted, whole, late) if is_from_follower else zip(wanted, repeat(whole))
     )
     for want, budget in turns:
+        yield
         if not want.topic_partition.topic:
             reads.append(_of_unknown_topic(replicas, want))
             continue

@@ -25,6 +25,7 @@ from minikafka.server.store_failures import mapped_store_failures
 from minikafka.server.store_reads import gather_some
 from minikafka.server.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.server.topic_validation import validate_reassignment
+from minikafka.server.turns import Turns
 from minikafka.types import ReplicaAssignment, TopicPartition, joined
 
 logger = logging.getLogger(__name__)
@@ -76,7 +77,9 @@ class ReassignmentService:
                 topic = await self._read(name)
                 errors: dict[int, KafkaError | None] = dict.fromkeys(targets)
                 changed: dict[int, ReplicaAssignment] = {}
+                turns = Turns()
                 for partition, target in targets.items():
+                    await turns.give_way()
                     try:
                         wanted = self._reassigned(
                             topic,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.errors import KafkaError
+from minikafka.log.append import HeavyBatch
 from minikafka.metrics.request_metrics import ProduceTally, RequestCounter, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
@@ -91,7 +92,7 @@ class RepeatedProduce:
         timing = None if tally.until_timed > 0 else self._timing(len(view))
         try:
             info = self._services.replica_manager.append_to(partition, records, required_acks=pattern.acks)
-        except KafkaError:
+        except (KafkaError, HeavyBatch):
             return None
         first_offset = info.first_offset
         tally.until_timed -= 1  # whom the append woke may have been here too

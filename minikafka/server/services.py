@@ -34,6 +34,7 @@ from minikafka.server.reassignment_service import ReassignmentService
 from minikafka.server.replica_manager import ReplicaManager
 from minikafka.server.replication_quotas import ReplicationQuotas
 from minikafka.server.request_accounting import request_channel_metrics
+from minikafka.server.shared_turns import SharedTurns
 from minikafka.server.supervisor import Supervisor
 from minikafka.server.topic_service import TopicService
 from minikafka.server.transaction_service import TransactionService
@@ -78,6 +79,8 @@ class Services(msgspec.Struct, kw_only=True):
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
     controller: ControllerLoop
+    turns: SharedTurns
+    """For the long work of requests."""
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""

@@ -33,6 +33,7 @@ from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal
 from minikafka.server.transaction_requests import known_error
+from minikafka.steps import Steps, each
 from minikafka.types import TopicPartition
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
@@ -40,15 +41,16 @@ FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS = 4
 FIRST_VERSION_WITH_ABORTABLE = 5
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> PendingResponse:
-    transactions = _transactions(context.api_version, request)
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[PendingResponse]:
+    transactions = yield from _transactions(context.api_version, request)
 
-    def body(results: list[Any]) -> Body:
+    def body(results: list[Any]) -> Steps[Body]:
         knows_fenced = context.api_version >= FIRST_VERSION_WITH_PRODUCER_FENCED
-        answers = [
-            (each.transactional_id, _topic_results(each.partitions, result, knows_fenced=knows_fenced))
-            for each, result in zip(transactions, results, strict=True)
-        ]
+        answers = []
+        for transaction, result in zip(transactions, results, strict=True):
+            topics = yield from _topic_results(transaction.partitions, result, knows_fenced=knows_fenced)
+            answers.append((transaction.transactional_id, topics))
+            yield
         return {
             "throttle_time": 0,
             "error_code": ErrorCode.NONE,
@@ -62,48 +64,56 @@ def handle(services: Services, context: RequestContext, request: Any) -> Pending
     answer = CoordinatorAnswer(services, context, body)
     gathering = Gathering(len(transactions), answer.answer)
     for index, transaction in enumerate(transactions):
-        _ask(services, context, transaction, gathering.ticket(index))
+        yield from _ask(services, context, transaction, gathering.ticket(index))
     return answer.pending
 
 
-def _transactions(version: int, request: Any) -> list[AddPartitionsToTxn]:
+def _transactions(version: int, request: Any) -> Steps[list[AddPartitionsToTxn]]:
     if version >= FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS:
-        return [
-            AddPartitionsToTxn(
-                transactional_id=each.transactional_id,
-                producer_id=each.producer_id,
-                producer_epoch=each.producer_epoch,
-                partitions=_partitions(each.topics),
-                verify_only=field(each, "verify_only", False),
-                knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE,
-                client_transaction_version=TRANSACTION_VERSION_2,
+        transactions = []
+        for wanted in request.transactions:
+            transactions.append(
+                AddPartitionsToTxn(
+                    transactional_id=wanted.transactional_id,
+                    producer_id=wanted.producer_id,
+                    producer_epoch=wanted.producer_epoch,
+                    partitions=(yield from _partitions(wanted.topics)),
+                    verify_only=field(wanted, "verify_only", False),
+                    knows_abortable=version >= FIRST_VERSION_WITH_ABORTABLE,
+                    client_transaction_version=TRANSACTION_VERSION_2,
+                )
             )
-            for each in request.transactions
-        ]
+            yield
+        return transactions
     return [
         AddPartitionsToTxn(
             transactional_id=request.v3_and_below_transactional_id,
             producer_id=request.v3_and_below_producer_id,
             producer_epoch=request.v3_and_below_producer_epoch,
-            partitions=_partitions(request.v3_and_below_topics),
+            partitions=(yield from _partitions(request.v3_and_below_topics)),
             knows_abortable=False,
             client_transaction_version=TRANSACTION_VERSION_1,
         )
     ]
 
 
-def _partitions(topics: Any) -> tuple[TopicPartition, ...]:
+def _partitions(topics: Any) -> Steps[tuple[TopicPartition, ...]]:
     """Each once, as Kafka's sets have them."""
-    return tuple(
-        dict.fromkeys(TopicPartition(topic.name, number) for topic in topics for number in topic.partitions)
-    )
+    partitions: dict[TopicPartition, None] = {}
+    for topic in topics:
+        for number in topic.partitions:
+            partitions[TopicPartition(topic.name, number)] = None
+            yield
+    return tuple(partitions)
 
 
 def _ask(
     services: Services, context: RequestContext, transaction: AddPartitionsToTxn, ticket: RequestTicket
-) -> None:
+) -> Steps[None]:
     is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
-    errors = tuple(_refusal(services, each, is_from_client=is_from_client) for each in transaction.partitions)
+    errors = yield from each(
+        lambda at: _refusal(services, at, is_from_client=is_from_client), transaction.partitions
+    )
     if any(errors):
         ticket.answer(AddPartitionsToTxnResult(tuple(e or ErrorCode.OPERATION_NOT_ATTEMPTED for e in errors)))
         return
@@ -124,7 +134,7 @@ def _refusal(services: Services, partition: TopicPartition, *, is_from_client: b
 
 def _topic_results(
     partitions: tuple[TopicPartition, ...], result: Any, *, knows_fenced: bool
-) -> list[dict[str, Any]]:
+) -> Steps[list[dict[str, Any]]]:
     if isinstance(result, KafkaError):
         errors = (known_error(result, knows_fenced=knows_fenced),) * len(partitions)
     else:
@@ -135,4 +145,5 @@ def _topic_results(
         topics.setdefault(partition.topic, []).append(
             {"partition_index": partition.partition, "partition_error_code": code}
         )
+        yield
     return [{"name": name, "results_by_partition": results} for name, results in topics.items()]

@@ -36,6 +36,7 @@ from minikafka.protocol.codec import Body
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.turns import Turns
 
 _Parts = frozenset[tuple[str, str | None]]
 
@@ -43,7 +44,9 @@ _Parts = frozenset[tuple[str, str | None]]
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     counts = Counter(_parts(entry) for entry in request.entries)
     entries = []
+    turns = Turns()
     for entry in request.entries:
+        await turns.give_way()
         outcome = NO_ERROR
         try:
             if any(part.entity_type == COMPACTION for part in entry.entity):

@@ -18,12 +18,15 @@ from minikafka.server.config_resource import ConfigResource
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.turns import Turns
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
     responses = []
+    turns = Turns()
     for wanted in request.resources:
+        await turns.give_way()
         resource = ConfigResource(wanted.resource_type, wanted.resource_name)
         outcome = NO_ERROR
         try:

@@ -22,15 +22,17 @@ from minikafka.server.group_requests import check_group_id
 from minikafka.server.metadata_cache import MetadataCache
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     operations = group_operations(asked=request.include_authorized_operations)
     groups = []
     for group_id in request.group_ids:
         group = _describe(services, group_id)
         bits = operations if group.error is ErrorCode.NONE else NOT_ASKED
         groups.append(_body(services.metadata, group, bits))
+        yield
     return {"throttle_time": 0, "groups": groups}
 
 

@@ -9,20 +9,48 @@ Versions: 0; 1 regular expressions, and the client makes the member's id (KIP-10
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Coroutine, Generator
+from functools import partial
 from typing import Any
 
+from minikafka.coordinator.group.consumer_regex import check_regex, resolve_regex_in_steps
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.group_requests import GroupQuestion, ask_group, client_host, client_id
+from minikafka.server.hosted_shard import RequestTicket
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Result | Coroutine[Any, Any, Body]:
+    regex = field(request, "subscribed_topic_regex", None)
+    if regex:
+        return _with_regex(services, regex, question(context, request))
     return ask_group(services, context, *question(context, request))
+
+
+async def _with_regex(services: Services, regex: str, asked: GroupQuestion) -> Body:
+    """Compile the pattern in a thread and match it in slices; the group then finds both remembered."""
+    try:
+        await services.turns.finished(services.turns.apart(partial(check_regex, regex)))
+    except KafkaError:
+        pass  # the group says so, unless something else is wrong first
+    else:
+        names = (topic.name for topic in services.metadata.topics())
+        await services.turns.finished(resolve_regex_in_steps(regex, names))
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answer(result: Any) -> None:
+        if not answered.done():
+            answered.set_result(result)
+
+    services.groups.ask(asked.group_id, asked.call, RequestTicket(answer))
+    body = asked.body(await answered)
+    return (await services.turns.finished(body)) if isinstance(body, Generator) else body
 
 
 def question(context: RequestContext, request: Any) -> GroupQuestion:

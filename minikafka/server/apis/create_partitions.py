@@ -19,6 +19,7 @@ from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.mutation_quota import MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.turns import Turns
 
 STRICT_QUOTA_SINCE = 3
 
@@ -27,7 +28,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     results = []
+    turns = Turns()
     for name, topic in {topic.name: topic for topic in request.topics}.items():
+        await turns.give_way()
         outcome = NO_ERROR
         try:
             if counts[name] > 1:

@@ -27,6 +27,7 @@ from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_service import CreatedTopic
 from minikafka.server.topic_validation import validate_request_total
+from minikafka.server.turns import Turns
 
 STRICT_QUOTA_SINCE = 6
 
@@ -40,7 +41,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     total = sum(_partitions(services, topic) for topic in request.topics)
     results: list[dict[str, Any]] = []
     written: list[CreatedTopic] = []
+    turns = Turns()
     for name, topic in {topic.name: topic for topic in request.topics}.items():
+        await turns.give_way()
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

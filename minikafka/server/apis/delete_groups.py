@@ -17,24 +17,24 @@ from minikafka.protocol.codec import Body
 from minikafka.server.coordinator_requests import CoordinatorAnswer, Gathering, error_code
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
     group_ids = list(dict.fromkeys(request.groups_names))
 
-    def body(results: list[Any]) -> Body:
-        return {
-            "throttle_time": 0,
-            "results": [
-                {"group_id": group_id, "error_code": error_code(result)}
-                for group_id, result in zip(group_ids, results, strict=True)
-            ],
-        }
+    def body(results: list[Any]) -> Steps[Body]:
+        answers = []
+        for group_id, result in zip(group_ids, results, strict=True):
+            answers.append({"group_id": group_id, "error_code": error_code(result)})
+            yield
+        return {"throttle_time": 0, "results": answers}
 
     answer = CoordinatorAnswer(services, context, body)
     gathering = Gathering(len(group_ids), answer.answer)
     for index, group_id in enumerate(group_ids):
         services.groups.ask(group_id, partial(_delete, group_id), gathering.ticket(index))
+        yield
     return answer.pending
 
 

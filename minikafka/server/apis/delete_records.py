@@ -17,10 +17,13 @@ from minikafka.protocol.codec import Body
 from minikafka.server.delayed_delete_records import DelayedDeleteRecords, PartitionDeletion
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import Offset, TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:
+def handle(
+    services: Services, context: RequestContext, request: Any
+) -> Steps[Body | Coroutine[Any, Any, Body]]:
     replicas = services.replica_manager
     topics = []
     for topic in request.topics:
@@ -29,8 +32,14 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body | 
             deletion = PartitionDeletion(TopicPartition(topic.name, wanted.partition_index))
             deletion.begin(replicas, Offset(wanted.offset))
             deletions.append(deletion)
+            yield
         topics.append((topic.name, deletions))
-    waiting = [deletion for _, group in topics for deletion in group if not deletion.try_settle(replicas)]
+    waiting = []
+    for _, group in topics:
+        for deletion in group:
+            if not deletion.try_settle(replicas):
+                waiting.append(deletion)
+            yield
     if not waiting:
         return _body(topics)
     operation = DelayedDeleteRecords(replicas, waiting, timeout_ms=request.timeout)

@@ -23,6 +23,8 @@ from minikafka.server.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.mutation_quota import MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.turns import Turns
+from minikafka.steps import Steps, each
 
 FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 6
@@ -38,17 +40,14 @@ class _Wanted(NamedTuple):
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
-    if context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS:
-        wanted = [_Wanted(topic.name, topic.topic_id) for topic in request.topics]
-    else:
-        wanted = [_Wanted(name, None) for name in request.topic_names]
     # Which topic each entry means is decided before the first one is deleted, so that a topic which appears
     # twice is refused both times instead of deleted once.
-    found = [_resolve(services.metadata, topic) for topic in wanted]
-    counts = Counter((topic.name, topic.topic_id) for topic in found)
+    wanted, found, counts = await services.turns.finished(_found(services.metadata, context, request))
     outcomes: list[dict[str, Any]] = []
     doomed: dict[int, TopicMetadata] = {}
+    turns = Turns()
     for topic, resolved in zip(wanted, found, strict=True):
+        await turns.give_way()
         try:
             _check(services, context, topic, times=counts[resolved])
             doomed[len(outcomes)] = await _delete(services, topic, resolved, quota)
@@ -58,13 +57,27 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
             outcomes.append(NO_ERROR)
     for index, late in (await _wait(services, doomed, timeout_ms=request.timeout)).items():
         outcomes[index] = error_fields(late)
-    return {
-        "throttle_time": quota.throttle(),
-        "responses": [
-            {"name": resolved.name, "topic_id": resolved.topic_id} | outcome
-            for resolved, outcome in zip(found, outcomes, strict=True)
-        ],
-    }
+    responses = each(
+        lambda pair: {"name": pair[0].name, "topic_id": pair[0].topic_id} | pair[1],
+        zip(found, outcomes, strict=True),
+    )
+    return {"throttle_time": quota.throttle(), "responses": await services.turns.finished(responses)}
+
+
+def _found(
+    metadata: MetadataCache, context: RequestContext, request: Any
+) -> Steps[tuple[list[_Wanted], list[_Wanted], Counter[_Wanted]]]:
+    """The topics as they are named, as they are known, and how often each of these comes."""
+    wanted, found, counts = [], [], Counter[_Wanted]()
+    is_by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
+    for topic in request.topics if is_by_id else request.topic_names:
+        named = _Wanted(topic.name, topic.topic_id) if is_by_id else _Wanted(topic, None)
+        resolved = _resolve(metadata, named)
+        wanted.append(named)
+        found.append(resolved)
+        counts[resolved] += 1
+        yield
+    return wanted, found, counts
 
 
 def _resolve(metadata: MetadataCache, topic: _Wanted) -> _Wanted:

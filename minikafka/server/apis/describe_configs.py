@@ -10,6 +10,7 @@ Versions: 1 sources and synonyms; 3 types and documentation; 4 flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from minikafka.config.resolution import ConfigEntry
@@ -19,13 +20,12 @@ from minikafka.server.config_resource import ConfigResource
 from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    return {
-        "throttle_time": 0,
-        "results": [_result(services, request, wanted) for wanted in request.resources],
-    }
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    results = yield from each(partial(_result, services, request), request.resources)
+    return {"throttle_time": 0, "results": results}
 
 
 def _result(services: Services, request: Any, wanted: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _result(services: Services, request: Any, wanted: Any) -> dict[str, Any]:
         entries = services.configs.describe(ConfigResource(wanted.resource_type, wanted.resource_name))
     except KafkaError as error:
         return result | error_fields(error)
-    names = wanted.configuration_keys
+    names = frozenset(wanted.configuration_keys or ())
     with_documentation = field(request, "include_documentation", False)
     configs = [
         _config(entry, with_synonyms=request.include_synonyms, with_documentation=with_documentation)

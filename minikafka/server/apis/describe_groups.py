@@ -19,13 +19,14 @@ from minikafka.server.authorized_operations import NOT_ASKED, group_operations
 from minikafka.server.coordinator_requests import outcome
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 
 FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 6
 
 DEAD = "Dead"
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     operations = group_operations(asked=field(request, "include_authorized_operations", False))
     groups = []
     for group_id in request.groups:
@@ -36,6 +37,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
         ):
             group = DescribedGroup(group_id=group_id, state=DEAD)
         groups.append(_body(group, operations if group.error is ErrorCode.NONE else NOT_ASKED))
+        yield
     return {"throttle_time": 0, "groups": groups}
 
 

@@ -23,6 +23,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.codec import Body
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 UNKNOWN_BYTES = -1
@@ -51,7 +52,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         logs = [
             log for log in log_manager.logs_in(directory) if wanted is None or log.topic_partition in wanted
         ]
-        results.append(_directory(services.log_manager, directory, logs, volume))
+        described = _directory(services.log_manager, directory, logs, volume)
+        results.append(await services.turns.finished(described))
     results += [
         _failed(directory) for directory in log_manager.offline_directories if directory not in directories
     ]
@@ -78,7 +80,7 @@ def _failed(directory: str) -> dict[str, Any]:
 
 def _directory(
     log_manager: LogManager, directory: str, logs: Sequence[UnifiedLog], volume: Volume
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for log in sorted(logs, key=lambda log: log.topic_partition):
         current = log_manager.get(log.topic_partition)
@@ -94,6 +96,7 @@ def _directory(
                 "is_future_key": is_future,
             }
         )
+        yield
     return {
         "error_code": ErrorCode.NONE,
         "log_dir": directory,

@@ -7,6 +7,7 @@ partition has its own error.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from minikafka.errors import KafkaError
@@ -15,26 +16,21 @@ from minikafka.server.error_fields import NO_ERROR, error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import validate_topic_name
+from minikafka.steps import Steps, each
 from minikafka.types import TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    _partition(services, TopicPartition(topic.name, partition))
-                    for partition in topic.partition_indexes
-                ],
-            }
-            for topic in request.topics
-        ],
-    }
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(partial(_partition, services, topic.name), topic.partition_indexes)
+        topics.append({"name": topic.name, "partitions": partitions})
+        yield
+    return {"throttle_time": 0, "topics": topics}
 
 
-def _partition(services: Services, topic_partition: TopicPartition) -> dict[str, Any]:
+def _partition(services: Services, topic: str, index: int) -> dict[str, Any]:
+    topic_partition = TopicPartition(topic, index)
     outcome, producers = NO_ERROR, []
     try:
         validate_topic_name(topic_partition.topic)

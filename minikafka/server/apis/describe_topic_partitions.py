@@ -21,13 +21,14 @@ from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal, validate_topic_name
+from minikafka.steps import Steps, each
 from minikafka.types import NO_LEADER
 
 PARTITIONS_MAX = 2000
 """Kafka's default of ``max.request.partition.size.limit``."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     metadata, cursor = services.metadata, request.cursor
     asked_for_all = not request.topics
     names = (
@@ -37,12 +38,13 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
     )
     if cursor is not None:
         if cursor.partition_index < 0 or not (asked_for_all or cursor.topic_name in names):
-            return _refuse(request)
+            return (yield from _refuse(request))
         names = {name for name in names if name >= cursor.topic_name}
     listener_name = context.connection.listener_name
     remaining = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     answers: list[dict[str, Any]] = []
     for name in sorted(names):
+        yield
         if remaining == 0:
             return _body(answers, next_cursor=(name, 0))
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
@@ -62,11 +64,10 @@ def _body(topics: list[dict[str, Any]], *, next_cursor: tuple[str, int] | None) 
     return {"throttle_time": 0, "topics": topics, "next_cursor": cursor}
 
 
-def _refuse(request: Any) -> Body:
+def _refuse(request: Any) -> Steps[Body]:
     """The answer has no error of its own, so each topic that was asked for carries it, as in Kafka."""
-    return _body(
-        [_error(ErrorCode.INVALID_REQUEST, topic.name) for topic in request.topics], next_cursor=None
-    )
+    topics = yield from each(lambda topic: _error(ErrorCode.INVALID_REQUEST, topic.name), request.topics)
+    return _body(topics, next_cursor=None)
 
 
 def _error(code: ErrorCode, name: str) -> dict[str, Any]:

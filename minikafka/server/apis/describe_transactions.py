@@ -8,6 +8,7 @@ written yet.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from minikafka.coordinator.transaction.messages import DescribedTransaction
@@ -16,16 +17,13 @@ from minikafka.protocol.codec import Body
 from minikafka.server.coordinator_requests import outcome
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    return {
-        "throttle_time": 0,
-        "transaction_states": [
-            _describe(services, each) for each in dict.fromkeys(request.transactional_ids)
-        ],
-    }
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    states = yield from each(partial(_describe, services), dict.fromkeys(request.transactional_ids))
+    return {"throttle_time": 0, "transaction_states": states}
 
 
 def _describe(services: Services, transactional_id: str) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import field
-from minikafka.protocol.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response
+from minikafka.protocol.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response_in_steps
 from minikafka.replication.fetch_context import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
@@ -47,6 +47,7 @@ from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedP
 from minikafka.server.read_replica import ClientMetadata
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_SESSIONS = 7
@@ -62,15 +63,18 @@ default 50 MiB. For so much the client takes new memory each time, and this loop
 meanwhile: here librdkafka spent 1.4 core-seconds on a GB in pieces of 2 to 16 MiB, 1.8 to 2.6 in answers of
 50. With 160 partitions in each request this broker spends 0.9 on it at 1 MiB, 0.6 at 4, 0.55 at 8. To a
 client far away, a piece is 40 round trips of ``socket.send.buffer.bytes``, and its request one more."""
+READ_AT_ONCE_MAX = 1_000
+"""Partitions of a fetch that is read and answered in one go: a few milliseconds."""
+
 LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
     client = services.client_quotas.client(context.header.client_id)
     params = fetch_params(services, context, request, client)
     if params.replica_id == CONSUMER_REPLICA_ID:
         params = params.at_most(context.connection.answer_bytes_max)
-    session = _session(services, context, request, is_follower=params.is_from_follower)
+    session = yield from _session(services, context, request, is_follower=params.is_from_follower)
     keys, wanted = [], []
     for key, want in session.partitions():
         if not want.topic_partition.topic:  # its id was unknown when the session began; it may be known now
@@ -79,8 +83,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
                 session.remember(key, want)
         keys.append(key)
         wanted.append(want)
+        yield
 
-    def respond(reads: list[PartitionRead]) -> Sequence[Buffer]:
+    def respond(reads: list[PartitionRead]) -> Steps[Sequence[Buffer]]:
         if params.is_from_follower:
             told = session.respond(zip(keys, reads, strict=True))
             if services.replication_quotas.leader.is_active:
@@ -91,20 +96,24 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
                 throttle_time_ms = _throttle(services, context, answers)
                 if throttle_time_ms:
                     services.request_metrics.fetch_consumer.note_throttle(throttle_time_ms)
-                    return _response(services, context, session.throttled(), throttle_time_ms)
+                    throttled = session.throttled()
+                    return (yield from _response(services, context, throttled, throttle_time_ms))
             told = session.respond(zip(keys, reads, strict=True))
             client.fetched_bytes += sum([len(read.records) for _, read in told.answers])
         _count(services, told, params)
-        return _response(services, context, told)
+        return (yield from _response(services, context, told))
 
-    return Fetch(
+    is_large = len(wanted) > READ_AT_ONCE_MAX
+    fetch = Fetch(
         replicas=services.replica_manager,
         log_io=services.log_io,
         clock=services.clock,
         params=params,
         wanted=wanted,
         respond=respond,
-    ).start()
+        turns=services.turns if is_large else None,
+    )
+    return (yield from fetch.start_in_steps()) if is_large else fetch.start()
 
 
 def fetch_params(
@@ -141,7 +150,7 @@ def fetch_params(
 
 def _session(
     services: Services, context: RequestContext, request: Any, *, is_follower: bool
-) -> FetchContext[WantedPartition]:
+) -> Steps[FetchContext[WantedPartition]]:
     """What the request asks for, in or without a session."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     partitions: dict[PartitionKey, WantedPartition] = {}
@@ -158,6 +167,7 @@ def _session(
                 field(partition, "last_fetched_epoch", NO_EPOCH),
                 field(partition, "log_start_offset", NO_OFFSET),
             )
+            yield
     with_sessions = context.api_version >= FIRST_VERSION_WITH_SESSIONS
     return services.fetch_sessions.new_context(
         session_id=request.session_id if with_sessions else INVALID_SESSION_ID,
@@ -231,8 +241,8 @@ def _response(
     context: RequestContext,
     told: SessionResponse[PartitionRead],
     throttle_time_ms: int = 0,
-) -> Sequence[Buffer]:
-    partitions = [_partition(read) for _, read in told.answers]
+) -> Steps[Sequence[Buffer]]:
+    partitions = yield from each(lambda answer: _partition(answer[1]), told.answers)
     endpoints: Sequence[NodeEndpoint] = ()
     if context.api_version >= FIRST_VERSION_WITH_ENDPOINTS and any(
         partition.error_code in LED_ELSEWHERE for partition in partitions
@@ -250,13 +260,15 @@ def _response(
             (partition.current_leader for partition in partitions),
             listener_name=context.connection.listener_name,
         )
-    return fetch_response(
-        context.header,
-        partitions,
-        throttle_time_ms=throttle_time_ms,
-        error_code=told.error,
-        session_id=told.session_id,
-        node_endpoints=endpoints,
+    return (
+        yield from fetch_response_in_steps(
+            context.header,
+            partitions,
+            throttle_time_ms=throttle_time_ms,
+            error_code=told.error,
+            session_id=told.session_id,
+            node_endpoints=endpoints,
+        )
     )
 
 

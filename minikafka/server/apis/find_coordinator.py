@@ -21,6 +21,7 @@ from minikafka.server.coordinator_topic import CoordinatorTopic
 from minikafka.server.error_fields import error_fields
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 from minikafka.types import NO_LEADER
 
 KEY_TYPE_GROUP = 0
@@ -28,11 +29,13 @@ KEY_TYPE_TRANSACTION = 1
 FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:
+def handle(
+    services: Services, context: RequestContext, request: Any
+) -> Steps[Body | Coroutine[Any, Any, Body]]:
     topic = _topic(services, field(request, "key_type", KEY_TYPE_GROUP))
     if topic is not None and not topic.is_there:
         return _create_first(topic, services, context, request)
-    return _answer(services, context, request)
+    return (yield from _answer(services, context, request))
 
 
 def _topic(services: Services, key_type: int) -> CoordinatorTopic | None:
@@ -45,19 +48,17 @@ async def _create_first(
     topic: CoordinatorTopic, services: Services, context: RequestContext, request: Any
 ) -> Body:
     await topic.create()
-    return _answer(services, context, request)
+    return await services.turns.finished(_answer(services, context, request))
 
 
-def _answer(services: Services, context: RequestContext, request: Any) -> Body:
+def _answer(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     key_type = field(request, "key_type", KEY_TYPE_GROUP)
     if context.api_version < FIRST_VERSION_WITH_SEVERAL_KEYS:
         return {"throttle_time": 0} | _coordinator(services, context, request.key, key_type)
-    return {
-        "throttle_time": 0,
-        "coordinators": [
-            {"key": key} | _coordinator(services, context, key, key_type) for key in request.coordinator_keys
-        ],
-    }
+    coordinators = yield from each(
+        lambda key: {"key": key} | _coordinator(services, context, key, key_type), request.coordinator_keys
+    )
+    return {"throttle_time": 0, "coordinators": coordinators}
 
 
 def _coordinator(services: Services, context: RequestContext, key: str, key_type: int) -> dict[str, Any]:

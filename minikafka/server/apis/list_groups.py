@@ -17,9 +17,10 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     states = {state.lower() for state in field(request, "states_filter", ())}
     types = {kind.lower() for kind in field(request, "types_filter", ())}
 
@@ -29,21 +30,22 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
         )
 
     try:
-        groups = [
-            group for shard in services.groups.shards() for group in shard.list_groups() if is_wanted(group)
-        ]
+        groups = []
+        for shard in services.groups.shards():
+            for group in shard.list_groups():
+                if is_wanted(group):
+                    groups.append(group)
+                yield
     except KafkaError as error:
         return {"throttle_time": 0, "error_code": error.code, "groups": []}
+    listed = yield from each(_listed, groups)
+    return {"throttle_time": 0, "error_code": ErrorCode.NONE, "groups": listed}
+
+
+def _listed(group: ListedGroup) -> dict[str, Any]:
     return {
-        "throttle_time": 0,
-        "error_code": ErrorCode.NONE,
-        "groups": [
-            {
-                "group_id": group.group_id,
-                "protocol_type": group.protocol_type,
-                "group_state": group.state,
-                "group_type": group.group_type,
-            }
-            for group in groups
-        ],
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type,
+        "group_state": group.state,
+        "group_type": group.group_type,
     }

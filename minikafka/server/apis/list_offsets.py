@@ -16,8 +16,9 @@ UNSUPPORTED_VERSION.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
@@ -25,6 +26,7 @@ from minikafka.protocol.codec import Body, field
 from minikafka.server import partition_offsets as places
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition
 
 READ_COMMITTED = 1
@@ -37,40 +39,67 @@ FIRST_VERSION_OF_PLACE = {
 
 
 WARMING_ROUNDS_MAX = 20
-"""Ranges that the disk thread reads for one request; what is still cold then, the loop reads itself."""
+"""A lookup by time touches an index and some headers, one cold range after the other. What is still cold
+after so many was evicted again and again, and the loop reads it itself, one partition a step."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:
-    try:
-        return _body(services, context, request, cached_only=True)
-    except ColdRead as cold:
-        return _body_when_warm(services, context, request, cold)
+class _Lookup(NamedTuple):
+    """One partition of a request, where no partition of it comes twice."""
+
+    topic: str
+    wanted: Any
 
 
-async def _body_when_warm(services: Services, context: RequestContext, request: Any, cold: ColdRead) -> Body:
-    for _ in range(WARMING_ROUNDS_MAX):
-        await services.log_io.warmed(cold)
-        try:
-            return _body(services, context, request, cached_only=True)
-        except ColdRead as another:
-            cold = another
-    return _body(services, context, request, cached_only=False)
+_Answers = dict[int, dict[str, Any] | ColdRead]
+"""By the place in the request."""
 
 
-def _body(services: Services, context: RequestContext, request: Any, *, cached_only: bool) -> Body:
-    asked = [
-        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
-    ]
-    duplicates = {pair for pair in asked if asked.count(pair) > 1} if len(set(asked)) < len(asked) else set()
+def handle(
+    services: Services, context: RequestContext, request: Any
+) -> Steps[Body | Coroutine[Any, Any, Body]]:
+    counts: Counter[tuple[str, int]] = Counter()
+    lookups = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            lookups.append(_Lookup(topic.name, partition))
+            counts[topic.name, partition.partition_index] += 1
+            yield
+    answers: _Answers = {}
+    for place, (topic, wanted) in enumerate(lookups):
+        if counts[topic, wanted.partition_index] > 1:
+            answers[place] = _refusal(wanted.partition_index, ErrorCode.INVALID_REQUEST)
+        else:
+            answers[place] = _answer(services, context, request, topic, wanted, cached_only=True)
+        yield
+    if any(isinstance(answer, ColdRead) for answer in answers.values()):
+        return _body_when_warm(services, context, request, lookups, answers)
+    return (yield from _body(request, answers))
+
+
+async def _body_when_warm(
+    services: Services, context: RequestContext, request: Any, lookups: list[_Lookup], answers: _Answers
+) -> Body:
+    for round_ in range(WARMING_ROUNDS_MAX + 1):
+        cold = {place: answer for place, answer in answers.items() if isinstance(answer, ColdRead)}
+        if not cold:
+            break
+        await services.log_io.all_warmed(cold.values())
+        is_last = round_ == WARMING_ROUNDS_MAX
+
+        def again(place: int, *, cached_only: bool = not is_last) -> None:
+            topic, wanted = lookups[place]
+            answers[place] = _answer(services, context, request, topic, wanted, cached_only=cached_only)
+
+        await services.turns.finished(each(again, cold))
+    return await services.turns.finished(_body(request, answers))
+
+
+def _body(request: Any, answers: _Answers) -> Steps[Body]:
+    in_order = iter(answers.values())
     topics = []
     for topic in request.topics:
-        answers = []
-        for partition in topic.partitions:
-            if (topic.name, partition.partition_index) in duplicates:
-                answers.append(_refusal(partition.partition_index, ErrorCode.INVALID_REQUEST))
-            else:
-                answers.append(_answer(services, context, request, topic.name, partition, cached_only))
-        topics.append({"name": topic.name, "partitions": answers})
+        partitions = yield from each(lambda _: next(in_order), topic.partitions)
+        topics.append({"name": topic.name, "partitions": partitions})
     return {"throttle_time": 0, "topics": topics}
 
 
@@ -80,8 +109,10 @@ def _answer(
     request: Any,
     topic: str,
     wanted: Any,
+    *,
     cached_only: bool,
-) -> dict[str, Any]:
+) -> dict[str, Any] | ColdRead:
+    """The answer, or what has to be read from the disk first."""
     index, timestamp_ms = wanted.partition_index, wanted.timestamp
     if timestamp_ms < 0 and (
         timestamp_ms < places.LATEST_TIERED_TIMESTAMP
@@ -98,6 +129,8 @@ def _answer(
         found = partition.offset_for_timestamp(
             timestamp_ms, isolation=_isolation(request), cached_only=cached_only
         )
+    except ColdRead as cold:
+        return cold
     except KafkaError as error:
         code = error.code
         if code is ErrorCode.OFFSET_NOT_AVAILABLE and context.api_version < FIRST_VERSION_OF_NOT_AVAILABLE:

@@ -10,32 +10,51 @@ Versions: 1 transactions that have been going on for long (KIP-994); 2 a pattern
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from functools import partial
 from typing import Any
 
+from minikafka.coordinator.regex import compile_regex
 from minikafka.coordinator.transaction.listing import unknown_states
 from minikafka.coordinator.transaction.messages import ListTransactions
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, finish
 
 NO_DURATION = -1
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | Coroutine[Any, Any, Body]:
     wanted = ListTransactions(
         states=tuple(request.state_filters),
         producer_ids=tuple(request.producer_id_filters),
         duration_ms=field(request, "duration_filter", NO_DURATION),
         transactional_id_pattern=field(request, "transactional_id_pattern", None) or "",
     )
-    now_ms = services.clock.now_ms()
+    if wanted.transactional_id_pattern:
+        return _by_pattern(services, wanted)
+    return finish(_listed(services, wanted))
+
+
+async def _by_pattern(services: Services, wanted: ListTransactions) -> Body:
+    """Compile the pattern in a thread and match it in slices."""
+    compiled = partial(compile_regex, wanted.transactional_id_pattern, name="TransactionalIdPattern")
     try:
-        listed = [
-            each
-            for shard in services.transactions.shards()
-            for each in shard.list_transactions(wanted, now_ms)
-        ]
+        await services.turns.finished(services.turns.apart(compiled))
+    except KafkaError as error:
+        return _body(error.code, [], [])
+    return await services.turns.finished(_listed(services, wanted))
+
+
+def _listed(services: Services, wanted: ListTransactions) -> Steps[Body]:
+    now_ms = services.clock.now_ms()
+    listed = []
+    try:
+        for shard in services.transactions.shards():
+            listed += shard.list_transactions(wanted, now_ms)
+            yield
     except KafkaError as error:
         return _body(error.code, [], [])
     states = [

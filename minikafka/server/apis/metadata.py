@@ -32,6 +32,7 @@ from minikafka.server.mutation_quota import NEVER, MutationQuota
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import is_internal, validate_topic_name
+from minikafka.steps import Steps, each
 from minikafka.types import NO_LEADER
 
 FIRST_VERSION_WITH_TOPICS_BY_ID = 12
@@ -46,6 +47,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     await metadata.wait_for(lambda: metadata.controller_id != NO_LEADER, timeout_ms=STARTING_TIMEOUT_MS)
     errors = await _create_missing(services, context, request)
     topic_bits = topic_operations(asked=field(request, "include_topic_authorized_operations", False))
+    topics = await services.turns.finished(_topics(metadata, context, request, errors, topic_bits))
     controller = metadata.broker(metadata.controller_id)
     reachable_controller = controller is not None and controller.endpoint(listener_name) is not None
     return {
@@ -53,10 +55,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         "brokers": describe_brokers(metadata, listener_name),
         "cluster_id": services.cluster_id,
         "controller_id": metadata.controller_id if reachable_controller else NO_LEADER,
-        "topics": [
-            topic | {"topic_authorized_operations": topic_bits}
-            for topic in _topics(metadata, context, request, errors)
-        ],
+        "topics": topics,
         "cluster_authorized_operations": cluster_operations(
             asked=field(request, "include_cluster_authorized_operations", False)
         ),
@@ -81,26 +80,51 @@ async def _create_missing(services: Services, context: RequestContext, request: 
     allowed = services.config.auto_create_topics_enable and field(request, "allow_auto_topic_creation", True)
     if not allowed or not request.topics:
         return {}
-    missing = {
-        topic.name: None
-        for topic in request.topics
-        if topic.name is not None
-        and field(topic, "topic_id", None) is None
-        and services.metadata.topic(topic.name) is None
-    }
+    missing = await services.turns.finished(_missing(services.metadata, request))
     if not missing:
         return {}
     quota = MutationQuota(services.client_quotas, context, strict_since_version=NEVER)
     return await services.topics.auto_create(list(missing), spend=quota.spend)
 
 
+def _missing(metadata: MetadataCache, request: Any) -> Steps[dict[str, None]]:
+    """The names of topics that are not known."""
+    missing: dict[str, None] = {}
+    for topic in request.topics:
+        if (
+            topic.name is not None
+            and field(topic, "topic_id", None) is None
+            and metadata.topic(topic.name) is None
+        ):
+            missing[topic.name] = None
+        yield
+    return missing
+
+
 def _topics(
-    metadata: MetadataCache, context: RequestContext, request: Any, errors: dict[str, KafkaError]
-) -> list[dict[str, Any]]:
+    metadata: MetadataCache,
+    context: RequestContext,
+    request: Any,
+    errors: dict[str, KafkaError],
+    operations: int,
+) -> Steps[list[dict[str, Any]]]:
+    topics = []
     if request.topics is None or (not request.topics and context.api_version == 0):
-        return [_describe(metadata, context, topic) for topic in metadata.topics()]
-    wanted = dict.fromkeys((topic.name, field(topic, "topic_id", None)) for topic in request.topics)
-    return [_topic(metadata, context, errors, name=name, topic_id=topic_id) for name, topic_id in wanted]
+        for known in list(metadata.topics()):
+            topics.append((yield from _describe(metadata, context, known)))
+            yield
+    else:
+        seen = set()
+        for topic in request.topics:
+            wanted = (topic.name, field(topic, "topic_id", None))
+            if wanted not in seen:
+                seen.add(wanted)
+                name, topic_id = wanted
+                topics.append((yield from _topic(metadata, context, errors, name=name, topic_id=topic_id)))
+            yield
+    for described in topics:
+        described["topic_authorized_operations"] = operations
+    return topics
 
 
 def _topic(
@@ -110,7 +134,7 @@ def _topic(
     *,
     name: str | None,
     topic_id: UUID | None,
-) -> dict[str, Any]:
+) -> Steps[dict[str, Any]]:
     """One topic that was asked for, by id or by name."""
     if topic_id is not None:
         if context.api_version < FIRST_VERSION_WITH_TOPICS_BY_ID:
@@ -118,12 +142,12 @@ def _topic(
         topic = metadata.topic_by_id(topic_id)
         if topic is None:
             return _error(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-        return _describe(metadata, context, topic)
+        return (yield from _describe(metadata, context, topic))
     if name is None:
         return _error(ErrorCode.INVALID_REQUEST, name="")
     topic = metadata.topic(name)
     if topic is not None:
-        return _describe(metadata, context, topic)
+        return (yield from _describe(metadata, context, topic))
     if name in errors:
         return _error(errors[name].code, name=name)
     try:
@@ -143,13 +167,16 @@ def _error(code: ErrorCode, *, name: str | None, topic_id: UUID | None = None) -
     }
 
 
-def _describe(metadata: MetadataCache, context: RequestContext, topic: TopicMetadata) -> dict[str, Any]:
+def _describe(
+    metadata: MetadataCache, context: RequestContext, topic: TopicMetadata
+) -> Steps[dict[str, Any]]:
+    partitions = yield from each(lambda known: _partition(metadata, context, known), topic.partitions)
     return {
         "error_code": ErrorCode.NONE,
         "name": topic.name,
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
-        "partitions": [_partition(metadata, context, partition) for partition in topic.partitions],
+        "partitions": partitions,
     }
 
 

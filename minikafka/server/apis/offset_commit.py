@@ -18,20 +18,20 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
 from minikafka.server.group_requests import ask_group
-from minikafka.server.request_accounting import encode_answer
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    offsets = known_offsets(services, request)
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | Result]:
+    offsets = yield from known_offsets(services, request)
 
-    def body(result: OffsetCommitResult | KafkaError | None) -> Body:
+    def body(result: OffsetCommitResult | KafkaError | None) -> Steps[Body]:
         return offset_commit_body(request, offsets, result)
 
     if not offsets:
-        return (encode_answer(services.request_metrics, context, body(None)),)
+        return (yield from body(None))
     commit = OffsetCommit(
         group_id=request.group_id,
         generation_or_member_epoch=request.generation_id_or_member_epoch,
@@ -50,7 +50,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
     )
 
 
-def known_offsets(services: Services, request: Any) -> dict[TopicPartition, OffsetToCommit]:
+def known_offsets(services: Services, request: Any) -> Steps[dict[TopicPartition, OffsetToCommit]]:
     """Those of partitions that exist. One that comes twice has its last offset."""
     offsets = {}
     for topic in request.topics:
@@ -66,6 +66,8 @@ def known_offsets(services: Services, request: Any) -> dict[TopicPartition, Offs
                     leader_epoch=field(partition, "committed_leader_epoch", -1),
                     metadata=partition.committed_metadata,
                 )
+            yield
+        yield
     return offsets
 
 
@@ -73,7 +75,7 @@ def offset_commit_body(
     request: Any,
     offsets: dict[TopicPartition, OffsetToCommit],
     result: OffsetCommitResult | KafkaError | None,
-) -> Body:
+) -> Steps[Body]:
     """The response to ``request``, of which ``offsets`` were to be committed; of this API and of
     TxnOffsetCommit. ``result`` None: nothing was."""
     codes: dict[TopicPartition, ErrorCode]
@@ -81,22 +83,14 @@ def offset_commit_body(
         codes = dict(zip(offsets, result.errors, strict=True))
     else:
         codes = dict.fromkeys(offsets, ErrorCode.NONE if result is None else result.code)
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "name": topic.name,
-                "partitions": [
-                    {
-                        "partition_index": partition.partition_index,
-                        "error_code": codes.get(
-                            TopicPartition(topic.name, partition.partition_index),
-                            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                        ),
-                    }
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ],
-    }
+    topics = []
+    for topic in request.topics:
+        partitions = []
+        for partition in topic.partitions:
+            at = TopicPartition(topic.name, partition.partition_index)
+            code = codes.get(at, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            partitions.append({"partition_index": at.partition, "error_code": code})
+            yield
+        topics.append({"name": topic.name, "partitions": partitions})
+        yield
+    return {"throttle_time": 0, "topics": topics}

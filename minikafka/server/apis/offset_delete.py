@@ -17,33 +17,39 @@ from minikafka.protocol.codec import Body
 from minikafka.server.group_requests import ask_group, check_group_id
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    wanted = dict.fromkeys(
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in request.topics
-        for partition in topic.partitions
-    )
-    known = tuple(each for each in wanted if services.metadata.partition(each) is not None)
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
+    codes: dict[TopicPartition, ErrorCode] = {}
+    known = []
+    for topic in request.topics:
+        for partition in topic.partitions:
+            at = TopicPartition(topic.name, partition.partition_index)
+            if at not in codes:
+                codes[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if services.metadata.partition(at) is not None:
+                    known.append(at)
+            yield
 
-    def body(result: OffsetCommitResult | KafkaError) -> Body:
+    def body(result: OffsetCommitResult | KafkaError) -> Steps[Body]:
         if isinstance(result, KafkaError):
             return {"error_code": result.code, "throttle_time": 0, "topics": []}
-        codes = dict.fromkeys(wanted, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        codes |= dict(zip(known, result.errors, strict=True))
-        return {"error_code": ErrorCode.NONE, "throttle_time": 0, "topics": _topics(codes)}
+        codes.update(zip(known, result.errors, strict=True))
+        topics = yield from _topics(codes)
+        return {"error_code": ErrorCode.NONE, "throttle_time": 0, "topics": topics}
 
     def call(shard: Any, ticket: Any, now_ms: int) -> Any:
         check_group_id(request.group_id)
-        return shard.delete_offsets(request.group_id, known, ticket, now_ms)
+        return shard.delete_offsets(request.group_id, tuple(known), ticket, now_ms)
 
     return ask_group(services, context, request.group_id, call, body)
 
 
-def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[dict[str, Any]]:
+def _topics(codes: dict[TopicPartition, ErrorCode]) -> Steps[list[dict[str, Any]]]:
     topics: dict[str, list[dict[str, Any]]] = {}
     for (topic, partition), code in codes.items():
         topics.setdefault(topic, []).append({"partition_index": partition, "error_code": code})
+        yield
     return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

@@ -20,59 +20,64 @@ from minikafka.protocol.codec import Body, field
 from minikafka.server.coordinator_requests import error_code, outcome
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 FIRST_VERSION_WITH_GROUP_ERRORS = 2
 FIRST_VERSION_WITH_SEVERAL_GROUPS = 8
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     require_stable = field(request, "require_stable", False)
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
-        return {
-            "throttle_time": 0,
-            "groups": [_group(services, group, require_stable=require_stable) for group in request.groups],
-        }
-    found = _fetch(services, request, require_stable=require_stable)
-    topics = _topics(found.offsets) if isinstance(found, OffsetFetchResult) else []
+        groups = []
+        for group in request.groups:
+            groups.append((yield from _group(services, group, require_stable=require_stable)))
+            yield
+        return {"throttle_time": 0, "groups": groups}
+    found = yield from _fetch(services, request, require_stable=require_stable)
+    topics = (yield from _topics(found.offsets)) if isinstance(found, OffsetFetchResult) else []
     if isinstance(found, KafkaError) and context.api_version < FIRST_VERSION_WITH_GROUP_ERRORS:
-        topics = _topics(
-            FetchedOffset(topic_partition=each, error=found.code) for each in _wanted(request) or ()
+        wanted = yield from _wanted(request)
+        topics = yield from _topics(
+            FetchedOffset(topic_partition=each, error=found.code) for each in wanted or ()
         )
     return {"throttle_time": 0, "topics": topics, "error_code": error_code(found)}
 
 
-def _group(services: Services, group: Any, *, require_stable: bool) -> dict[str, Any]:
-    found = _fetch(services, group, require_stable=require_stable)
+def _group(services: Services, group: Any, *, require_stable: bool) -> Steps[dict[str, Any]]:
+    found = yield from _fetch(services, group, require_stable=require_stable)
     return {
         "group_id": group.group_id,
-        "topics": _topics(found.offsets) if isinstance(found, OffsetFetchResult) else [],
+        "topics": (yield from _topics(found.offsets)) if isinstance(found, OffsetFetchResult) else [],
         "error_code": error_code(found),
     }
 
 
-def _fetch(services: Services, group: Any, *, require_stable: bool) -> OffsetFetchResult | KafkaError:
+def _fetch(services: Services, group: Any, *, require_stable: bool) -> Steps[OffsetFetchResult | KafkaError]:
     wanted = OffsetFetchGroup(
         group_id=group.group_id,
         member_id=field(group, "member_id", None),
         member_epoch=field(group, "member_epoch", -1),
-        partitions=_wanted(group),
+        partitions=(yield from _wanted(group)),
         require_stable=require_stable,
     )
     return outcome(lambda: services.groups.shard_of(wanted.group_id).fetch_offsets(wanted))
 
 
-def _wanted(group: Any) -> tuple[TopicPartition, ...] | None:
+def _wanted(group: Any) -> Steps[tuple[TopicPartition, ...] | None]:
     if group.topics is None:
         return None
-    return tuple(
-        TopicPartition(topic.name, partition)
-        for topic in group.topics
-        for partition in topic.partition_indexes
-    )
+    wanted = []
+    for topic in group.topics:
+        for partition in topic.partition_indexes:
+            wanted.append(TopicPartition(topic.name, partition))
+            yield
+        yield
+    return tuple(wanted)
 
 
-def _topics(offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
+def _topics(offsets: Iterable[FetchedOffset]) -> Steps[list[dict[str, Any]]]:
     partitions: dict[str, list[dict[str, Any]]] = {}
     for each in offsets:
         partitions.setdefault(each.topic_partition.topic, []).append(
@@ -84,4 +89,5 @@ def _topics(offsets: Iterable[FetchedOffset]) -> list[dict[str, Any]]:
                 "error_code": each.error,
             }
         )
+        yield
     return [{"name": name, "partitions": found} for name, found in partitions.items()]

@@ -11,26 +11,24 @@ only; 4 flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    return {
-        "throttle_time": 0,
-        "topics": [
-            {
-                "topic": topic.topic,
-                "partitions": [_answer(services, topic.topic, wanted) for wanted in topic.partitions],
-            }
-            for topic in request.topics
-        ],
-    }
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(partial(_answer, services, topic.topic), topic.partitions)
+        topics.append({"topic": topic.topic, "partitions": partitions})
+        yield
+    return {"throttle_time": 0, "topics": topics}
 
 
 def _answer(services: Services, topic: str, wanted: Any) -> dict[str, Any]:

@@ -32,14 +32,15 @@ from uuid import UUID
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.log.append_origin import BY_CLIENT, AppendOrigin, AppendTerms
+from minikafka.log.append import HeavyBatch
+from minikafka.log.append_origin import BY_CLIENT, AppendOrigin, AppendTerms, CheckedBatch
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.batch import BatchHeader, is_transactional, iterate_headers
 from minikafka.protocol.compression import CorruptBatch
 from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.record_parser import InvalidRecords
-from minikafka.server.current_leader import answer_produce
+from minikafka.server.current_leader import answer_produce_in_steps
 from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
@@ -50,24 +51,28 @@ from minikafka.server.transaction_verification import (
     Verified,
     produce_error,
 )
+from minikafka.steps import Steps, finish
 from minikafka.types import Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 VALID_ACKS = (-1, 0, 1)
 _TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 
+ANSWERED_AT_ONCE_MAX = 256
+"""Partitions whose answers are written where the last of them is there: half a millisecond."""
+
 ADMIN_CLIENT_ID = "__admin_client"
 """``AdminUtils.ADMIN_CLIENT_ID``: only who calls itself so may produce to internal topics."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
     return _Produce(services, context, request).start()
 
 
 class _Slot:
     """One partition of a request, and its answer."""
 
-    __slots__ = ("answer", "index", "records", "topic", "topic_id")
+    __slots__ = ("answer", "heavy", "index", "records", "topic", "topic_id")
 
     def __init__(self, topic: str, topic_id: UUID | None, index: int, records: Buffer | None) -> None:
         self.topic = topic
@@ -75,6 +80,8 @@ class _Slot:
         self.index = index
         self.records: Buffer = b"" if records is None else records  # an empty batch list has its own error
         self.answer = ProducePartitionResponse(topic, topic_id, index, 0)
+        self.heavy: tuple[HeavyBatch, Verified] | None = None
+        """Not appended yet: its batch has to be checked apart."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -124,20 +131,27 @@ class _Produce:
         self._throttle_time_ms = 0
         self._pending: PendingResponse | None = None
 
-    def start(self) -> Result:
+    def start(self) -> Steps[Result]:
         """The response, or the promise of one."""
         services, by_id = self._services, self._context.header.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
         for topic in self._request.topic_data:
             topic_id = topic.topic_id if by_id else None
             name = _name_of(services, topic_id) if by_id else topic.name
-            self._slots += [_Slot(name, topic_id, data.index, data.records) for data in topic.partition_data]
-        producers = {
-            (header.producer_id, header.producer_epoch)
-            for slot in self._slots
-            if (header := _transactional_header(slot.records)) is not None
-        }
+            for data in topic.partition_data:
+                self._slots.append(_Slot(name, topic_id, data.index, data.records))
+                yield
+        producers = set()
+        for slot in self._slots:
+            header = _transactional_header(slot.records)
+            if header is not None:
+                producers.add((header.producer_id, header.producer_epoch))
+            yield
+        self._unverified = 1  # until all have begun: an answer of the coordinator may come in between
         for slot in self._slots:
             self._begin(slot, is_one_producer=len(producers) <= 1)
+            yield from self._append_heavy(slot)
+            yield
+        self._unverified -= 1
         self._throttle_time_ms = _throttle(services, self._context)
         if self._request.acks == 0:
             if not self._unverified:
@@ -197,8 +211,20 @@ class _Produce:
         )
 
     def _verified(self, slot: _Slot, verified: Verified) -> None:
-        """The coordinator has answered; the last one to be asked for goes on with the request."""
+        """The coordinator has answered."""
         self._append(slot, verified)
+        if slot.heavy is None:
+            self._settled()
+            return
+
+        async def append() -> None:
+            await self._services.turns.finished(self._append_heavy(slot))
+            self._settled()
+
+        self._services.supervisor.start("PRODUCE", append)
+
+    def _settled(self) -> None:
+        """One that had to wait is appended or refused; the last of them goes on with the request."""
         self._unverified -= 1
         if self._unverified:
             return
@@ -216,13 +242,30 @@ class _Produce:
         if not isinstance(result, PendingResponse):
             pending.complete(result)
 
-    def _append(self, slot: _Slot, verified: Verified) -> None:
+    def _append_heavy(self, slot: _Slot) -> Steps[None]:
+        """Check a batch that takes long in a thread, and append it; nothing where it was appended."""
+        if slot.heavy is None:
+            return
+        (heavy, verified), slot.heavy = slot.heavy, None
+        try:
+            checked = yield from self._services.turns.apart(heavy.check)
+        except KafkaError as error:
+            self._refuse(slot, error)
+        else:
+            self._append(slot, verified, checked)
+
+    def _append(self, slot: _Slot, verified: Verified, checked: CheckedBatch | None = None) -> None:
         replicas, acks, at = self._services.replica_manager, self._request.acks, slot.topic_partition
         try:
             if verified.error:
                 raise produce_error(verified, self._operation)
-            terms = BY_CLIENT if verified.guard is None else AppendTerms(AppendOrigin.CLIENT, verified.guard)
+            terms = BY_CLIENT
+            if verified.guard is not None or checked is not None:
+                terms = AppendTerms(AppendOrigin.CLIENT, verified.guard, checked=checked)
             info = replicas.append(at, slot.records, required_acks=acks, topic_id=slot.topic_id, terms=terms)
+        except HeavyBatch as heavy:
+            slot.heavy = heavy, verified
+            return
         except KafkaError as error:
             self._refuse(slot, error)
             return
@@ -278,8 +321,8 @@ class _Produce:
     def _flush(
         self, flushes: list[tuple[_Slot, asyncio.Future[None]]]
     ) -> tuple[Buffer, ...] | PendingResponse:
-        if not flushes:
-            return (self._response(),)
+        if not flushes and len(self._slots) <= ANSWERED_AT_ONCE_MAX:
+            return (finish(self._response()),)
         pending = self._pending
         if pending is None:
             pending = self._pending = PendingResponse()
@@ -292,7 +335,7 @@ class _Produce:
                         self._services.replica_manager.hosted(slot.topic_partition)
                     except KafkaError as error:  # the flush failed, and took the log directory offline
                         slot.refuse(error)
-                response = self._response()
+                response = await self._services.turns.finished(self._response())
             except BaseException:
                 pending.abandon()
                 raise
@@ -301,8 +344,8 @@ class _Produce:
         self._services.supervisor.start("PRODUCE", answer)
         return pending
 
-    def _response(self) -> bytes:
-        return answer_produce(
+    def _response(self) -> Steps[bytes]:
+        return answer_produce_in_steps(
             self._services,
             self._context.connection,
             self._context.header,

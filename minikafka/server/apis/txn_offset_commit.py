@@ -24,11 +24,11 @@ from minikafka.server.apis.offset_commit import known_offsets, offset_commit_bod
 from minikafka.server.coordinator_requests import CoordinatorAnswer
 from minikafka.server.group_requests import check_group_id
 from minikafka.server.hosted_shard import RequestTicket
-from minikafka.server.request_accounting import encode_answer
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.transaction_verification import Transaction, TransactionSupportedOperation, Verified
+from minikafka.steps import Steps
 from minikafka.types import NO_SEQUENCE, TopicPartition
 
 FIRST_VERSION_WITH_LOADING = 2
@@ -36,14 +36,14 @@ FIRST_VERSION_WITH_LOADING = 2
 _Offsets = dict[TopicPartition, OffsetToCommit]
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
-    offsets = known_offsets(services, request)
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | Result]:
+    offsets = yield from known_offsets(services, request)
 
-    def body(result: OffsetCommitResult | KafkaError | None) -> Body:
+    def body(result: OffsetCommitResult | KafkaError | None) -> Steps[Body]:
         return offset_commit_body(request, offsets, _told(result, context.api_version))
 
     if not offsets:
-        return (encode_answer(services.request_metrics, context, body(None)),)
+        return (yield from body(None))
     answer = CoordinatorAnswer(services, context, body)
     try:
         check_group_id(request.group_id)

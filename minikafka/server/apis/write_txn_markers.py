@@ -30,10 +30,11 @@ from minikafka.protocol.codec import Body, field
 from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.server.committed_append import when_committed
 from minikafka.server.hosted_shard import RequestTicket
-from minikafka.server.request_accounting import encode_answer
+from minikafka.server.request_accounting import encode_answer_in_steps
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
 from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.steps import Steps
 from minikafka.types import Offset, TopicPartition
 
 Codes = dict[int, dict[TopicPartition, ErrorCode]]
@@ -46,13 +47,13 @@ _NOT_THE_COORDINATOR = (
 )
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body | PendingResponse:
-    wanted = [
-        (marker, TopicPartition(topic.name, partition))
-        for marker in request.markers
-        for topic in marker.topics
-        for partition in topic.partition_indexes
-    ]
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | PendingResponse]:
+    wanted = []
+    for marker in request.markers:
+        for topic in marker.topics:
+            for partition in topic.partition_indexes:
+                wanted.append((marker, TopicPartition(topic.name, partition)))
+                yield
     codes: Codes = {marker.producer_id: {} for marker in request.markers}
     missing = len(wanted)
     pending: PendingResponse | None = None
@@ -62,14 +63,20 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body | 
         codes[producer_id][at] = code
         missing -= 1
         if not missing and pending is not None and pending.is_waiting:
-            pending.complete((encode_answer(services.request_metrics, context, _body(codes)),))
+            services.turns.answer(pending, _response(services, context, codes))
 
     for marker, at in wanted:
         _write(services, marker, at, partial(settled, marker.producer_id, at))
+        yield
     if not missing:
-        return _body(codes)
+        return (yield from _body(codes))
     pending = PendingResponse()
     return pending
+
+
+def _response(services: Services, context: RequestContext, codes: Codes) -> Steps[tuple[bytes]]:
+    body = yield from _body(codes)
+    return ((yield from encode_answer_in_steps(services.request_metrics, context, body)),)
 
 
 def _write(services: Services, marker: Any, at: TopicPartition, done: Callable[[ErrorCode], None]) -> None:
@@ -134,12 +141,13 @@ def _transaction_version(marker: Any) -> int:
     return version
 
 
-def _body(codes: Codes) -> Body:
+def _body(codes: Codes) -> Steps[Body]:
     markers = []
     for producer_id, partitions in codes.items():
         topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
         for at, code in partitions.items():
             topics[at.topic].append({"partition_index": at.partition, "error_code": code})
+            yield
         markers.append(
             {
                 "producer_id": producer_id,

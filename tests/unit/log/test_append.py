@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.append import AppendPlan, UnexpectedAppendOffset, plan_follower_append, plan_leader_append
-from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.append import (
+    CHECKED_HERE_BYTES_MAX,
+    CHECKED_HERE_RECORDS_MAX,
+    CONVERTED_HERE_BYTES_MAX,
+    RECORDS_MAX,
+    AppendPlan,
+    HeavyBatch,
+    UnexpectedAppendOffset,
+    plan_follower_append,
+    plan_leader_append,
+)
+from minikafka.log.append_origin import AppendOrigin, CheckedBatch
 from minikafka.protocol.batch import (
     HEADER,
     BatchHeader,
@@ -31,7 +41,12 @@ HOUR_MS = 3_600_000
 
 
 def plan(
-    records: Buffer, *, origin: AppendOrigin = AppendOrigin.CLIENT, next_offset: int = 40, **config: Any
+    records: Buffer,
+    *,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
+    next_offset: int = 40,
+    checked: CheckedBatch | None = None,
+    **config: Any,
 ) -> AppendPlan:
     return plan_leader_append(
         records,
@@ -41,6 +56,7 @@ def plan(
         next_offset=next_offset,
         leader_epoch=3,
         topic_partition=TP,
+        checked=checked,
     )
 
 
@@ -99,6 +115,59 @@ def test_each_kind_of_bad_batch_has_its_error() -> None:
 
 def test_a_coordinator_may_write_control_batches() -> None:
     assert plan(marker(ControlRecordType.ABORT), origin=AppendOrigin.COORDINATOR).last_offset == 40
+
+
+def bomb(*, size: int, count: int = 1, compression: CompressionType = CompressionType.ZSTD) -> bytes:
+    """A batch of ``count`` records and of ``size`` bytes of nothing, which is small."""
+    values = [bytes(size), *[b""] * (count - 1)]
+    return build_batch(
+        [Record(number, NOW_MS, None, value) for number, value in enumerate(values)], compression=compression
+    )
+
+
+CODECS = [CompressionType.GZIP, CompressionType.SNAPPY, CompressionType.LZ4, CompressionType.ZSTD]
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_what_takes_long_to_check_is_checked_elsewhere(compression: CompressionType) -> None:
+    records = bomb(size=CHECKED_HERE_BYTES_MAX, compression=compression)
+    with pytest.raises(HeavyBatch) as heavy:
+        plan(records)
+    checked = heavy.value.check()
+    assert written(plan(records, checked=checked))[16:] == records[16:]
+    assert plan(records, origin=AppendOrigin.COORDINATOR).last_offset == 40, "whose batches are no surprise"
+    assert plan(bomb(size=CHECKED_HERE_BYTES_MAX // 2, compression=compression)).last_offset == 40
+
+
+def test_many_records_are_checked_elsewhere_and_too_many_refused() -> None:
+    records = batch([b"v"] * (CHECKED_HERE_RECORDS_MAX + 1))
+    with pytest.raises(HeavyBatch) as heavy:
+        plan(records)
+    assert heavy.value.check().max_timestamp == NOW_MS
+    too_many = with_header(records, record_count=RECORDS_MAX + 1, last_offset_delta=RECORDS_MAX)
+    with pytest.raises(HeavyBatch) as heavy:
+        plan(too_many)
+    with pytest.raises(KafkaError, match="1000000 are allowed") as refused:
+        heavy.value.check()
+    assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
+
+
+def test_what_takes_long_to_compress_anew_is_converted_elsewhere() -> None:
+    records = bomb(size=CONVERTED_HERE_BYTES_MAX)
+    with pytest.raises(HeavyBatch) as heavy:
+        plan(records, compression_type="gzip")
+    checked = heavy.value.check()
+    assert checked.header.compression == CompressionType.GZIP
+    assert read_header(written(plan(records, checked=checked))).compression == CompressionType.GZIP
+
+
+def test_what_is_wrong_with_a_heavy_batch_is_found_elsewhere() -> None:
+    records = bomb(size=CHECKED_HERE_BYTES_MAX)
+    wrong = with_header(records, record_count=2, last_offset_delta=1)
+    with pytest.raises(HeavyBatch) as heavy:
+        plan(wrong)
+    with pytest.raises(InvalidRecords):
+        heavy.value.check()
 
 
 def test_inner_offsets_must_be_consecutive() -> None:

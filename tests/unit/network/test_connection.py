@@ -14,6 +14,8 @@ from minikafka.network import connection as connection_module
 from minikafka.network import responses as responses_module
 from minikafka.network.connection import FRAMES_PER_TURN, Connection, PendingResponse, Result
 from minikafka.network.memory_budget import ANSWER_BYTES_MIN, WAKES_PER_TURN
+from minikafka.network.responses import UnfinishedRequest
+from minikafka.steps import Steps
 from minikafka.types import Buffer
 from tests.unit.network.support import Wire, echo, framed
 
@@ -97,6 +99,100 @@ def test_a_request_that_completes_an_earlier_one_of_its_connection() -> None:
     wire.send(b"a", b"p1", b"b", b"finish p1", b"c")
     assert len(wire.transport.writes) == 1
     assert wire.sent() == [b"a", b"p1", b"b", b"finish p1", b"c"]
+
+
+def in_steps(count: int, frame: Buffer) -> UnfinishedRequest:
+    """The echo of ``frame``, after as many steps."""
+
+    def work() -> Steps[Result]:
+        for _ in range(count):
+            yield
+        return (framed(bytes(frame)),)
+
+    return UnfinishedRequest(work())
+
+
+class Slow:
+    """A handler that echoes, ``s…`` in steps."""
+
+    def __init__(self) -> None:
+        self.seen: list[bytes] = []
+        self.begun: list[UnfinishedRequest] = []
+
+    def __call__(self, connection: Connection, frame: Buffer) -> Result:
+        self.seen.append(bytes(frame))
+        if bytes(frame[:1]) != b"s":
+            return (framed(bytes(frame)),)
+        self.begun.append(in_steps(2, frame))
+        return self.begun[-1]
+
+
+def test_a_request_in_steps_lets_the_later_ones_wait() -> None:
+    slow = Slow()
+    wire = Wire(slow)
+    wire.send(b"a", b"s1", b"b", b"s2", b"c")
+    assert (slow.seen, wire.sent()) == ([b"a", b"s1"], [b"a"])
+    assert wire.budget.used_bytes >= len(b"s1"), "its frame counts while it is worked on"
+    while slow.begun[0].step():
+        assert slow.seen == [b"a", b"s1"]
+    assert slow.seen == [b"a", b"s1", b"b", b"s2"]
+    while slow.begun[1].step():
+        pass
+    assert wire.sent() == [b"s1", b"b", b"s2", b"c"]
+    assert wire.connection.held_bytes == wire.budget.used_bytes == 0
+
+
+def test_a_request_in_steps_is_handled_to_its_end_when_its_client_is_gone() -> None:
+    """As Kafka does: a producer with acks=0 may close as soon as it has sent."""
+    slow = Slow()
+    wire = Wire(slow)
+    wire.send(b"s1", b"b")
+    wire.connection.connection_lost(None)
+    assert wire.budget.used_bytes == len(b"s1"), "and counts until then"
+    while slow.begun[0].step():
+        pass
+    assert slow.begun[0].has_ended and slow.seen == [b"s1"]
+    assert wire.budget.used_bytes == 0
+
+
+def test_a_promise_of_a_client_that_is_gone_is_cancelled() -> None:
+    cancelled = []
+
+    def work() -> Steps[Result]:
+        yield
+        return PendingResponse(on_closed=lambda: cancelled.append(True))
+
+    begun: list[UnfinishedRequest] = []
+
+    def handle(connection: Connection, frame: Buffer) -> Result:
+        begun.append(UnfinishedRequest(work()))
+        return begun[0]
+
+    wire = Wire(handle)
+    wire.send(b"a")
+    wire.connection.connection_lost(None)
+    while begun[0].step():
+        pass
+    assert cancelled == [True]
+
+
+def test_a_request_whose_steps_fail_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    def work() -> Steps[Result]:
+        yield
+        raise ZeroDivisionError("a bug")
+
+    begun: list[UnfinishedRequest] = []
+
+    def handle(connection: Connection, frame: Buffer) -> Result:
+        begun.append(UnfinishedRequest(work()))
+        return begun[-1]
+
+    wire = Wire(handle)
+    wire.send(b"a", b"b")
+    while begun[0].step():
+        pass
+    assert len(begun) == 1 and "a request failed" in caplog.text
+    assert wire.transport.is_closing() and wire.budget.used_bytes == 0
 
 
 def test_an_empty_completion_answers_nothing() -> None:

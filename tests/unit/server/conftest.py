@@ -35,6 +35,7 @@ from minikafka.server.broker import Broker
 from minikafka.server.hosted_shard import ShardState
 from minikafka.server.request_context import RequestContext
 from minikafka.server.system_clock import SystemClock
+from minikafka.steps import finish
 from minikafka.types import BrokerId, Buffer
 from tests.unit.server.running import PATIENCE_MS, eventually, topics_of
 
@@ -138,6 +139,8 @@ class AdminBroker:
         )
         context = RequestContext(cast(Any, connection), header)
         answer = HANDLERS[key](self.services, context, decode_request(header, frame))
+        if inspect.isgenerator(answer):
+            answer = finish(answer)
         if isinstance(answer, PendingResponse):
             answer = await resolved(answer)
         elif inspect.isawaitable(answer):

@@ -19,6 +19,7 @@ from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatcher import Dispatcher
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.services import Services
+from minikafka.server.shared_turns import SharedTurns
 from minikafka.server.supervisor import Supervisor
 
 
@@ -28,6 +29,7 @@ class StubServices:
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
         self.client_quotas = SimpleNamespace(times_requests=False)
         self.clock = ManualClock()
+        self.turns = SharedTurns(self.clock)
         self.request_metrics = request_channel_metrics()
 
 

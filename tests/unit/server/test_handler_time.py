@@ -14,6 +14,7 @@ from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.metrics.registry import Metrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection, PendingResponse
+from minikafka.network.responses import UnfinishedRequest
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import decode_response, encode_request
 from minikafka.protocol.records import Record, build_batch
@@ -23,6 +24,7 @@ from minikafka.server.dispatcher import Dispatcher
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.request_context import RequestContext
 from minikafka.server.services import Services
+from minikafka.server.shared_turns import SharedTurns
 from minikafka.server.supervisor import Supervisor
 from minikafka.testing import Broker
 from tests.unit.server.conftest import resolved
@@ -40,6 +42,7 @@ class World:
         self.clock = ManualClock()
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.supervisor = Supervisor()
+        self.turns = SharedTurns(self.clock)
         self.request_metrics = request_channel_metrics()
         self.received_ns = 0
         self.memory = None
@@ -67,6 +70,9 @@ class World:
             api_key=ApiKey.LIST_GROUPS, api_version=5, correlation_id=7, client_id="c", body=LIST_GROUPS
         )
         result = self.dispatcher(cast(Connection, self), frame[4:])
+        while isinstance(result, UnfinishedRequest):
+            await asyncio.sleep(0)
+            result = result.result() if result.has_ended else result
         if isinstance(result, PendingResponse):
             result = await resolved(result)
         assert result is not None

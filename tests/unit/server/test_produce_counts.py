@@ -28,6 +28,7 @@ from minikafka.server.dispatcher import Dispatcher
 from minikafka.server.repeated_produce import RepeatedProduce
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.services import Services
+from minikafka.server.shared_turns import SharedTurns
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import OTHER, TP, Replicas, batch, state_of
 
@@ -48,6 +49,7 @@ class World:
             request_metrics=self.metrics,
             client_quotas=self.quotas,
             clock=self.replicas.clock,
+            turns=SharedTurns(self.replicas.clock),
         )
         self._dispatch = Dispatcher(cast(Services, services), HANDLERS)
         self.connections = [self.connect() for _ in range(3)]

@@ -25,6 +25,7 @@ from minikafka.server.repeated_heartbeat import RepeatedHeartbeat
 from minikafka.server.repeated_produce import RepeatedProduce
 from minikafka.server.request_accounting import request_channel_metrics
 from minikafka.server.services import Services
+from minikafka.server.shared_turns import SharedTurns
 
 CLASSIC = {"group_id": "g", "generation_id": 3, "member_id": "m"}
 MODERN = {
@@ -118,8 +119,9 @@ class Road:
         services = SimpleNamespace(
             groups=self.groups,
             request_metrics=self.metrics,
-            clock=ManualClock(),
+            clock=(clock := ManualClock()),
             client_quotas=self.quotas,
+            turns=SharedTurns(clock),
         )
         self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1")
         self._dispatch = Dispatcher(cast(Services, services), HANDLERS)
