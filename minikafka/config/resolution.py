@@ -126,6 +126,25 @@ def check_topic_overrides(broker: BrokerConfig, overrides: Mapping[str, str | No
         raise KafkaError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
+MIN_ISR = "min.insync.replicas"
+
+
+def check_min_isr(current: Mapping[str, str], overrides: Mapping[str, str], *, per_broker: bool) -> None:
+    """``min.insync.replicas`` is the same for all brokers, and always set (KIP-966).
+
+    Raises:
+        KafkaError: INVALID_CONFIG: ``overrides`` in the place of ``current`` would be something else.
+    """
+    if per_broker and current.get(MIN_ISR) != overrides.get(MIN_ISR):
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Broker-level {MIN_ISR} cannot be altered while ELR is enabled."
+        )
+    if not per_broker and MIN_ISR in current and MIN_ISR not in overrides:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Cluster-level {MIN_ISR} cannot be removed while ELR is enabled."
+        )
+
+
 def check_broker_overrides(
     properties: BrokerProperties, overrides: Mapping[str, str], *, per_broker: bool
 ) -> BrokerProperties:

@@ -13,7 +13,7 @@ Whatever does not fit is our bug, never the peer's: ``InvariantError`` with the 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
@@ -105,18 +105,21 @@ def _at_once(writer: _AnyWriter) -> Writer:
 
 def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[str, ...]) -> _AnyWriter:
     fields: list[tuple[str, Any, Any, bool]] = []
-    tagged: list[tuple[str, bytes, bytes | None, Writer]] = []
+    tagged: list[_TaggedField] = []
     for field in schema.fields:
         writer = _field_writer(field, names_elsewhere, (*path, field.name), flexible=schema.flexible)
         if field.tag is not None:
             writer = _at_once(writer)
-            tagged.append((field.name, unsigned_varint(field.tag), _encoded_default(field, writer), writer))
+            tagged.append(
+                _TaggedField(field.name, unsigned_varint(field.tag), _encoded_default(field, writer), writer)
+            )
         elif isinstance(writer, _InSteps):
             fields.append((field.name, field.default, writer.write, True))
         else:
             fields.append((field.name, field.default, writer, False))
     accepted = frozenset(field.name for field in schema.fields)
     flexible = schema.flexible
+    write_tagged = _tagged_section(schema.name, tagged)
 
     def check_names(body: Body) -> None:
         nonlocal accepted
@@ -142,7 +145,7 @@ def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[
             except _MISFIT as error:
                 raise misfit(name, value, error) from error
         if flexible:
-            _write_tagged(out, body)
+            write_tagged(out, body)
 
     def write_in_steps(out: bytearray, body: Body) -> Steps[None]:
         if not body.keys() <= accepted:
@@ -157,20 +160,33 @@ def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[
             except _MISFIT as error:
                 raise misfit(name, value, error) from error
         if flexible:
-            _write_tagged(out, body)
+            write_tagged(out, body)
 
-    def _write_tagged(out: bytearray, body: Body) -> None:
+    return _InSteps(write_in_steps) if any(in_steps for *_, in_steps in fields) else write
+
+
+class _TaggedField(NamedTuple):
+    name: str
+    tag: bytes
+    default: bytes | None
+    write: Writer
+
+
+def _tagged_section(entity: str, tagged: Sequence[_TaggedField]) -> Writer:
+    """The writer of the tagged fields, those that are not their default."""
+
+    def write(out: bytearray, body: Body) -> None:
         count = 0
         section = bytearray()
-        for name, tag, default, writer in tagged:
+        for name, tag, default, write_value in tagged:
             value = body.get(name)
             if value is None:
                 continue
             content = bytearray()
             try:
-                writer(content, value)
+                write_value(content, value)
             except _MISFIT as error:
-                raise InvariantError(f"{schema.name}.{name} cannot be {value!r}: {error}") from error
+                raise InvariantError(f"{entity}.{name} cannot be {value!r}: {error}") from error
             if bytes(content) == default:
                 continue
             count += 1
@@ -180,7 +196,7 @@ def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[
         out.append(count)
         out += section
 
-    return _InSteps(write_in_steps) if any(in_steps for *_, in_steps in fields) else write
+    return write
 
 
 def _encoded_default(field: FieldSchema, writer: Writer) -> bytes | None:

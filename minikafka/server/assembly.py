@@ -133,7 +133,6 @@ def make_services(
     connect: Connect,
 ) -> Services:
     """Everything that handlers use; nothing runs yet."""
-    config = configs.broker_config
     quotas = _replication_quotas(configs, node_id)
     replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
@@ -148,7 +147,7 @@ def make_services(
         ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
     )
     services = Services(
-        config=config,
+        config=configs.broker_config,
         clock=clock,
         turns=SharedTurns(clock),
         node_id=node_id,
@@ -170,7 +169,7 @@ def make_services(
         metrics=metrics,
         client_quotas=_client_quotas(configs, clock=clock, metrics=metrics),
         producer_ids=producer_ids,
-        fetch_sessions=_fetch_sessions(config, rng=rng, clock=clock),
+        fetch_sessions=_fetch_sessions(configs.broker_config, rng=rng, clock=clock),
         supervisor=supervisor,
         controller=ControllerLoop(
             node_id=node_id,

@@ -232,6 +232,7 @@ class Broker:
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
         config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)
         await until_connected("the list of configuration changes", config_changes.begin)
+        await until_connected("the cluster's first configuration", configs.found_cluster)
         await until_connected("the configuration", configs.load)
         self._log_manager = log_manager = await log_io.run(
             lambda: open_log_manager(

@@ -32,9 +32,11 @@ from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_m
 from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
 from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
 from minikafka.config.resolution import (
+    MIN_ISR,
     BrokerProperties,
     ConfigEntry,
     check_broker_overrides,
+    check_min_isr,
     check_topic_overrides,
     describe_broker,
     describe_client_metrics,
@@ -136,6 +138,13 @@ class ConfigService:
         await self._client_metrics.load()
         await self.client_quotas.load()
 
+    async def found_cluster(self) -> None:
+        """The first broker of a cluster makes its ``min.insync.replicas`` that of all: with eligible leader
+        replicas (KIP-966) no two brokers may differ in it
+        (``ConfigurationControlManager.maybeGenerateElrSafetyRecords``). Raises StoreError."""
+        own = self._properties.static.get(MIN_ISR) or str(self._broker_config.min_insync_replicas)
+        await self._config_store.set_if_missing(paths.broker_config_path(None), MIN_ISR, own)
+
     async def _load_broker(self) -> None:
         dynamic_default = await self._config_store.read(paths.broker_config_path(None))
         dynamic = await self._config_store.read(paths.broker_config_path(self._node_id))
@@ -143,6 +152,15 @@ class ConfigService:
             self._properties, dynamic_default=dynamic_default, dynamic=dynamic
         )
         self._broker_config = self._properties.effective()
+        static, of_all = self._properties.static.get(MIN_ISR), dynamic_default.get(MIN_ISR)
+        if static is not None and of_all is not None and static != of_all:
+            logger.warning(
+                "%s=%s of this broker's configuration has no effect: the whole cluster has %s, which is "
+                "changed while it runs (kafka-configs.sh --alter --entity-type brokers --entity-default)",
+                MIN_ISR,
+                static,
+                of_all,
+            )
 
     async def load_topic(self, topic: str) -> None:
         """Read what is set for one topic. Raises StoreError."""
@@ -346,6 +364,7 @@ class ConfigService:
     async def _change_broker(self, change: Alter, *, per_broker: bool, validate_only: bool) -> None:
         def checked(current: Mapping[str, str]) -> dict[str, str]:
             overrides = change(current)
+            check_min_isr(current, overrides, per_broker=per_broker)
             check_broker_overrides(self._properties, overrides, per_broker=per_broker)
             return overrides
 

@@ -96,6 +96,25 @@ class ConfigStore:
                 return changed
         raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, "Others changed the same configuration all the time.")
 
+    async def set_if_missing(self, path: str, name: str, text: str) -> None:
+        """Set one property at ``path`` where it is not set. Raises StoreError."""
+        while True:
+            try:
+                node = await self._store.get(path)
+            except NoNodeError:
+                node = None
+            current = {} if node is None else paths.decode_config(node.data, path)
+            if name in current:
+                return
+            write = _write(path, node, current | {name: text}, remove_empty=False)
+            try:
+                await self._store.multi([write, _announcement(path)])
+            except (BadVersionError, NodeExistsError):
+                continue  # another broker was faster
+            except NoNodeError:
+                for parent in (path.rpartition("/")[0], paths.CONFIG_CHANGES):
+                    await self._store.ensure_path(parent)
+
 
 def unknown_topic(topic: str) -> KafkaError:
     """The error for a topic that does not exist."""

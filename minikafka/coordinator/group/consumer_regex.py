@@ -15,8 +15,8 @@ REMEMBERED_MAX = 32
 
 
 class _Resolved(NamedTuple):
-    names: frozenset[str]
-    matched: frozenset[str]
+    seen: frozenset[str]
+    hits: frozenset[str]
 
 
 _remembered: dict[str, _Resolved] = {}
@@ -40,9 +40,9 @@ def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[tuple[str,
     pattern = _compiled(regex)
     matched = []
     for name in names:
-        if name in known.matched:
+        if name in known.hits:
             matched.append(name)
-        elif name not in known.names:
+        elif name not in known.seen:
             if pattern.fullmatch(name):
                 matched.append(name)
             yield

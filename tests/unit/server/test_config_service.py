@@ -163,11 +163,12 @@ async def test_validate_only_checks_and_changes_nothing(broker: Any) -> None:
 async def test_a_dynamic_default_reaches_the_broker_its_topics_and_the_next_start(broker: Any) -> None:
     seen: list[Any] = []
     broker.configs.subscribe_broker(seen.append)
-    await broker.configs.alter(ALL_BROKERS, {"log.segment.bytes": "2097152", "log.retention.ms": "9"})
+    changes = {"log.segment.bytes": "2097152", "log.retention.ms": "9"}
+    await broker.configs.alter(ALL_BROKERS, changes | {"min.insync.replicas": "1"})
     assert broker.services.config.log_segment_bytes == seen[-1].log_segment_bytes == 2_097_152
     assert (log_config(broker).segment_bytes, log_config(broker).retention_ms) == (2_097_152, 1000)
     assert entry(broker, TOPIC, "segment.bytes").source is ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
-    assert values(broker, ALL_BROKERS) == {"log.retention.ms": "9", "log.segment.bytes": "2097152"}
+    assert values(broker, ALL_BROKERS) == changes | {"min.insync.replicas": "1"}
     await broker.stop()
     again = await broker.restarted()
     assert log_config(again).segment_bytes == 2_097_152
@@ -175,7 +176,8 @@ async def test_a_dynamic_default_reaches_the_broker_its_topics_and_the_next_star
 
 
 async def test_this_brokers_own_value_wins_over_the_default_of_all(broker: Any) -> None:
-    await broker.configs.alter(ALL_BROKERS, {"message.max.bytes": "1000"})
+    everywhere = [Alteration("message.max.bytes", SET, "1000")]
+    await broker.configs.alter_incrementally(ALL_BROKERS, everywhere)
     await broker.configs.alter(BROKER, {"message.max.bytes": "2000"})
     assert log_config(broker).max_message_bytes == 2000
     described = entry(broker, BROKER, "message.max.bytes")
@@ -187,6 +189,34 @@ async def test_this_brokers_own_value_wins_over_the_default_of_all(broker: Any) 
     ]
     await broker.configs.alter(BROKER, {})
     assert log_config(broker).max_message_bytes == 1000
+
+
+async def test_min_insync_replicas_is_the_clusters(
+    admin_broker: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Kafka with eligible leader replicas: what the first broker was configured with is everybody's."""
+    await admin_broker.stop()
+    broker = await admin_broker.restarted(**{"min.insync.replicas": "3"})
+    assert "min.insync.replicas=3 of this broker's configuration has no effect" in caplog.text
+    assert values(broker, ALL_BROKERS) == {"min.insync.replicas": "1"}
+    await broker.topics.create_topic("a")
+    described = entry(broker, TOPIC, "min.insync.replicas")
+    assert (described.value, described.source) == ("1", ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
+    await broker.configs.alter_incrementally(ALL_BROKERS, [Alteration("min.insync.replicas", SET, "2")])
+    assert log_config(broker).min_insync_replicas == 2
+    removed = await failure(
+        broker.configs.alter_incrementally(ALL_BROKERS, [Alteration("min.insync.replicas", DELETE)])
+    )
+    assert removed.code is ErrorCode.INVALID_CONFIG
+    assert removed.message == "Cluster-level min.insync.replicas cannot be removed while ELR is enabled."
+    assert (await failure(broker.configs.alter(ALL_BROKERS, {}))).code is ErrorCode.INVALID_CONFIG
+    on_one = await failure(
+        broker.configs.alter_incrementally(BROKER, [Alteration("min.insync.replicas", SET, "1")])
+    )
+    assert on_one.code is ErrorCode.INVALID_CONFIG
+    assert on_one.message == "Broker-level min.insync.replicas cannot be altered while ELR is enabled."
+    assert log_config(broker).min_insync_replicas == 2
+    await broker.stop()
 
 
 async def test_changes_of_one_topic_at_the_same_time_are_all_kept(broker: Any) -> None:
