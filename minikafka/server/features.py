@@ -1,13 +1,13 @@
 """The feature levels of the cluster, as ApiVersions tells clients and UpdateFeatures might change them.
 
-Kafka: ``BrokerFeatures``, ``TransactionVersion``; KIP-584, KIP-1014. There is one feature, and it stands at
-one level: ``transaction.version`` 2, the second version of the transaction protocol (KIP-890), as a new
-cluster of Kafka 4 has it. A producer that knows this version chooses it when the level is 2; the others speak
-the first version, which is always served. Java's producer looks at it (``TransactionManager``); librdkafka,
-aiokafka and kafka-python do not, and speak the first version.
+Kafka: ``BrokerFeatures``, ``TransactionVersion``, ``EligibleLeaderReplicasVersion``; KIP-584, KIP-1014. Each
+feature stands at one level, that of a new cluster of Kafka 4: ``eligible.leader.replicas.version`` 1
+(KIP-966), and ``transaction.version`` 2, the second version of the transaction protocol (KIP-890). A producer
+that knows this version chooses it when the level is 2; the others speak the first version, which is always
+served. Java's producer looks at it (``TransactionManager``); librdkafka, aiokafka and kafka-python do not.
 
-Where it differs from Kafka: the level cannot be lowered. A cluster lowers it to go back to brokers that do
-not know it, and there are none such.
+Where it differs from Kafka: no level can be lowered. A cluster lowers one to go back to brokers that do not
+know it, and there are none such.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from typing import Final
 TRANSACTION_VERSION: Final = "transaction.version"
 TRANSACTION_VERSION_LEVEL: Final = 2
 
-LEVELS: Final = {TRANSACTION_VERSION: TRANSACTION_VERSION_LEVEL}
+LEVELS: Final = {
+    "eligible.leader.replicas.version": 1,
+    TRANSACTION_VERSION: TRANSACTION_VERSION_LEVEL,
+}
 """Of each feature, its only one."""
 
 FINALIZED_FEATURES_EPOCH: Final = 0

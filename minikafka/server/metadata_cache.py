@@ -54,6 +54,8 @@ class PartitionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     isr: tuple[BrokerId, ...]
     offline_replicas: tuple[BrokerId, ...] = ()
     """Replicas on a failed log directory. Those on dead brokers follow from ``MetadataCache.is_alive``."""
+    eligible: tuple[BrokerId, ...] = ()
+    """Out of the ISR, and sure to hold all that is committed (KIP-966)."""
 
 
 class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,6 +270,7 @@ def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> 
             replicas=each.replicas,
             isr=each.isr,
             offline_replicas=each.offline_replicas,
+            eligible=each.eligible,
         )
     count = max(partitions) + 1
     return TopicMetadata(

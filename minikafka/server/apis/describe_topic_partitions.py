@@ -119,7 +119,7 @@ def _partition(metadata: MetadataCache, listener_name: str, partition: Partition
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
-        "eligible_leader_replicas": [],
+        "eligible_leader_replicas": partition.eligible,
         "last_known_elr": [],
         "offline_replicas": metadata.offline_replicas(partition, listener_name=listener_name),
     }

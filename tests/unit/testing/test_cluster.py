@@ -15,8 +15,11 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from minikafka.errors import ConfigError
+from minikafka.network.broker_client import BrokerClient
+from minikafka.protocol.api_versions import ApiKey
 from minikafka.testing import Cluster
 from minikafka.testing.broker import Property
+from minikafka.types import TopicPartition as PartitionOf
 from tests.support.zookeeper import ZooKeeperServer
 from tests.unit.testing.test_brokers_for_tests import open_files
 from tests.unit.testing.test_pytest_plugin import run_pytest
@@ -131,6 +134,30 @@ async def test_a_cluster_without_its_majority_of_replicas_goes_on_when_one_retur
     assert not sending.done(), "min.insync.replicas is 2"
     await cluster.start(one)
     await sending
+
+
+async def test_clients_see_who_may_lead_outside_of_the_isr(cluster: Cluster) -> None:
+    """KIP-966: with too few in sync, those who left hold all that was committed."""
+    await send(cluster, b"one")
+    one, other = followers(cluster)
+    await cluster.stop(one)
+    await cluster.stop(other)
+    broker = cluster.brokers[leader(cluster)]
+    await cluster.wait_until(lambda: cluster.isr_of(TOPIC, 0) == (broker.node_id,))
+
+    def told() -> tuple[int, ...]:
+        partition = broker.server.services.metadata.partition(PartitionOf(TOPIC, 0))
+        return () if partition is None else partition.eligible
+
+    await cluster.wait_until(told)
+    client = await BrokerClient.connect("127.0.0.1", broker.port, client_id="test", deadline_ms=60_000)
+    try:
+        asked = {"topics": [{"name": TOPIC}], "response_partition_limit": 10, "cursor": None}
+        answer = await client.request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, asked, deadline_ms=60_000)
+    finally:
+        await client.close()
+    (partition,) = answer.topics[0].partitions
+    assert (partition.isr_nodes, partition.eligible_leader_replicas) == ((broker.node_id,), (other,))
 
 
 @pytest.mark.parametrize("how", ["isolate", "pause"])
