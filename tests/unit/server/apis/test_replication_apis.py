@@ -21,6 +21,7 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
 )
 from minikafka.replication.isr import IsrWritten
+from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
 from minikafka.server.current_leader import ASKS_ITSELF_MS
 from minikafka.server.metadata_cache import PartitionMetadata, TopicMetadata
@@ -139,7 +140,9 @@ def answer_of(produced: asyncio.Task[Any]) -> Any:
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Cluster]:
+    # The other brokers are only played, so none takes what this one leads when it stops.
+    monkeypatch.setattr(cluster_membership, "MOVED_TIMEOUT_MS", 1)
     async with running(tmp_path) as broker:
         broker.services.replica_manager.isr_manager = IsrStore()
         clients = [
