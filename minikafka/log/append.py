@@ -47,6 +47,9 @@ client that sends a batch which becomes larger than this once decompressed gets 
 RECORDS_MAX = 1_000_000
 """In one batch. Kafka has no such bound; its clients fill a batch with bytes, by default 16 KiB to 1 MB."""
 
+RECORD_BYTES_MIN = 7
+"""Length, attributes, both deltas, no key, no value, no header."""
+
 CHECKED_HERE_BYTES_MAX = 4 << 20
 """What a client's batch may decompress to where the append is: 2 to 8 ms. Who sends larger ones gets
 ``HeavyBatch``."""
@@ -200,6 +203,8 @@ def _check(
     def heavy() -> HeavyBatch:
         return HeavyBatch(partial(_check, records, config, origin, now_ms, topic_partition, anywhere=True))
 
+    if not header.compression and header.record_count * RECORD_BYTES_MIN > size - HEADER_SIZE:
+        raise InvalidRecords(f"{topic_partition}: {header.record_count} records in a batch of {size} bytes")
     if is_bounded and header.record_count > CHECKED_HERE_RECORDS_MAX:
         raise heavy()
     try:

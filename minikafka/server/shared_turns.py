@@ -69,7 +69,10 @@ class SharedTurns:
         other."""
         done = asyncio.get_running_loop().run_in_executor(self._thread, work)
         yield done
-        return done.result()
+        try:
+            return done.result()
+        finally:
+            del done  # else an error keeps itself, and all that ``work`` had, until somebody collects garbage
 
     async def finished(self, steps: Steps[T]) -> T:
         """The same for those who can await."""

@@ -252,7 +252,7 @@ def test_no_admin_request_is_acknowledged_once_the_store_is_lost(
             shutil.copy(backup, store)
     with pytest.raises(KafkaException, match="coordination store"):
         confluent.make_topic(broker.bootstrap, f"{topic}-2")
-    said = [line for line in broker.log_text().splitlines() if "ERROR" in line]
+    said = [line for line in broker.log_text().splitlines() if " ERROR " in line]
     assert all(str(store) in line and "Stop every broker that uses it" in line for line in said) and said
     assert confluent.write(broker.bootstrap, topic, [numbered(1)]) == [1]
     broker.kill()

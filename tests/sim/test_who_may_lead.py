@@ -13,17 +13,19 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from minikafka.coordination import paths
+from minikafka.coordination.store import CreateOp
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.server.config_resource import ConfigResourceType
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import Simulation
-from minikafka.types import PartitionState
+from minikafka.types import BrokerId, PartitionState
 from tests.sim.cluster_run import until
 
 TOPIC = "t"
 SET = 0
+NO_SESSION = 0
 SETTLED_MS = 30_000
 """Longer than a session without its broker lasts."""
 
@@ -38,12 +40,17 @@ class Story:
         self.checker = InvariantChecker(simulation)
         self.client = SimulatedClient([(f"broker-{node_id}", 9092) for node_id in (1, 2, 3)])
 
-    async def start(self, *, static: dict[int, int] | None = None, check: bool = True) -> None:
-        """``static`` is ``min.insync.replicas`` in the files of some brokers, 2 elsewhere. ``check`` the
-        invariants; they hold neither for two topics of one name, nor with unclean elections."""
+    async def start(self, *, own: dict[int, int] | None = None, check: bool = True) -> None:
+        """``own`` is ``min.insync.replicas`` of single brokers in the store, where Kafka 3 may have put it; all
+        others have 2. ``check`` the invariants; they hold neither for two topics of one name, nor with unclean
+        elections."""
         for node_id in (3, 1, 2):
-            config = {"min.insync.replicas": (static or {}).get(node_id, 2)}
-            await self.simulation.start_broker(node_id, config)
+            value = (own or {}).get(node_id)
+            if value is not None:
+                data = paths.encode_config({"min.insync.replicas": str(value)})
+                node = CreateOp(paths.broker_config_path(BrokerId(node_id)), data)
+                self.simulation.store.tree.write([node], session_id=NO_SESSION)
+            await self.simulation.start_broker(node_id, {"min.insync.replicas": 2})
         if check:
             self.checker.start()
         await self.client.create_topic(TOPIC, assignment=[[1, 2]])
@@ -134,13 +141,13 @@ def test_r13_a_minimum_that_no_controller_has_seen() -> None:
     Simulation(8).run(scenario)
 
 
-def test_r13_a_leader_whose_own_file_says_less_than_the_controllers() -> None:
-    """Broker 1 has ``min.insync.replicas=1`` in its file, the controller 2: it finds 2 eligible, and 1
-    commits without it."""
+def test_r13_a_leader_whose_own_value_is_less_than_the_controllers() -> None:
+    """Broker 1 has ``min.insync.replicas=1`` of its own, the controller 2: it finds 2 eligible, and 1 commits
+    without it."""
 
     async def scenario(simulation: Simulation) -> None:
         story = Story(simulation)
-        await story.start(static={1: 1})
+        await story.start(own={1: 1})
         await story.stop(2)
         await until(lambda: story.state().isr == (1,), "2 is out of the ISR")
         await story.produce(b"acked by 1 alone")

@@ -103,6 +103,8 @@ def test_each_kind_of_bad_batch_has_its_error() -> None:
     assert error_of(good[:16] + b"\3" + good[17:]) is ErrorCode.INVALID_RECORD
     assert error_of(with_header(good, base_offset=5)) is ErrorCode.INVALID_RECORD
     assert error_of(with_header(good, record_count=3)) is ErrorCode.INVALID_RECORD
+    many = with_header(good, record_count=2**31 - 1, last_offset_delta=2**31 - 2)
+    assert error_of(many) is ErrorCode.INVALID_RECORD
     assert error_of(with_header(good, record_count=0, last_offset_delta=-1)) is ErrorCode.INVALID_RECORD
     assert error_of(with_header(good, last_offset_delta=2**31 - 1)) is ErrorCode.INVALID_RECORD
     assert error_of(with_header(good, record_count=1, last_offset_delta=0)) is ErrorCode.INVALID_RECORD
@@ -144,7 +146,8 @@ def test_many_records_are_checked_elsewhere_and_too_many_refused() -> None:
     with pytest.raises(HeavyBatch) as heavy:
         plan(records)
     assert heavy.value.check().max_timestamp == NOW_MS
-    too_many = with_header(records, record_count=RECORDS_MAX + 1, last_offset_delta=RECORDS_MAX)
+    few = bomb(size=100)
+    too_many = with_header(few, record_count=RECORDS_MAX + 1, last_offset_delta=RECORDS_MAX)
     with pytest.raises(HeavyBatch) as heavy:
         plan(too_many)
     with pytest.raises(KafkaError, match="1000000 are allowed") as refused:

@@ -98,7 +98,8 @@ async def test_what_is_set_is_found_kept_in_kafkas_form_and_survives_a_restart(
         )
         for name in await admin_broker.store.children(paths.CONFIG_CHANGES)
     ]
-    assert changes == ["clients/a%20b%2Fc", "users/ANONYMOUS/clients/<default>", "users/<default>"]
+    assert changes[0] == "brokers/<default>", "what the first broker of a cluster sets for all"
+    assert changes[1:] == ["clients/a%20b%2Fc", "users/ANONYMOUS/clients/<default>", "users/<default>"]
     await admin_broker.stop()
     again = await admin_broker.restarted()
     assert await describe(again, version=version) == found
