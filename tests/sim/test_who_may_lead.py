@@ -41,9 +41,9 @@ class Story:
         self.client = SimulatedClient([(f"broker-{node_id}", 9092) for node_id in (1, 2, 3)])
 
     async def start(self, *, own: dict[int, int] | None = None, check: bool = True) -> None:
-        """``own`` is ``min.insync.replicas`` of single brokers in the store, where Kafka 3 may have put it; all
-        others have 2. ``check`` the invariants; they hold neither for two topics of one name, nor with unclean
-        elections."""
+        """``own`` is ``min.insync.replicas`` of single brokers in the store, where Kafka 3 may have put it;
+        all others have 2. ``check`` the invariants; they hold neither for two topics of one name, nor with
+        unclean elections."""
         for node_id in (3, 1, 2):
             value = (own or {}).get(node_id)
             if value is not None:

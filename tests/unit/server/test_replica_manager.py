@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.testing.simulation.faults import failing
+from minikafka.testing.simulation.faults import failing, failing_once
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.replicas import OTHER, TP, Replicas, code
@@ -90,19 +90,17 @@ async def test_a_failed_directory_takes_only_its_own_partitions(tmp_path: Path) 
         assert replicas.take_directory_offline(str(one), reason="again") == []
 
 
-async def test_a_partition_whose_log_cannot_be_made_is_offline_alone(tmp_path: Path) -> None:
+async def test_a_disk_that_fails_while_a_log_is_made_leaves_it_to_another(tmp_path: Path) -> None:
     disk = Disk()
-    async with running(tmp_path, disk=disk) as broker:
-        disk.fault = failing("create", "/t-1/")
+    async with running(tmp_path / "one", tmp_path / "two", disk=disk) as broker:
+        disk.fault = failing_once("create", "/t-1/")
         await broker.services.topics.create_topic("t", partitions=3)
-
-        def offline() -> list[tuple[int, ...]]:
-            topic = broker.services.metadata.topic("t")
-            return [] if topic is None else [each.offline_replicas for each in topic.partitions]
-
-        await until(broker, lambda: offline() == [(), (1,), ()], "one replica is offline")
-        at = TopicPartition("t", 1)
-        assert code(broker.services.replica_manager.partition, at) is ErrorCode.KAFKA_STORAGE_ERROR
+        await until(broker, lambda: len(broker.services.log_manager.live_directories) == 1, "one has failed")
+        replicas, at = broker.services.replica_manager.partitions, TopicPartition("t", 1)
+        await until(broker, lambda: at in replicas and replicas[at].leader_id == 1, "the other has taken it")
+        assert replicas[at].log.directory.startswith(broker.services.log_manager.live_directories[0])
+        append(broker, "t", 1)
+        assert not broker.failure.done()
 
 
 @pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ENOENT])
