@@ -74,6 +74,7 @@ class LogManager(LogPlacement):
                 for checkpoint in (
                     recovery_point_checkpoint,
                     log_start_offset_checkpoint,
+                    high_watermark_checkpoint,  # or a new partition of a deleted one's name has the old one's
                     cleaner_offset_checkpoint,
                 ):
                     work.append(checkpoint(directory, logs, self._files))

@@ -340,6 +340,22 @@ def test_a_log_that_is_deleted_before_its_sync_is_no_failure(broker: Broker) -> 
     work.run()
 
 
+def test_no_checkpoint_names_a_deleted_log_once_the_disk_work_is_done(broker: Broker) -> None:
+    manager = broker.start()
+    log = manager.get_or_create(A0, is_new=True)
+    broker.append(log)
+    log.update_high_watermark(log.log_end_offset)
+    for work in [*manager.take_disk_work(), *manager.prepare_high_watermark_checkpoints()]:
+        work.run()
+    checkpoint = broker.root / "disk" / "replication-offset-checkpoint"
+    assert "a 0 1" in checkpoint.read_text()
+    manager.delete(A0)
+    for work in manager.take_disk_work():
+        work.run()
+    for each in checkpoint.parent.glob("*-checkpoint"):
+        assert "a 0" not in each.read_text(), each
+
+
 def test_new_logs_go_where_the_fewest_are(broker: Broker) -> None:
     manager = broker.start("one", "two", "three")
     for partition in range(7):
