@@ -213,7 +213,7 @@ def _kind(arguments: argparse.Namespace) -> Callable[[MemberConfig], Member]:
     if not arguments.in_process:
         return ChildMember
     from minikafka.cli.logs import configure_logging
-    from minikafka.server.descriptors import raise_limit
+    from minikafka.server.runtime.descriptors import raise_limit
 
     configure_logging(level="warning", format="text")
     raise_limit()

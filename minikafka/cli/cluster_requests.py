@@ -13,7 +13,7 @@ from minikafka.cli.commands import error_of
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.config_resource import ConfigResource, ConfigResourceType
+from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.types import ElectionType, ReplicaAssignment, TopicPartition
 
 _SET, _DELETE = 0, 1

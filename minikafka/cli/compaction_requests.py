@@ -21,7 +21,7 @@ from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.files import OsFiles
 from minikafka.log.meta_properties import META_PROPERTIES, read_meta_properties
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.config_resource import ConfigResourceType
+from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.types import TopicPartition
 
 SWAP_TIMEOUT_MS = 600_000

@@ -38,7 +38,7 @@ from minikafka.cli.group_view import group_lines, listing_lines, member_lines, p
 from minikafka.cli.profiles import ProfileParser
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.system_clock import SystemClock
+from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.types import TopicPartition
 
 PROG = "minikafka groups"

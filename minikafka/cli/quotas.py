@@ -41,7 +41,7 @@ from minikafka.config.client_quotas import (
 )
 from minikafka.errors import KafkaError
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.client_sensor import Throttle, number_text
+from minikafka.server.quota.client_sensor import Throttle, number_text
 
 PROG = "minikafka quotas"
 ACTIONS = ("describe", "alter", "why")

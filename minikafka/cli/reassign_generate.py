@@ -14,7 +14,7 @@ from minikafka.cli.cluster_requests import ClusterAdmin
 from minikafka.cli.commands import OK, CommandError, read_text, write_text
 from minikafka.cli.reassign_plan import format_plan, parse_topics
 from minikafka.cli.reassign_planner import Assignment, count_moves, plan_assignment
-from minikafka.server.assignment import BrokerMetadata
+from minikafka.server.topics.assignment import BrokerMetadata
 from minikafka.types import BrokerId
 
 

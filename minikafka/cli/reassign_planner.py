@@ -26,7 +26,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from minikafka.server.assignment import BrokerMetadata
+from minikafka.server.topics.assignment import BrokerMetadata
 from minikafka.types import TopicPartition
 
 Assignment = dict[TopicPartition, tuple[int, ...]]

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from minikafka.cli.cluster_requests import ClusterAdmin, broker_resource, topic_resource
 from minikafka.config.definition import ConfigSource
-from minikafka.server.config_resource import ConfigResource, ConfigResourceType
+from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.types import ReplicaAssignment, TopicPartition
 
 LEADER_RATE = "leader.replication.throttled.rate"

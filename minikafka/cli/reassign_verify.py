@@ -18,7 +18,7 @@ from minikafka.cli.quantities import format_bytes
 from minikafka.cli.reassign_plan import Plan
 from minikafka.cli.reassign_progress import Seen, describe_reassignment, ids, look, moving_rows
 from minikafka.cli.reassign_throttle import Throttle, find_throttles, remove_throttles
-from minikafka.server.config_resource import ConfigResourceType
+from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.types import TopicPartition
 
 

@@ -23,8 +23,8 @@ from minikafka.config.listeners import Listener
 from minikafka.config.loader import UnknownProperty
 from minikafka.network.addresses import format_address
 from minikafka.server.broker import Broker
-from minikafka.server.descriptors import raise_limit
-from minikafka.server.freed_memory import keep_freed_memory
+from minikafka.server.runtime.descriptors import raise_limit
+from minikafka.server.runtime.freed_memory import keep_freed_memory
 
 logger = logging.getLogger("minikafka.cli.broker")
 

@@ -36,7 +36,7 @@ from minikafka.cli.transaction_view import (
 )
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.system_clock import SystemClock
+from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.types import TopicPartition
 
 PROG = "minikafka transactions"

@@ -7,7 +7,7 @@ groups that do.
 Where it differs from Kafka: ``group.max.member.metadata.bytes`` and ``group.max.memory.bytes`` are ours. The
 first is as much as a record of the group may have (``max.message.bytes``), in which the metadata has to fit
 anyway. ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
-``server.coordinator_topic``); assignors are chosen by name, because there is no class to load.
+``server.coordinator.topic``); assignors are chosen by name, because there is no class to load.
 """
 
 from typing import Annotated, Literal

@@ -3,7 +3,7 @@
 Kafka: ``TransactionLogConfig``, ``TransactionStateManagerConfig``.
 
 Where it differs from Kafka: ``transaction.state.log.replication.factor`` is 3 at most, not 3, unless it is
-set (see ``server.coordinator_topic``). ``transaction.two.phase.commit.enable`` is not there: it belongs to
+set (see ``server.coordinator.topic``). ``transaction.two.phase.commit.enable`` is not there: it belongs to
 version 6 of InitProducerId, which Kafka 4.1 holds back.
 """
 

@@ -1,4 +1,4 @@
-"""What the controller wants done, as values; the shell (``server.controller_loop``) does it.
+"""What the controller wants done, as values; the shell (``server.controller.loop``) does it.
 
 A step of the controller is a generator (``Step``): it yields an effect and is sent what came of it. So the
 order of reads, writes and requests is written down where it is decided, as in Kafka's single controller

@@ -5,7 +5,8 @@ Kafka: ``LogManager.getOrCreateLog``, ``replaceCurrentWithFutureLog``, ``asyncDe
 else to the one with the fewest.
 
 Moving. ``start_move`` makes the future log; somebody else copies the records into it
-(``server/alter_log_dirs``). When it has all of them and is on the disk, it takes the current one's place:
+(``server/storage/alter_log_dirs``). When it has all of them and is on the disk, it takes the current one's
+place:
 
 1. ``begin_replacement``: the current directory becomes ``T-P.<digits>-delete``, and the future log the
    current one, at once; its directory is still called ``T-P.<digits>-future``, with the same digits;

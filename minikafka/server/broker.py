@@ -35,7 +35,6 @@ from minikafka.log.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
 from minikafka.protocol import record_codec
-from minikafka.server.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import (
     join_membership,
@@ -44,33 +43,34 @@ from minikafka.server.assembly import (
     open_log_manager,
     registration,
 )
-from minikafka.server.broker_connection import Connect
+from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.coordination_engine import create_top_level_paths, store_name
+from minikafka.server.cluster.coordination_engine import open_store as open_configured_store
+from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
+from minikafka.server.cluster.registration import agree_on_cluster_id
+from minikafka.server.cluster.session_keeper import SessionKeeper
+from minikafka.server.cluster.store_patience import StorePatience
 from minikafka.server.cluster_membership import ClusterMembership
-from minikafka.server.cluster_registration import agree_on_cluster_id
-from minikafka.server.config_changes import ConfigChangeListener
-from minikafka.server.config_service import ConfigService
-from minikafka.server.coordination_engine import create_top_level_paths, store_name
-from minikafka.server.coordination_engine import open_store as open_configured_store
-from minikafka.server.descriptors import DescriptorBudget
-from minikafka.server.disk_chores import DiskChores
-from minikafka.server.dispatcher import Dispatcher
-from minikafka.server.log_cleaner import LogCleaner
-from minikafka.server.log_io import LogIo
-from minikafka.server.loop_timer import LoopTimer
-from minikafka.server.maintenance import Maintenance
-from minikafka.server.metadata_cache import Endpoint, MetadataCache
+from minikafka.server.configs.changes import ConfigChangeListener
+from minikafka.server.configs.service import ConfigService
+from minikafka.server.dispatch.dispatcher import Dispatcher
+from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.runtime.descriptors import DescriptorBudget
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.loop_timer import LoopTimer
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.server.services import Services
-from minikafka.server.session_keeper import SessionKeeper
-from minikafka.server.store_patience import StorePatience
-from minikafka.server.supervisor import Supervisor
-from minikafka.server.system_clock import SystemClock
+from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
+from minikafka.server.storage.log_cleaner import LogCleaner
+from minikafka.server.storage.maintenance import Maintenance
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
-    from minikafka.server import http_pages
-    from minikafka.server.http_server import HttpServer
+    from minikafka.server.http import pages as http_pages
+    from minikafka.server.http.server import HttpServer
 else:
-    http_pages = deferred("minikafka.server.http_pages")
+    http_pages = deferred("minikafka.server.http.pages")
 
 logger = logging.getLogger(__name__)
 

@@ -37,15 +37,15 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
 )
 from minikafka.server.apis import controlled_shutdown, leader_and_isr, stop_replica, update_metadata
-from minikafka.server.cluster_registration import register_broker
-from minikafka.server.config_changes import ConfigChangeListener
-from minikafka.server.controller_channel import RemoteBroker, Send
-from minikafka.server.controller_election import current_controller
-from minikafka.server.isr_manager import IsrManager
+from minikafka.server.cluster.controller_election import current_controller
+from minikafka.server.cluster.registration import register_broker
+from minikafka.server.cluster.session_keeper import SessionKeeper
+from minikafka.server.cluster.store_patience import StorePatience
+from minikafka.server.configs.changes import ConfigChangeListener
+from minikafka.server.controller.channel import RemoteBroker, Send
+from minikafka.server.replica.isr_manager import IsrManager
+from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.services import Services
-from minikafka.server.session_keeper import SessionKeeper
-from minikafka.server.store_patience import StorePatience
-from minikafka.server.supervisor import Restart
 
 logger = logging.getLogger(__name__)
 

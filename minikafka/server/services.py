@@ -21,28 +21,28 @@ from minikafka.metrics.request_metrics import RequestChannelMetrics
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerClient
 from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.server.broker_connection import Connect
-from minikafka.server.client_metrics import ClientMetricsManager
-from minikafka.server.client_quotas import ClientQuotas
-from minikafka.server.config_service import ConfigService
-from minikafka.server.controller_loop import ControllerLoop
-from minikafka.server.group_service import GroupService
-from minikafka.server.log_io import LogIo
-from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.producer_ids import ProducerIdManager
-from minikafka.server.reassignment_service import ReassignmentService
-from minikafka.server.replica_manager import ReplicaManager
-from minikafka.server.replication_quotas import ReplicationQuotas
-from minikafka.server.request_accounting import request_channel_metrics
-from minikafka.server.shared_turns import SharedTurns
-from minikafka.server.supervisor import Supervisor
-from minikafka.server.topic_service import TopicService
-from minikafka.server.transaction_service import TransactionService
-from minikafka.server.transaction_verification import TransactionVerification
+from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.cluster.producer_ids import ProducerIdManager
+from minikafka.server.configs.service import ConfigService
+from minikafka.server.controller.loop import ControllerLoop
+from minikafka.server.coordinator.group_service import GroupService
+from minikafka.server.coordinator.transaction_service import TransactionService
+from minikafka.server.coordinator.transaction_verification import TransactionVerification
+from minikafka.server.quota.client_metrics import ClientMetricsManager
+from minikafka.server.quota.client_quotas import ClientQuotas
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.replica.replication_quotas import ReplicationQuotas
+from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.topics.reassignment_service import ReassignmentService
+from minikafka.server.topics.topic_service import TopicService
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server.partition_reads import WantedPartition
+    from minikafka.server.replica.partition_reads import WantedPartition
 
 
 class SwapInStaged(Protocol):

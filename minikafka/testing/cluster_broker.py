@@ -187,7 +187,7 @@ class ClusterBroker:
         return LOOPBACK, self._server.port
 
     async def _open_store(self, config: BrokerConfig, **options: Any) -> CoordinationStore:
-        from minikafka.server.coordination_engine import open_store
+        from minikafka.server.cluster.coordination_engine import open_store
         from minikafka.testing.gated_store import GatedSqliteStore
 
         if config.zookeeper_connect is not None:

@@ -53,8 +53,8 @@ class Road:
 
     def __init__(self) -> None:
         from minikafka.network.connection import Connection
-        from minikafka.server.repeated_produce import RepeatedProduce
-        from minikafka.server.replica_manager import ReplicaManager
+        from minikafka.server.dispatch.repeated_produce import RepeatedProduce
+        from minikafka.server.replica.replica_manager import ReplicaManager
 
         self._codes: list[tuple[FunctionType, CodeType, CodeType]] = []
         for owner, names in (
@@ -126,7 +126,7 @@ async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
     from minikafka.protocol.codec import encode_request
     from minikafka.protocol.records import Record, build_batch
     from minikafka.server.apis import HANDLERS
-    from minikafka.server.dispatcher import Dispatcher
+    from minikafka.server.dispatch.dispatcher import Dispatcher
     from minikafka.testing import Broker
     from minikafka.types import TopicPartition
 

@@ -14,14 +14,14 @@ from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from types import CodeType, ModuleType
 
 WITHOUT: dict[str, list[tuple[str, str]]] = {
-    "minikafka.server.replica_manager": [
+    "minikafka.server.replica.replica_manager": [
         ("        stats = partition.stats\n", ""),
         ("        stats.produce_requests += 1\n", ""),
         ("        stats.messages_in += info.last_offset - info.first_offset + 1\n", ""),
         ("        stats.bytes_in += len(records)\n", ""),
         ("            self.stats.replication_bytes_in += info.size_bytes\n", ""),
     ],
-    "minikafka.server.repeated_produce": [
+    "minikafka.server.dispatch.repeated_produce": [
         (
             "        tally = self._tally\n"
             "        timing = None if tally.until_timed > 0 else self._timing(len(view))\n",
@@ -40,14 +40,14 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
         (" if timing is None else self._timed(timing, result)", ""),
         ("            self._tally = partition.stats.tally(self._counter)\n", ""),
     ],
-    "minikafka.server.repeated_fetch": [
+    "minikafka.server.dispatch.repeated_fetch": [
         ("            stats.fetch_requests += len(wanted)\n", ""),
         ("            stats.bytes_out += records_bytes\n", "            pass\n"),
         ("        self._client.fetched_bytes += size_bytes\n", ""),
         ("        self._metrics.note(self._version)\n", ""),
         ("if not self._counter.count & TIMED_MASK", "if False"),
     ],
-    "minikafka.server.dispatcher": [
+    "minikafka.server.dispatch.dispatcher": [
         ("        if not metrics.note(header.api_version):\n    ", ""),
         (
             "            metrics = fetch_metrics(self._services.request_metrics, request)\n",
@@ -78,7 +78,7 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
             "",
         ),
     ],
-    "minikafka.server.partition_reads": [("            partition.stats.fetch_requests += 1\n", "")],
+    "minikafka.server.replica.partition_reads": [("            partition.stats.fetch_requests += 1\n", "")],
     "minikafka.server.apis.fetch": [("        _count(services, told, params)\n", "")],
 }
 """What to find in the source of each module, once, and what to put there."""

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from minikafka.server.java_hash import java_abs, string_hash
+from minikafka.server.runtime.java_hash import java_abs, string_hash
 from tests.integration.conftest import StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster

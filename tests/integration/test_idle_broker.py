@@ -34,21 +34,24 @@ PUT_OFF = (
     # partitions and their logs
     "minikafka.log.cleaner", "minikafka.log.staged_compaction", "minikafka.log.unified_log",
     "minikafka.protocol.records", "minikafka.protocol.uniform_runs",
-    "minikafka.server.partition", "minikafka.server.repeated_produce",
+    "minikafka.server.replica.partition", "minikafka.server.dispatch.repeated_produce",
     # groups and transactions
-    "minikafka.coordinator.effects", "minikafka.server.coordinator_loading", "minikafka.server.hosted_shard",
-    "minikafka.server.repeated_heartbeat",
+    "minikafka.coordinator.effects", "minikafka.server.coordinator.loading",
+    "minikafka.server.coordinator.hosted_shard", "minikafka.server.dispatch.repeated_heartbeat",
     "minikafka.coordinator.group.shard", "minikafka.coordinator.transaction.shard",
     "minikafka.protocol.internal.group_record_codec", "minikafka.protocol.internal.transaction_record_codec",
     # other brokers
-    "minikafka.protocol.control.bodies", "minikafka.server.remote_leader", "minikafka.server.replica_fetcher",
+    "minikafka.protocol.control.bodies", "minikafka.server.replica.fetcher.remote_leader",
+    "minikafka.server.replica.fetcher.replica_fetcher",
     # APIs that neither a start, nor a client's first look at the cluster, nor a stop asks for
     "minikafka.server.apis.produce", "minikafka.server.apis.fetch", "minikafka.server.apis.create_topics",
-    "minikafka.server.apis.join_group", "minikafka.server.apis.end_txn", "minikafka.server.repeated_fetch",
+    "minikafka.server.apis.join_group", "minikafka.server.apis.end_txn",
+    "minikafka.server.dispatch.repeated_fetch",
     # pages
-    "minikafka.server.metrics_collector", "minikafka.server.metrics_of_data", "minikafka.server.status_page",
+    "minikafka.server.http.metrics_collector", "minikafka.server.http.metrics_of_data",
+    "minikafka.server.http.status_page",
 )  # fmt: skip
-WITHOUT_PAGES = ("h11", "minikafka.server.http_pages", "minikafka.server.http_server")
+WITHOUT_PAGES = ("h11", "minikafka.server.http.pages", "minikafka.server.http.server")
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.protocol.records import Record as Written
 from minikafka.protocol.records import build_batch
-from minikafka.server import status_page
-from minikafka.server.metadata_cache import PartitionMetadata, TopicMetadata
+from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
+from minikafka.server.http import status_page
+from minikafka.server.http.status import Status, describe
 from minikafka.server.services import Services
-from minikafka.server.status import Status, describe
 from minikafka.testing import Broker
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.integration.conftest import StartBroker, StartCluster

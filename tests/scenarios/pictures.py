@@ -16,7 +16,7 @@ from minikafka.log.checkpoint import read_leader_epochs
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.batch import iterate_headers
 from minikafka.protocol.records import iterate_records
-from minikafka.server.partition import Partition
+from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.broker import LOG_DIRECTORY, SimulatedBroker
 from minikafka.testing.simulation.invariants import hosted_partitions, read_up_to
 from minikafka.testing.simulation.simulation import Simulation

@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.fetcher_manager import ReplicaFetcherManager
+from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from tests.scenarios.support import PARTITION, A, B, C, Cluster, D, play
 
 

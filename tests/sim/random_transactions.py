@@ -11,7 +11,7 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.batch import iterate_headers
 from minikafka.protocol.records import iterate_records
-from minikafka.server.partition import Partition
+from minikafka.server.replica.partition import Partition
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.server.catch_up_pace import Behind, CatchUpPace, Piece
+from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.simulation import Simulation

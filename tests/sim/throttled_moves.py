@@ -17,7 +17,7 @@ from typing import NamedTuple
 from minikafka.cli import reassign
 from minikafka.cli.cluster_requests import ClusterAdmin
 from minikafka.cli.reassign_execute import execute
-from minikafka.server.partition import Partition
+from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation import SimulatedClient, Simulation
 from minikafka.testing.simulation.broker import PORT
 from minikafka.testing.simulation.client import make_batch

@@ -16,9 +16,9 @@ from minikafka.coordinator.transaction.messages import TRANSACTION_VERSION_1, Ad
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.transaction_requests import ask_transaction, known_error
 from minikafka.types import TopicPartition
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2

@@ -27,12 +27,12 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body, field
-from minikafka.server.coordinator_requests import CoordinatorAnswer, Gathering
-from minikafka.server.hosted_shard import RequestTicket
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering
+from minikafka.server.apis.shared.transaction_requests import known_error
+from minikafka.server.cluster.topic_validation import is_internal
+from minikafka.server.coordinator.hosted_shard import RequestTicket
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import is_internal
-from minikafka.server.transaction_requests import known_error
 from minikafka.steps import Steps, each
 from minikafka.types import TopicPartition
 

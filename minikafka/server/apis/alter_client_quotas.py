@@ -33,10 +33,10 @@ from minikafka.config.client_quotas import (
 from minikafka.errors import KafkaError
 from minikafka.log.directory_names import DirectoryKind, parse_directory_name
 from minikafka.protocol.codec import Body
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
+from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
-from minikafka.server.turns import Turns
 
 _Parts = frozenset[tuple[str, str | None]]
 

@@ -26,9 +26,9 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
-from minikafka.server.turns import Turns
 from minikafka.types import TopicPartition
 
 logger = logging.getLogger(__name__)

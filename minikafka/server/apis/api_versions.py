@@ -10,7 +10,7 @@ librdkafka prints a line about itself when it finds them, and every client asks 
 subscription is found by clients that connect after it was made.
 
 The finalized level of ``transaction.version`` has producers choose the protocol of their transactions (see
-``server.features``).
+``server.runtime.features``).
 
 Versions: 0 to 4; the response header is version 0 always, so that a client too new for the broker can read
 it.
@@ -24,8 +24,8 @@ from typing import Any
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ADVERTISED, ApiKey
 from minikafka.protocol.codec import Body
-from minikafka.server.features import FINALIZED_FEATURES_EPOCH, LEVELS
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.features import FINALIZED_FEATURES_EPOCH, LEVELS
 from minikafka.server.services import Services
 
 CLIENT_METRICS = (ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY)

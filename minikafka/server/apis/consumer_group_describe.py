@@ -15,12 +15,12 @@ from minikafka.coordinator.group.messages import DescribedConsumerGroup, Describ
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.protocol.internal.group_records import TopicPartitions
-from minikafka.server.authorized_operations import NOT_ASKED, group_operations
-from minikafka.server.coordinator_requests import outcome
-from minikafka.server.error_fields import error_fields
-from minikafka.server.group_requests import check_group_id
-from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, group_operations
+from minikafka.server.apis.shared.coordinator_requests import outcome
+from minikafka.server.apis.shared.group_requests import check_group_id
+from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import error_fields
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 

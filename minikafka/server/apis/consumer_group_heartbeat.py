@@ -19,10 +19,10 @@ from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, Consume
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.group_requests import GroupQuestion, ask_group, client_host, client_id
-from minikafka.server.hosted_shard import RequestTicket
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.group_requests import GroupQuestion, ask_group, client_host, client_id
+from minikafka.server.coordinator.hosted_shard import RequestTicket
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body
-from minikafka.server.coordinator_requests import CoordinatorAnswer, Gathering, error_code
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering, error_code
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 

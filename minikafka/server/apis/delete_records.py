@@ -14,8 +14,8 @@ from collections.abc import Coroutine, Iterable
 from typing import Any
 
 from minikafka.protocol.codec import Body
-from minikafka.server.delayed_delete_records import DelayedDeleteRecords, PartitionDeletion
-from minikafka.server.request_context import RequestContext
+from minikafka.server.replica.delayed_delete_records import DelayedDeleteRecords, PartitionDeletion
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import Offset, TopicPartition

@@ -18,12 +18,12 @@ from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.metadata_cache import MetadataCache, TopicMetadata
-from minikafka.server.mutation_quota import MutationQuota
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.mutation_quota import MutationQuota
+from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
+from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
-from minikafka.server.turns import Turns
 from minikafka.steps import Steps, each
 
 FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED = 3

@@ -12,7 +12,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.codec import Body
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 

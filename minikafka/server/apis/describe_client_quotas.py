@@ -9,7 +9,7 @@ Minikafka's own: a filter with the entity type ``throttle`` asks why clients of 
 down, with any other components for user and client id. Kafka refuses that type, and no client sends it
 unless told to. Each entry is one throttle, the oldest first: its entity is the user, the client id and
 ``throttle``, named by the quota's key with ``#`` and a number; its values are ``observed``, ``bound``,
-``window_ms``, ``throttle_time_ms`` and ``at_ms`` (``server.client_sensor.Throttle``). An exact match of
+``window_ms``, ``throttle_time_ms`` and ``at_ms`` (``server.quota.client_sensor.Throttle``). An exact match of
 ``throttle`` is by the quota's key.
 
 Versions: 1 flexible.
@@ -30,9 +30,9 @@ from minikafka.config.client_quotas import (
 )
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.client_sensor import Throttle
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.quota.client_sensor import Throttle
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 
 

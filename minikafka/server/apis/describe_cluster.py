@@ -15,8 +15,8 @@ from typing import Any
 from minikafka.errors import ErrorCode
 from minikafka.protocol.codec import Body, field
 from minikafka.server.apis.metadata import describe_brokers
-from minikafka.server.authorized_operations import cluster_operations
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.authorized_operations import cluster_operations
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 ENDPOINT_TYPE_BROKER = 1

@@ -16,9 +16,9 @@ from typing import Any
 from minikafka.config.resolution import ConfigEntry
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.config_resource import ConfigResource
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.configs.resource import ConfigResource
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 

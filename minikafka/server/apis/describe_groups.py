@@ -15,9 +15,9 @@ from typing import Any
 from minikafka.coordinator.group.messages import DescribedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.authorized_operations import NOT_ASKED, group_operations
-from minikafka.server.coordinator_requests import outcome
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, group_operations
+from minikafka.server.apis.shared.coordinator_requests import outcome
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 

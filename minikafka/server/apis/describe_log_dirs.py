@@ -21,7 +21,7 @@ from minikafka.files import Files, Volume
 from minikafka.log.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.codec import Body
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import TopicPartition

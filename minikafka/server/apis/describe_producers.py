@@ -12,10 +12,10 @@ from typing import Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.cluster.topic_validation import validate_topic_name
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import validate_topic_name
 from minikafka.steps import Steps, each
 from minikafka.types import TopicPartition
 

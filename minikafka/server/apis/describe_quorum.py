@@ -23,11 +23,11 @@ from typing import Any
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.replication.replica_progress import NEVER_MS, ReplicaProgress
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.partition import Partition
-from minikafka.server.request_context import RequestContext
+from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
+from minikafka.server.replica.partition import Partition
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, NO_TIMESTAMP, BrokerId, TopicPartition
 
 CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)

@@ -16,11 +16,11 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
-from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
+from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata
+from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import is_internal, validate_topic_name
 from minikafka.steps import Steps, each
 from minikafka.types import NO_LEADER
 

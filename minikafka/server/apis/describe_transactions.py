@@ -14,8 +14,8 @@ from typing import Any
 from minikafka.coordinator.transaction.messages import DescribedTransaction
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.coordinator_requests import outcome
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.coordinator_requests import outcome
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP

@@ -17,9 +17,9 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.request_context import RequestContext
+from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 from minikafka.types import NO_LEADER, ElectionType, TopicPartition
 

@@ -22,9 +22,9 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.transaction_requests import ask_transaction, known_error
 
 FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_WITH_EPOCHS = 5

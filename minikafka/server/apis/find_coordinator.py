@@ -3,7 +3,7 @@
 Behaviour (``KafkaApis.handleFindCoordinatorRequest``, ``getCoordinator``):
 - a group or a transactional id: the broker that leads its partition of ``__consumer_offsets`` or
   ``__transaction_state``; COORDINATOR_NOT_AVAILABLE while nobody does, or for a listener that the broker does
-  not have. The first question makes the topic and waits for it (``server.coordinator_topic``).
+  not have. The first question makes the topic and waits for it (``server.coordinator.topic``).
 - a share group (version 6) and any other kind of key: INVALID_REQUEST.
 
 Versions: 1 key types and error messages; 3 flexible; 4 several keys at once (KIP-699); 5
@@ -17,9 +17,9 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.coordinator_topic import CoordinatorTopic
-from minikafka.server.error_fields import error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import error_fields
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_LEADER

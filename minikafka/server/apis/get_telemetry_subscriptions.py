@@ -14,8 +14,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.client_metrics import ACCEPTED_COMPRESSION_TYPES
-from minikafka.server.request_context import RequestContext
+from minikafka.server.quota.client_metrics import ACCEPTED_COMPRESSION_TYPES
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 

@@ -15,11 +15,11 @@ from typing import Any
 from minikafka.config.alteration import Alteration
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.config_resource import ConfigResource
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.configs.resource import ConfigResource
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
+from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
-from minikafka.server.turns import Turns
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:

@@ -20,9 +20,9 @@ from minikafka.coordinator.transaction.messages import InitProducerId, InitProdu
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body, field
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.transaction_requests import ask_transaction, known_error
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
 FIRST_EPOCH = 0

@@ -10,8 +10,8 @@ The configurations of topics that are new here are read first, because their log
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
-from minikafka.server.control_requests import check_broker_epoch, refused
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.control_requests import check_broker_epoch, refused
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 

@@ -16,8 +16,8 @@ from minikafka.coordinator.group.messages import LeaveGroup, LeaveGroupResult, L
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
-from minikafka.server.group_requests import ask_group, check_group_id
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.group_requests import ask_group, check_group_id
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3

@@ -13,8 +13,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.codec import Body, field
-from minikafka.server.config_resource import ConfigResourceType
-from minikafka.server.request_context import RequestContext
+from minikafka.server.configs.resource import ConfigResourceType
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 LISTED_TYPES = (

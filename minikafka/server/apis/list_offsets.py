@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.codec import Body, field
-from minikafka.server import partition_offsets as places
-from minikafka.server.request_context import RequestContext
+from minikafka.server.replica import partition_offsets as places
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, TopicPartition

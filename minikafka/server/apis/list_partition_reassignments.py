@@ -13,8 +13,8 @@ from typing import Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body
-from minikafka.server.error_fields import NO_ERROR, error_fields
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 

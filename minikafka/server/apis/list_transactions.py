@@ -19,7 +19,7 @@ from minikafka.coordinator.transaction.listing import unknown_states
 from minikafka.coordinator.transaction.messages import ListTransactions
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish
 

@@ -26,12 +26,12 @@ from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.authorized_operations import cluster_operations, topic_operations
-from minikafka.server.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
-from minikafka.server.mutation_quota import NEVER, MutationQuota
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.authorized_operations import cluster_operations, topic_operations
+from minikafka.server.apis.shared.mutation_quota import NEVER, MutationQuota
+from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
+from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import is_internal, validate_topic_name
 from minikafka.steps import Steps, each
 from minikafka.types import NO_LEADER
 

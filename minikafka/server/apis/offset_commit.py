@@ -17,8 +17,8 @@ from minikafka.coordinator.group.messages import OffsetCommit, OffsetCommitResul
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
-from minikafka.server.group_requests import ask_group
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.group_requests import ask_group
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import TopicPartition

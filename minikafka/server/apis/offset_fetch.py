@@ -17,8 +17,8 @@ from typing import Any
 from minikafka.coordinator.group.messages import FetchedOffset, OffsetFetchGroup, OffsetFetchResult
 from minikafka.errors import KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.coordinator_requests import error_code, outcome
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.coordinator_requests import error_code, outcome
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import TopicPartition

@@ -16,7 +16,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body, field
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, TopicPartition

@@ -40,17 +40,17 @@ from minikafka.protocol.batch import BatchHeader, is_transactional, iterate_head
 from minikafka.protocol.compression import CorruptBatch
 from minikafka.protocol.fast_paths import ProducePartitionResponse
 from minikafka.protocol.record_parser import InvalidRecords
-from minikafka.server.current_leader import answer_produce_in_steps
-from minikafka.server.delayed_produce import DelayedProduce, UncommittedAppend
-from minikafka.server.request_context import RequestContext
-from minikafka.server.services import Services
-from minikafka.server.topic_validation import is_internal
-from minikafka.server.transaction_verification import (
+from minikafka.server.apis.shared.current_leader import answer_produce_in_steps
+from minikafka.server.cluster.topic_validation import is_internal
+from minikafka.server.coordinator.transaction_verification import (
     Transaction,
     TransactionSupportedOperation,
     Verified,
     produce_error,
 )
+from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.services import Services
 from minikafka.steps import Steps, finish
 from minikafka.types import Buffer, Offset, TopicPartition
 

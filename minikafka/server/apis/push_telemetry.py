@@ -1,7 +1,7 @@
 """PushTelemetry (key 72): a client's metrics of itself (KIP-714).
 
 Behaviour (``ClientMetricsManager.processPushTelemetryRequest``): checked against what the client was told,
-decompressed within ``telemetry.max.bytes``, read and handed to the receivers (``server.client_metrics``).
+decompressed within ``telemetry.max.bytes``, read and handed on (``server.quota.client_metrics``).
 INVALID_REQUEST without an instance id; other errors as there.
 
 Versions: 0.
@@ -14,8 +14,8 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.codec import Body
 from minikafka.server.apis.get_telemetry_subscriptions import client_attributes
-from minikafka.server.client_metrics import Push
-from minikafka.server.request_context import RequestContext
+from minikafka.server.quota.client_metrics import Push
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 

@@ -17,7 +17,7 @@ from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import Body
 from minikafka.protocol.schema import REQUIRED, Direction, EntitySchema, FieldSchema, message_schema
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 _RESPONSE: Final[Direction] = "response"

@@ -7,8 +7,8 @@ epochs; each partition answers for itself.
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import StopReplicaRequest, StopReplicaResponse
-from minikafka.server.control_requests import check_broker_epoch, refused
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.control_requests import check_broker_epoch, refused
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 

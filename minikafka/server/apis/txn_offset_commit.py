@@ -21,13 +21,17 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.codec import Body, field
 from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body
-from minikafka.server.coordinator_requests import CoordinatorAnswer
-from minikafka.server.group_requests import check_group_id
-from minikafka.server.hosted_shard import RequestTicket
-from minikafka.server.request_context import RequestContext
+from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer
+from minikafka.server.apis.shared.group_requests import check_group_id
+from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.coordinator.hosted_shard import RequestTicket
+from minikafka.server.coordinator.transaction_verification import (
+    Transaction,
+    TransactionSupportedOperation,
+    Verified,
+)
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
-from minikafka.server.transaction_verification import Transaction, TransactionSupportedOperation, Verified
 from minikafka.steps import Steps
 from minikafka.types import NO_SEQUENCE, TopicPartition
 

@@ -1,5 +1,5 @@
 """UpdateFeatures (key 57): change the cluster's feature levels (KIP-584). None changes: see
-``server.features``.
+``server.runtime.features``.
 
 Behaviour (``FeatureControlManager.updateFeatures``): an empty update succeeds, and so does one that sets
 features to the level where they are, which is 0 for a feature that this cluster does not have. Any other
@@ -15,8 +15,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.codec import Body, field
-from minikafka.server.features import LEVELS
-from minikafka.server.request_context import RequestContext
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.features import LEVELS
 from minikafka.server.services import Services
 
 UPGRADE_TYPES = (1, 2, 3)

@@ -28,12 +28,12 @@ from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigi
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.codec import Body, field
 from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker, marker_batch
-from minikafka.server.committed_append import when_committed
-from minikafka.server.hosted_shard import RequestTicket
-from minikafka.server.request_accounting import encode_answer_in_steps
-from minikafka.server.request_context import RequestContext
+from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.coordinator.hosted_shard import RequestTicket
+from minikafka.server.replica.committed_append import when_committed
+from minikafka.server.requests.accounting import encode_answer_in_steps
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.steps import Steps
 from minikafka.types import Offset, TopicPartition
 

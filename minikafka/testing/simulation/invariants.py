@@ -24,7 +24,7 @@ from minikafka.coordination.store import NoNodeError
 from minikafka.errors import InvariantError
 from minikafka.log.fetch_data import FetchIsolation
 from minikafka.protocol.batch import iterate_headers
-from minikafka.server.partition import Partition
+from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.links import HARDWARE
 from minikafka.testing.simulation.store_tree import StoreTree
 from minikafka.types import Offset, TopicPartition

@@ -21,8 +21,8 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError, StoreError
 from minikafka.errors import ErrorCode
 from minikafka.protocol.batch import iterate_headers
-from minikafka.server.partition_offsets import EARLIEST_TIMESTAMP
-from minikafka.server.system_clock import SystemClock
+from minikafka.server.replica.partition_offsets import EARLIEST_TIMESTAMP
+from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess

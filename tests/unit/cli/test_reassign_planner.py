@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.cli.reassign_planner import Assignment, count_moves, plan_assignment
-from minikafka.server.assignment import BrokerMetadata, assign_replicas
+from minikafka.server.topics.assignment import BrokerMetadata, assign_replicas
 from minikafka.types import BrokerId, TopicPartition
 
 

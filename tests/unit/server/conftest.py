@@ -32,9 +32,9 @@ from minikafka.protocol.codec import (
 )
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
-from minikafka.server.hosted_shard import ShardState
-from minikafka.server.request_context import RequestContext
-from minikafka.server.system_clock import SystemClock
+from minikafka.server.coordinator.hosted_shard import ShardState
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.steps import finish
 from minikafka.types import BrokerId, Buffer
 from tests.unit.server.running import PATIENCE_MS, eventually, topics_of

@@ -19,11 +19,11 @@ from minikafka.metrics.registry import Metrics
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records import Record, build_batch
-from minikafka.server.coordinator_metrics import load_time_sensor
-from minikafka.server.coordinator_topic import CoordinatorTopic, offsets_topic
-from minikafka.server.group_service import GroupService
-from minikafka.server.hosted_shard import HostedShard, RequestTicket
-from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.coordinator.group_service import GroupService
+from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket
+from minikafka.server.coordinator.metrics import load_time_sensor
+from minikafka.server.coordinator.topic import CoordinatorTopic, offsets_topic
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import Replicas, run
 

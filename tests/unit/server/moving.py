@@ -18,10 +18,10 @@ from minikafka.log.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.metrics.windows import WindowConfig
-from minikafka.server.alter_log_dirs import ReplicaAlterLogDirs
-from minikafka.server.disk_writer import DiskWriter
-from minikafka.server.replication_quotas import ReplicationQuotaManager
+from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.services import Services
+from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
+from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import TP, Replicas
 

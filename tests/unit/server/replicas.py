@@ -34,17 +34,17 @@ from minikafka.protocol.records import Record, build_batch
 from minikafka.purgatory.timer import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
-from minikafka.server.delayed_fetch import Fetch
-from minikafka.server.disk_chores import DiskChores
-from minikafka.server.log_io import LogIo
-from minikafka.server.metadata_cache import MetadataCache
-from minikafka.server.parked_operations import ParkedOperations
-from minikafka.server.partition import Partition
-from minikafka.server.partition_reads import FetchParams, PartitionRead, WantedPartition
-from minikafka.server.read_replica import ClientMetadata
-from minikafka.server.replica_fetchers import InitialFetchState
-from minikafka.server.replica_manager import ReplicaManager
-from minikafka.server.replication_quotas import ReplicationQuotaManager
+from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.replica.delayed_fetch import Fetch
+from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.parked_operations import ParkedOperations
+from minikafka.server.replica.partition import Partition
+from minikafka.server.replica.partition_reads import FetchParams, PartitionRead, WantedPartition
+from minikafka.server.replica.read_replica import ClientMetadata
+from minikafka.server.replica.replica_fetchers import InitialFetchState
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
+from minikafka.server.runtime.log_io import LogIo
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 
 TP = TopicPartition("orders", 0)

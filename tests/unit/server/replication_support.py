@@ -32,9 +32,9 @@ from minikafka.protocol.codec import (
 from minikafka.protocol.fast_paths import EpochEndOffset, FetchPartitionResponse, fetch_response
 from minikafka.protocol.records import Record, build_batch
 from minikafka.replication.fetch_session import FetchSessionCache
-from minikafka.server.fetcher_manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
-from minikafka.server.replication_quotas import ReplicationQuotaManager
-from minikafka.server.supervisor import Supervisor
+from minikafka.server.replica.fetcher.manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
+from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
+from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.virtual_time import LoopClock

@@ -16,8 +16,8 @@ from minikafka.config.broker import broker_config
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records import Record, build_batch
 from minikafka.server.broker import Broker
-from minikafka.server.metadata_cache import TopicMetadata
-from minikafka.server.topic_service import CreatedTopic, TopicService
+from minikafka.server.cluster.metadata_cache import TopicMetadata
+from minikafka.server.topics.topic_service import CreatedTopic, TopicService
 from minikafka.types import TopicPartition
 from tests.unit.server.disk import Disk
 

@@ -14,9 +14,10 @@ import pytest
 
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
-from minikafka.server import cluster_membership, store_patience
+from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
-from minikafka.server.controller_store import ControllerStore
+from minikafka.server.cluster import store_patience
+from minikafka.server.controller.store import ControllerStore
 from minikafka.testing.simulation.faults import failing
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import Held, append, held, log_of, make_broker, running, topics_of, until

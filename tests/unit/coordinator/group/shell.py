@@ -1,9 +1,9 @@
 """A shell for tests of the group coordinator: carries out effects in order, on a manual clock.
 
-It stands for ``server.group_service``. The part under test (a ``GroupShard``, ``ClassicGroups``, …) is given
-as its ``expired``; requests go through ``ask``. Appends are written and committed at once, unless the test
-says ``refuse`` (the log takes nothing) or ``hold`` (written, but the high watermark stays below them until
-``commit`` or ``fail``).
+It stands for ``server.coordinator.group_service``. The part under test (a ``GroupShard``, ``ClassicGroups``,
+…) is given as its ``expired``; requests go through ``ask``. Appends are written and committed at once, unless
+the test says ``refuse`` (the log takes nothing) or ``hold`` (written, but the high watermark stays below them
+until ``commit`` or ``fail``).
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.records import Record, build_batch
-from minikafka.server.replication_quotas import ReplicationQuotaManager
+from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.types import TopicPartition
 from tests.unit.server.conftest import AdminBroker
 from tests.unit.server.running import until

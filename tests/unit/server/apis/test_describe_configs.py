@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.config_resource import ConfigResource
+from minikafka.server.configs.resource import ConfigResource
 
 KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)

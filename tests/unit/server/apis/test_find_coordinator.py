@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.topic_validation import TRANSACTION_STATE_TOPIC
+from minikafka.server.cluster.topic_validation import TRANSACTION_STATE_TOPIC
 
 KEY = ApiKey.FIND_COORDINATOR
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)

@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.authorized_operations import GROUP_OPERATIONS
+from minikafka.server.apis.shared.authorized_operations import GROUP_OPERATIONS
 from tests.unit.server.conftest import AdminBroker
 
 GROUP = "readers"

@@ -6,7 +6,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
-from minikafka.server.config_resource import ConfigResource
+from minikafka.server.configs.resource import ConfigResource
 
 KEY = ApiKey.LIST_CONFIG_RESOURCES
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

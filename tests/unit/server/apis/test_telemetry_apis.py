@@ -11,7 +11,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.compression import CompressionType, compress
-from minikafka.server.config_resource import ConfigResource, ConfigResourceType
+from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from tests.unit.protocol.test_telemetry import metrics_data
 
 GET, PUSH = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY
@@ -51,7 +51,7 @@ async def test_a_client_is_left_alone_while_nothing_is_subscribed(admin_broker: 
 
 
 async def test_a_subscription_is_served(admin_broker: Any, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, logger="minikafka.server.client_metrics")
+    caplog.set_level(logging.DEBUG, logger="minikafka.server.quota.client_metrics")
     await admin_broker.configs.alter(
         ConfigResource(ConfigResourceType.CLIENT_METRICS, "lag"),
         {

@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from tests.unit.server.running import eventually
 
 ADD, OFFSETS, END = ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN

@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.server.hosted_shard import ShardState
+from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.types import TopicPartition
 from tests.unit.server.apis.transactional import (
     EPOCH,

@@ -10,7 +10,7 @@ from minikafka.errors import ErrorCode
 from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.codec import Body
 from minikafka.protocol.records import Record, build_batch
-from minikafka.server.transaction_verification import TransactionVerification
+from minikafka.server.coordinator.transaction_verification import TransactionVerification
 from minikafka.types import TopicPartition
 from tests.unit.server.conftest import AdminBroker
 

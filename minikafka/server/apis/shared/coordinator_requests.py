@@ -1,0 +1,96 @@
+"""What the handlers of requests to a coordinator have in common: a request goes to a shard, its answer comes
+back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import PendingResponse
+from minikafka.protocol.codec import Body
+from minikafka.server.coordinator.hosted_shard import RequestTicket, S, TicketCall
+from minikafka.server.coordinator.service import CoordinatorService
+from minikafka.server.requests.accounting import encode_answer_in_steps
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.services import Services
+from minikafka.steps import Steps
+
+T = TypeVar("T")
+
+MakeBody = Callable[[Any], Body | Steps[Body]]
+"""A response of what a shard answered; in steps where a request may name many things."""
+
+
+class CoordinatorAnswer:
+    """The response to a request that a coordinator answers, now or later. Nobody writes one for a connection
+    that is gone."""
+
+    __slots__ = ("_body", "_context", "_metrics", "_turns", "pending")
+
+    def __init__(self, services: Services, context: RequestContext, body: MakeBody) -> None:
+        """``body`` makes the response of a result, which may be a KafkaError."""
+        self.pending = PendingResponse()
+        self._context = context
+        self._metrics = services.request_metrics
+        self._turns = services.turns
+        self._body = body
+
+    def answer(self, result: Any) -> None:
+        if self.pending.is_waiting:
+            self._turns.answer(self.pending, self._response(result))
+
+    def _response(self, result: Any) -> Steps[tuple[bytes]]:
+        body = self._body(result)
+        if isinstance(body, Generator):
+            body = yield from body
+        return ((yield from encode_answer_in_steps(self._metrics, self._context, body)),)
+
+
+def ask_coordinator(
+    coordinator: CoordinatorService[S],
+    key: str,
+    call: TicketCall[S],
+    answer: CoordinatorAnswer,
+) -> PendingResponse:
+    """Have the shard of a group or a transactional id do ``call``; the response is the answer's body of what
+    it answers, or of the KafkaError that it raised."""
+    coordinator.ask(key, call, RequestTicket(answer.answer))
+    return answer.pending
+
+
+class Gathering:
+    """Several questions and one answer: ``then`` is called when all are answered, with the results in the
+    order of the questions."""
+
+    def __init__(self, count: int, then: Callable[[list[Any]], None]) -> None:
+        self._results: list[Any] = [None] * count
+        self._missing = count
+        self._then = then
+        if not count:
+            then(self._results)
+
+    def ticket(self, index: int) -> RequestTicket:
+        def answered(result: Any) -> None:
+            self._results[index] = result
+            self._missing -= 1
+            if not self._missing:
+                self._then(self._results)
+
+        return RequestTicket(answered)
+
+
+def error_code(result: Any) -> ErrorCode:
+    """Of a result that is a KafkaError, or has a code of its own, or none."""
+    if isinstance(result, KafkaError):
+        return result.code
+    code: ErrorCode = getattr(result, "error", ErrorCode.NONE)
+    return code
+
+
+def outcome(read: Callable[[], T]) -> T | KafkaError:
+    """What ``read`` returns, or the KafkaError that it raises."""
+    try:
+        return read()
+    except KafkaError as error:
+        return error

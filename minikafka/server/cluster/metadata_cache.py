@@ -1,0 +1,288 @@
+"""What this broker knows of the cluster: the brokers and where they listen, the topics and who leads them.
+
+Kafka's ``MetadataCache`` (``ZkMetadataCache``). Handlers read it synchronously on every request, so it holds
+nothing but what was already decided: the controller writes the store first and then tells every broker with
+UpdateMetadata, which ends here (``update``).
+
+Invariants:
+- names and topic ids are two views of the same set of topics: each topic has exactly one entry in both;
+- ``topic.partitions[i].partition == i``: where the controller has not told of a partition yet, because none
+  of its replicas lives, a partition without replicas stands in its place;
+- values are frozen: a reader that holds a ``TopicMetadata`` across an await sees one consistent moment of it.
+
+Where it differs from Kafka: one mutable cache on one event loop instead of an immutable image that is
+swapped; no reader can see a change half made, because no change awaits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+from uuid import UUID
+
+import msgspec
+
+from minikafka.errors import InvariantError
+from minikafka.protocol.control.messages import (
+    LEADER_DURING_DELETE,
+    LeaderAndIsrPartition,
+    LiveBroker,
+    UpdateMetadataRequest,
+)
+from minikafka.server.cluster.topic_validation import is_internal
+from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, LeaderEpoch, TopicPartition
+
+
+class Endpoint(NamedTuple):
+    """Where a client reaches a broker: the advertised host and port of one listener."""
+
+    host: str
+    port: int
+
+
+class PartitionMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition: who leads it, in which epoch, and who keeps copies."""
+
+    partition: int
+    leader: BrokerId
+    """``NO_LEADER`` when there is none."""
+    leader_epoch: LeaderEpoch
+    replicas: tuple[BrokerId, ...]
+    """In the order of the assignment: the first one is the preferred leader."""
+    isr: tuple[BrokerId, ...]
+    offline_replicas: tuple[BrokerId, ...] = ()
+    """Replicas on a failed log directory. Those on dead brokers follow from ``MetadataCache.is_alive``."""
+    eligible: tuple[BrokerId, ...] = ()
+    """Out of the ISR, and sure to hold all that is committed (KIP-966)."""
+
+
+class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic; ``partitions`` is indexed by partition number."""
+
+    name: str
+    topic_id: UUID
+    partitions: tuple[PartitionMetadata, ...]
+    is_internal: bool = False
+
+
+class BrokerEndpoints(msgspec.Struct, frozen=True, kw_only=True):
+    """One live broker and its advertised endpoints by listener name."""
+
+    node_id: BrokerId
+    endpoints: Mapping[str, Endpoint | tuple[str, int]]
+    rack: str | None = None
+    epoch: int = -1
+    """The czxid of its registration (KIP-380); -1 when that is not known."""
+    http: Endpoint | None = None
+    """Where its pages are; None: nowhere."""
+
+    def endpoint(self, listener_name: str) -> Endpoint | None:
+        """Host and port on that listener; None when the broker does not have the listener."""
+        found = self.endpoints.get(listener_name)
+        return None if found is None else Endpoint(*found)
+
+
+class MetadataCache:
+    """The current state of brokers and topics. See the module header."""
+
+    def __init__(self) -> None:
+        self.controller_id = NO_LEADER
+        self._waiting: list[tuple[Callable[[], object], asyncio.Future[None]]] = []
+        self._brokers: dict[BrokerId, BrokerEndpoints] = {}
+        self._live_brokers: dict[BrokerId, LiveBroker] = {}
+        self._topics: dict[str, TopicMetadata] = {}
+        self._topics_by_id: dict[UUID, TopicMetadata] = {}
+        self._sorted: tuple[TopicMetadata, ...] | None = None
+        self.topics_version = 0
+        """Rises whenever a topic comes, grows or goes; not when its leaders change."""
+
+    def __repr__(self) -> str:
+        return (
+            f"MetadataCache(controller={self.controller_id}, brokers={sorted(self._brokers)}, "
+            f"topics={len(self._topics)})"
+        )
+
+    # Topics
+
+    def topics(self) -> tuple[TopicMetadata, ...]:
+        """All topics, sorted by name (so that answers and cursors do not depend on history)."""
+        if self._sorted is None:
+            self._sorted = tuple(self._topics[name] for name in sorted(self._topics))
+        return self._sorted
+
+    def topic(self, name: str) -> TopicMetadata | None:
+        return self._topics.get(name)
+
+    def topic_by_id(self, topic_id: UUID) -> TopicMetadata | None:
+        return self._topics_by_id.get(topic_id)
+
+    def partition(self, topic_partition: TopicPartition) -> PartitionMetadata | None:
+        topic = self._topics.get(topic_partition.topic)
+        if topic is None or not 0 <= topic_partition.partition < len(topic.partitions):
+            return None
+        return topic.partitions[topic_partition.partition]
+
+    def may_have(self, topic_partition: TopicPartition) -> bool:
+        """Whether the cluster has the partition. Until a controller has told, that cannot be denied of any:
+        clients that have known it for long take an UNKNOWN_TOPIC_OR_PARTITION of a broker that has just
+        started for the end of it."""
+        return self.controller_id == NO_LEADER or self.partition(topic_partition) is not None
+
+    def put_topic(self, topic: TopicMetadata) -> None:
+        """Add a topic, or replace what was known of it (also when it was deleted and made anew)."""
+        if any(partition.partition != index for index, partition in enumerate(topic.partitions)):
+            raise InvariantError(f"partitions of topic {topic.name} are not 0, 1, 2, …: {topic.partitions}")
+        holder = self._topics_by_id.get(topic.topic_id)
+        if holder is not None and holder.name != topic.name:
+            raise InvariantError(f"topics {holder.name} and {topic.name} have one id, {topic.topic_id}")
+        known = self._topics.get(topic.name)
+        if known is None or _shape(known) != _shape(topic):
+            self.topics_version += 1
+        self._remove(topic.name)
+        self._topics[topic.name] = topic
+        self._topics_by_id[topic.topic_id] = topic
+
+    def _forget(self, name: str) -> None:
+        if name in self._topics:
+            self.topics_version += 1
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
+        self._sorted = None
+        topic = self._topics.pop(name, None)
+        if topic is not None:
+            del self._topics_by_id[topic.topic_id]
+
+    # What the controller tells
+
+    def update(self, request: UpdateMetadataRequest) -> tuple[str, ...]:
+        """Take in what the controller says. Returns the topics that are gone, or are others of the name."""
+        self.controller_id = request.controller_id
+        self._brokers = {
+            each.node_id: BrokerEndpoints(
+                node_id=each.node_id,
+                endpoints={
+                    listener.listener_name: Endpoint(listener.host, listener.port)
+                    for listener in each.endpoints
+                },
+                rack=each.rack,
+                epoch=each.epoch,
+                http=None if each.http is None else Endpoint(*each.http),
+            )
+            for each in request.live_brokers
+        }
+        self._live_brokers = {each.node_id: each for each in request.live_brokers}
+        gone: set[str] = set()
+        by_topic: dict[str, list[LeaderAndIsrPartition]] = defaultdict(list)
+        for partition in request.partitions:
+            by_topic[partition.topic].append(partition)
+        if request.is_full:
+            gone.update(name for name in self._topics if name not in by_topic)
+        for name, partitions in by_topic.items():
+            known = self._topics.get(name)
+            if any(each.leader == LEADER_DURING_DELETE for each in partitions):
+                gone.add(name)
+            else:
+                if known is not None and known.topic_id != partitions[0].topic_id:
+                    gone.add(name)
+                    known = None
+                self.put_topic(_updated(known, partitions))
+        for name in sorted(gone):
+            if name not in by_topic or by_topic[name][0].leader == LEADER_DURING_DELETE:
+                self._forget(name)
+        self._wake()
+        return tuple(sorted(gone))
+
+    async def wait_for(self, condition: Callable[[], object], *, timeout_ms: int) -> bool:
+        """Until ``condition`` holds, which is looked at after each update. Returns whether it does."""
+        if condition():
+            return True
+        waiting = (condition, asyncio.get_running_loop().create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                await waiting[1]
+        except TimeoutError:
+            return bool(condition())
+        finally:
+            self._waiting.remove(waiting)
+        return True
+
+    def _wake(self) -> None:
+        for condition, future in self._waiting:
+            if not future.done() and condition():
+                future.set_result(None)
+
+    # Brokers
+
+    def brokers(self) -> tuple[BrokerEndpoints, ...]:
+        """The live brokers, sorted by id."""
+        return tuple(self._brokers[node_id] for node_id in sorted(self._brokers))
+
+    def broker(self, node_id: BrokerId) -> BrokerEndpoints | None:
+        return self._brokers.get(node_id)
+
+    def is_alive(self, node_id: BrokerId) -> bool:
+        return node_id in self._brokers
+
+    def live_broker(self, node_id: BrokerId) -> LiveBroker | None:
+        """A broker as the controller told of it; None: it is not alive."""
+        return self._live_brokers.get(node_id)
+
+    def live_broker_epoch(self, node_id: BrokerId) -> int | None:
+        """The epoch of a live broker's registration, -1 when that is not known; None: it is not alive."""
+        broker = self._brokers.get(node_id)
+        return None if broker is None else broker.epoch
+
+    def offline_replicas(
+        self, partition: PartitionMetadata, *, listener_name: str | None = None
+    ) -> tuple[BrokerId, ...]:
+        """Replicas on dead brokers, on brokers without that listener, or on a failed log directory."""
+        return tuple(
+            replica
+            for replica in partition.replicas
+            if replica in partition.offline_replicas or not self._reachable(replica, listener_name)
+        )
+
+    def reachable(self, replicas: Iterable[BrokerId], *, listener_name: str) -> tuple[BrokerId, ...]:
+        """Those of ``replicas`` that live and have the listener, in the same order."""
+        return tuple(replica for replica in replicas if self._reachable(replica, listener_name))
+
+    def _reachable(self, node_id: BrokerId, listener_name: str | None) -> bool:
+        broker = self._brokers.get(node_id)
+        return broker is not None and (listener_name is None or listener_name in broker.endpoints)
+
+
+def _shape(topic: TopicMetadata) -> tuple[UUID, int]:
+    return topic.topic_id, len(topic.partitions)
+
+
+def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> TopicMetadata:
+    """A topic with what is new of some of its partitions."""
+    partitions = {} if known is None else {each.partition: each for each in known.partitions}
+    for each in news:
+        partitions[each.partition] = PartitionMetadata(
+            partition=each.partition,
+            leader=each.leader,
+            leader_epoch=each.leader_epoch,
+            replicas=each.replicas,
+            isr=each.isr,
+            offline_replicas=each.offline_replicas,
+            eligible=each.eligible,
+        )
+    count = max(partitions) + 1
+    return TopicMetadata(
+        name=news[0].topic,
+        topic_id=news[0].topic_id,
+        partitions=tuple(partitions.get(number) or _untold(number) for number in range(count)),
+        is_internal=is_internal(news[0].topic),
+    )
+
+
+def _untold(partition: int) -> PartitionMetadata:
+    """A partition of which the controller has said nothing, because none of its replicas ever lived."""
+    return PartitionMetadata(
+        partition=partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=(), isr=()
+    )

@@ -1,0 +1,3 @@
+"""Dynamic configuration of brokers, topics, groups, client metrics, quotas and loggers: as stored, as in
+force.
+"""

@@ -1,0 +1,427 @@
+"""The configuration that can change while the broker runs: of topics, brokers, groups and client metrics.
+
+Kafka: ``ConfigAdminManager`` (what a client may change), ``ConfigHelper`` (what it is told),
+``DynamicBrokerConfig`` and ``ConfigRepository``; KIP-133, KIP-226, KIP-339. Texts are stored under Kafka's
+``/config/topics/T``, ``/config/brokers/ID`` and ``/config/brokers/<default>``, and as ``named_configs`` says;
+what they mean is ``minikafka.config.resolution``'s matter.
+
+A change is read, computed and written back on condition that nobody wrote in between (else it starts again),
+and for a topic also that the topic still exists: the store is the arbiter, never this broker's memory. Then
+it is applied at once: subscribers get the new ``TopicConfig`` of a topic or the new ``BrokerConfig``; topics
+whose defaults come from the broker are told as well. The other brokers learn of it by a notification under
+``/config/changes`` (``configs/changes.py``), which is a part of the write.
+
+Invariants: what ``describe`` answers is what is in the store and what the logs run with; a refused change
+changes nothing; changes of topics and configurations happen one after another (``changes``), like those in
+the event queue of Kafka's controller.
+
+Where it differs from Kafka: a stored property that this broker does not know, or that contradicts another
+one, is logged and left out when it is loaded; Kafka's broker stops there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
+
+from minikafka.config.alteration import Alteration, alter
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
+from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
+from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
+from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
+from minikafka.config.resolution import (
+    MIN_ISR,
+    BrokerProperties,
+    ConfigEntry,
+    check_broker_overrides,
+    check_min_isr,
+    check_topic_overrides,
+    describe_broker,
+    describe_client_metrics,
+    describe_cluster_defaults,
+    describe_group,
+    describe_topic,
+)
+from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
+from minikafka.coordination import paths
+from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
+from minikafka.coordinator.group.settings import ConsumerGroupSettings
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.cluster.metadata_cache import MetadataCache
+from minikafka.server.cluster.topic_validation import validate_topic_name
+from minikafka.server.configs.broker_loggers import alter_logger_levels, logger_levels
+from minikafka.server.configs.client_quota_configs import ClientQuotaConfigs
+from minikafka.server.configs.named_configs import ApplyNamed, NamedConfigs
+from minikafka.server.configs.resource import (
+    ConfigResource,
+    ConfigResourceType,
+    check_broker_name,
+    check_named,
+    unsupported,
+)
+from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
+from minikafka.server.configs.stored_configs import usable_broker_properties, usable_topic_properties
+from minikafka.server.configs.topic_configs import Apply, TopicConfigs
+from minikafka.server.runtime.turns import Turns
+from minikafka.types import BrokerId
+
+logger = logging.getLogger(__name__)
+
+_ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
+    ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
+    ConfigResourceType.BROKER: BROKER_CONFIG_KEYS,
+    ConfigResourceType.GROUP: GROUP_CONFIG_KEYS,
+    ConfigResourceType.CLIENT_METRICS: CLIENT_METRICS_CONFIG_KEYS,
+}
+
+
+class ConfigService:
+    """Dynamic configuration of one broker. See the module header."""
+
+    def __init__(
+        self,
+        *,
+        node_id: BrokerId,
+        static_config: BrokerConfig,
+        store: CoordinationStore,
+        metadata: MetadataCache,
+    ) -> None:
+        self.changes = asyncio.Lock()
+        """Held by whoever changes topics or configurations; ``TopicService`` takes it too."""
+        self._node_id = node_id
+        self._config_store = ConfigStore(store)
+        self._metadata = metadata
+        self._properties = BrokerProperties.of(static_config)
+        self._broker_config = static_config
+        self._topics = TopicConfigs(lambda: self._broker_config)
+        self._groups = NamedConfigs(self._config_store, paths.GROUP_CONFIGS, check=self._group_config)
+        self._client_metrics = NamedConfigs(
+            self._config_store, paths.CLIENT_METRICS_CONFIGS, check=client_metrics_config
+        )
+        self.client_quotas = ClientQuotaConfigs(self._config_store, self.changes)
+        self._read_for: dict[str, UUID] = {}
+        self._topic_subscribers: list[Apply] = []
+        self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []
+
+    def __repr__(self) -> str:
+        return (
+            f"ConfigService(node {self._node_id}, dynamic={self._properties.dynamic}, "
+            f"default={self._properties.dynamic_default}, topics with overrides={len(self._topics)})"
+        )
+
+    @property
+    def broker_config(self) -> BrokerConfig:
+        """The broker's configuration as it is now: dynamic over static over defaults."""
+        return self._broker_config
+
+    def subscribe_topics(self, apply: Apply) -> None:
+        """``apply`` is called with a topic and its new configuration whenever that changes."""
+        self._topic_subscribers.append(apply)
+
+    def follow_topics(self, apply: Apply) -> None:
+        """``apply`` is called with each topic and its configuration: now, when it is read or set, when it is
+        gone. For what a topic alone can set; changed defaults are not told."""
+        self._topics.follow(apply)
+
+    def subscribe_broker(self, apply: Callable[[BrokerConfig], None]) -> None:
+        """``apply`` is called with the broker's new configuration whenever that changes."""
+        self._broker_subscribers.append(apply)
+
+    async def load(self) -> None:
+        """Read everything from the store. Call it once, before logs are opened."""
+        await self._load_broker()
+        for topic in await self._config_store.children(paths.TOPIC_CONFIGS):
+            await self.load_topic(topic)
+        await self._groups.load()
+        await self._client_metrics.load()
+        await self.client_quotas.load()
+
+    async def found_cluster(self) -> None:
+        """The first broker of a cluster makes its ``min.insync.replicas`` that of all: with eligible leader
+        replicas (KIP-966) no two brokers may differ in it
+        (``ConfigurationControlManager.maybeGenerateElrSafetyRecords``). Raises StoreError."""
+        own = self._properties.static.get(MIN_ISR) or str(self._broker_config.min_insync_replicas)
+        await self._config_store.set_if_missing(paths.broker_config_path(None), MIN_ISR, own)
+
+    async def _load_broker(self) -> None:
+        dynamic_default = await self._config_store.read(paths.broker_config_path(None))
+        dynamic = await self._config_store.read(paths.broker_config_path(self._node_id))
+        self._properties = usable_broker_properties(
+            self._properties, dynamic_default=dynamic_default, dynamic=dynamic
+        )
+        self._broker_config = self._properties.effective()
+        static, of_all = self._properties.static.get(MIN_ISR), dynamic_default.get(MIN_ISR)
+        if static is not None and of_all is not None and static != of_all:
+            logger.warning(
+                "%s=%s of this broker's configuration has no effect: the whole cluster has %s, which is "
+                "changed while it runs (kafka-configs.sh --alter --entity-type brokers --entity-default)",
+                MIN_ISR,
+                static,
+                of_all,
+            )
+
+    async def load_topic(self, topic: str) -> None:
+        """Read what is set for one topic. Raises StoreError."""
+        self._topics.set(topic, await self._read_topic(topic))
+
+    async def _read_topic(self, topic: str) -> dict[str, str]:
+        """A node whose JSON cannot be read holds up no other topic: what was read before is kept, or nothing
+        is set, as in Kafka (``ConfigEntityZNode.decode``). Raises StoreError."""
+        try:
+            return await self._config_store.read(paths.topic_config_path(topic))
+        except paths.DamagedNodeError as error:
+            logger.error("%s; topic %s keeps the configuration that it has here", error, topic)
+            return dict(self._topics.overrides(topic))
+
+    async def read_topic_configs(self, topics: Iterable[str]) -> dict[str, TopicConfig]:
+        """The configurations of ``topics``. Those that are not known here are read and not kept: they may be
+        on their way in or out. Raises StoreError."""
+        configs = {}
+        for topic in topics:
+            if topic in self._topics:
+                configs[topic] = self._topics.config(topic)
+            else:
+                configs[topic] = self._topics.resolve(topic, await self._read_topic(topic))
+        return configs
+
+    async def load_topics(self, topics: Mapping[str, UUID]) -> None:
+        """Read what is set for those that are new here: of a name, or another topic of the same name. What
+        was read at the start may have been left by an earlier one. Raises StoreError."""
+        for topic, topic_id in topics.items():
+            if self._read_for.get(topic) != topic_id:
+                await self.load_topic(topic)
+                self._read_for[topic] = topic_id
+
+    async def reload(self, entity_path: str) -> None:
+        """Another broker has changed what lies at ``/config/<entity_path>``: read it and apply it."""
+        kind, _, name = entity_path.partition("/")
+        async with self.changes:
+            if kind == "topics" and name in self._topics:
+                await self.load_topic(name)
+                self._apply_topic(name)
+            elif kind == "brokers" and name in (paths.DEFAULT_ENTITY, str(self._node_id)):
+                await self._load_broker()
+                await self._apply_broker()
+            elif kind == "groups":
+                await self._groups.load_one(paths.named_config(name))
+            elif kind == "client-metrics":
+                await self._client_metrics.load_one(paths.named_config(name))
+            else:
+                await self.client_quotas.reload(entity_path)
+
+    # Groups and client metrics
+
+    def consumer_group_settings(self, group_id: str) -> ConsumerGroupSettings:
+        """What holds for one group: what is set for it, else the broker's."""
+        config = self._group_config(self._groups.overrides(group_id))
+        return ConsumerGroupSettings(
+            session_timeout_ms=config.consumer_session_timeout_ms,
+            heartbeat_interval_ms=config.consumer_heartbeat_interval_ms,
+        )
+
+    def configured_groups(self) -> list[str]:
+        """The ids of groups for which something is set; whether they exist is another matter."""
+        return self._groups.names()
+
+    def client_metrics_subscriptions(self) -> list[str]:
+        """The names of the client metrics subscriptions."""
+        return self._client_metrics.names()
+
+    def follow_client_metrics(self, apply: ApplyNamed) -> None:
+        """``apply`` is called with each subscription and what is set for it: now, and whenever it changes."""
+        self._client_metrics.follow(apply)
+
+    def _group_config(self, overrides: Mapping[str, str]) -> GroupConfig:
+        return group_config(self._broker_config, overrides)
+
+    # Topics
+
+    def topic_config(self, topic: str) -> TopicConfig:
+        """The configuration of a topic, whether it exists or not."""
+        return self._topics.config(topic)
+
+    def check_topic(self, overrides: Mapping[str, str | None]) -> dict[str, str]:
+        """What a client wants to set for a new topic, checked.
+
+        Raises:
+            KafkaError: INVALID_CONFIG, naming property and value.
+        """
+        check_topic_overrides(self._broker_config, overrides)
+        return {name: text for name, text in overrides.items() if text is not None}
+
+    def describe_topic(self, overrides: Mapping[str, str]) -> list[ConfigEntry]:
+        """The properties of a topic with these ``overrides``."""
+        return describe_topic(self._properties, self._broker_config, overrides)
+
+    def expect_topics(self, overrides: Mapping[str, dict[str, str]]) -> None:
+        """Topics that are about to be stored, so that their logs are opened with their configurations."""
+        for topic, texts in overrides.items():
+            self._topics.set(topic, texts)
+
+    def topic_gone(self, topic: str) -> None:
+        """The topic was deleted: forget what was set for it."""
+        self._topics.forget(topic)
+        self._read_for.pop(topic, None)
+
+    # What clients ask
+
+    def describe(self, resource: ConfigResource) -> list[ConfigEntry]:
+        """All properties of a resource, sorted by name.
+
+        Raises:
+            KafkaError: INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST.
+        """
+        match resource.type:
+            case ConfigResourceType.TOPIC:
+                self._check_topic_exists(resource.name)
+                overrides = self._topics.overrides(resource.name)
+                return self.describe_topic(usable_topic_properties(self._broker_config, overrides))
+            case ConfigResourceType.BROKER:
+                check_broker_name(resource.name, node_id=self._node_id, may_be_empty=True)
+                if not resource.name:
+                    return describe_cluster_defaults(self._properties)
+                return describe_broker(self._properties, self._broker_config)
+            case ConfigResourceType.BROKER_LOGGER:
+                check_broker_name(resource.name, node_id=self._node_id, may_be_empty=False)
+                return [_logger_entry(name, level) for name, level in logger_levels().items()]
+            case ConfigResourceType.GROUP:
+                check_named(resource)
+                overrides = self._groups.overrides(resource.name)
+                return describe_group(self._properties, self._broker_config, overrides)
+            case ConfigResourceType.CLIENT_METRICS:
+                check_named(resource)
+                return describe_client_metrics(self._client_metrics.overrides(resource.name))
+            case _:
+                raise unsupported(resource.type)
+
+    async def alter(
+        self, resource: ConfigResource, properties: Mapping[str, str], *, validate_only: bool = False
+    ) -> None:
+        """Set exactly ``properties``; what else was set returns to its default.
+
+        Raises:
+            KafkaError: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
+        """
+        await self._change(resource, lambda _: dict(properties), validate_only=validate_only)
+
+    async def alter_incrementally(
+        self, resource: ConfigResource, alterations: Sequence[Alteration], *, validate_only: bool = False
+    ) -> None:
+        """Change single properties; the others stay as they are.
+
+        Raises:
+            KafkaError: as ``alter``.
+        """
+        if resource.type == ConfigResourceType.BROKER_LOGGER:
+            check_broker_name(resource.name, node_id=self._node_id, may_be_empty=False)
+            alter_logger_levels(alterations, validate_only=validate_only)
+            return
+        keys = _ALTERABLE_KEYS.get(resource.type, {})
+        await self._change(
+            resource, lambda current: alter(current, alterations, keys), validate_only=validate_only
+        )
+
+    # Changing
+
+    async def _change(self, resource: ConfigResource, change: Alter, *, validate_only: bool) -> None:
+        match resource.type:
+            case ConfigResourceType.TOPIC:
+                await self._change_topic(resource.name, change, validate_only=validate_only)
+            case ConfigResourceType.BROKER:
+                check_broker_name(resource.name, node_id=self._node_id, may_be_empty=True)
+                await self._change_broker(change, per_broker=bool(resource.name), validate_only=validate_only)
+            case ConfigResourceType.BROKER_LOGGER:
+                raise KafkaError(
+                    ErrorCode.INVALID_REQUEST, "Levels of loggers can only be altered incrementally."
+                )
+            case ConfigResourceType.GROUP | ConfigResourceType.CLIENT_METRICS:
+                check_named(resource)
+                await self._change_named(resource, change, validate_only=validate_only)
+            case _:
+                raise unsupported(resource.type)
+
+    async def _change_topic(self, topic: str, change: Alter, *, validate_only: bool) -> None:
+        self._check_topic_exists(topic)
+
+        def checked(current: Mapping[str, str]) -> dict[str, str]:
+            overrides = change(current)
+            check_topic_overrides(self._broker_config, overrides)
+            return overrides
+
+        async with self.changes:
+            changed = await self._config_store.replace(
+                paths.topic_config_path(topic),
+                checked,
+                guard=CheckOp(paths.topic_path(topic), ANY_VERSION),
+                validate_only=validate_only,
+            )
+            if changed is not None:
+                self._topics.set(topic, changed)
+                self._apply_topic(topic)
+
+    async def _change_broker(self, change: Alter, *, per_broker: bool, validate_only: bool) -> None:
+        def checked(current: Mapping[str, str]) -> dict[str, str]:
+            overrides = change(current)
+            check_min_isr(current, overrides, per_broker=per_broker)
+            check_broker_overrides(self._properties, overrides, per_broker=per_broker)
+            return overrides
+
+        async with self.changes:
+            changed = await self._config_store.replace(
+                paths.broker_config_path(self._node_id if per_broker else None),
+                checked,
+                validate_only=validate_only,
+            )
+            if changed is None:
+                return
+            self._properties = check_broker_overrides(self._properties, changed, per_broker=per_broker)
+            self._broker_config = self._properties.effective()
+            await self._apply_broker()
+
+    async def _change_named(self, resource: ConfigResource, change: Alter, *, validate_only: bool) -> None:
+        is_group = resource.type == ConfigResourceType.GROUP
+
+        def checked(current: Mapping[str, str]) -> dict[str, str]:
+            overrides = change(current)
+            if is_group:
+                check_group_overrides(self._broker_config, overrides)
+            else:
+                client_metrics_config(overrides)
+            return overrides
+
+        configs = self._groups if is_group else self._client_metrics
+        async with self.changes:
+            await configs.change(resource.name, checked, validate_only=validate_only)
+
+    async def _apply_broker(self) -> None:
+        self._topics.defaults_changed()
+        for apply in self._broker_subscribers:
+            apply(self._broker_config)
+        turns = Turns()
+        for topic in self._metadata.topics():
+            self._apply_topic(topic.name)
+            await turns.give_way()
+
+    def _apply_topic(self, topic: str) -> None:
+        config = self.topic_config(topic)
+        for apply in self._topic_subscribers:
+            apply(topic, config)
+
+    def _check_topic_exists(self, topic: str) -> None:
+        validate_topic_name(topic)
+        if self._metadata.topic(topic) is None:
+            raise unknown_topic(topic)
+
+
+def _logger_entry(name: str, level: str) -> ConfigEntry:
+    return ConfigEntry(
+        name=name,
+        value=level,
+        source=ConfigSource.DYNAMIC_BROKER_LOGGER_CONFIG,
+        synonyms=(),
+        read_only=False,
+        type=ConfigType.STRING,
+        documentation="The level from which on the logger writes.",
+    )

@@ -1,0 +1,334 @@
+"""The controller of the cluster, as far as this broker is it: election, events, effects.
+
+Kafka: ``KafkaController`` and ``ControllerEventManager``. What to do is decided by ``minikafka.controller``;
+here its steps are driven: an effect that it yields is carried out, and what came of it is sent back in. One
+event is finished before the next begins, as in Kafka's single controller thread.
+
+States of the loop::
+
+    CANDIDATE --/controller is ours--> CONTROLLER --deposed, or the session ends--> CANDIDATE
+
+A step that loses the controllership in the middle is closed where it stands, and everything that the
+controller knew is dropped with it: the next one reads the store. While the store cannot be reached the step
+waits (Kafka: ``retryRequestUntilConnected``); brokers go on with what they were told.
+
+The same event waits in the queue at most once, unless somebody waits for its answer: so the queue is bounded
+by the number of topics, partitions, brokers and requests under way. Watches outlive a reign; what they tell
+then is told to nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from typing import Any
+
+from minikafka.clock import Clock
+from minikafka.controller.context import ControllerContext
+from minikafka.controller.effects import Effect
+from minikafka.controller.events import (
+    ControlledShutdownAsked,
+    Elected,
+    Event,
+    LeaderElectionsAsked,
+    LeaderRebalanceDue,
+)
+from minikafka.controller.step import Controller
+from minikafka.coordination import paths
+from minikafka.coordination.store import (
+    ConnectionLossError,
+    CoordinationStore,
+    SessionExpiredError,
+    StoreError,
+    WatchEvent,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.control.messages import (
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+    LiveBroker,
+)
+from minikafka.server.cluster.controller_election import Election, elect
+from minikafka.server.cluster.session_keeper import SessionKeeper
+from minikafka.server.configs.service import ConfigService
+from minikafka.server.controller.channel import ControllerChannels, Send
+from minikafka.server.controller.effects import ControllerEffects
+from minikafka.server.controller.guarded_store import ControllerMoved
+from minikafka.server.controller.stats import ControllerStats
+from minikafka.server.controller.store import ControllerStore
+from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.types import BrokerId, ElectionType, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+STORE_RETRY_PAUSE_MS = 200
+"""Between tries of an effect while the store cannot be reached."""
+
+FIRST_REBALANCE_DELAY_MS = 5_000
+"""From the election to the first look at who leads (``KafkaController.onControllerFailover``)."""
+
+
+class EventQueue:
+    """What waits for the controller, in order. Equal events wait once."""
+
+    def __init__(self) -> None:
+        self._events: deque[tuple[Event, asyncio.Future[Any] | None]] = deque()
+        self._waiting: set[Event] = set()
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def put(self, event: Event, answer: asyncio.Future[Any] | None = None) -> None:
+        """``answer`` is resolved with what the step returns."""
+        if answer is None:
+            if event in self._waiting:
+                return
+            self._waiting.add(event)
+        self._events.append((event, answer))
+        self._filled.set()
+
+    async def get(self) -> tuple[Event, asyncio.Future[Any] | None]:
+        while not self._events:
+            self._filled.clear()
+            await self._filled.wait()
+        event, answer = self._events.popleft()
+        self._waiting.discard(event)
+        return event, answer
+
+    def clear(self) -> None:
+        """Drop everything; whoever waits for an answer learns that there is none."""
+        for _, answer in self._events:
+            if answer is not None:
+                answer.cancel()
+        self._events.clear()
+        self._waiting.clear()
+
+
+class ControllerLoop:
+    """One broker's part in being the controller. ``run`` is its task."""
+
+    def __init__(
+        self,
+        *,
+        node_id: BrokerId,
+        store: CoordinationStore,
+        sessions: SessionKeeper,
+        configs: ConfigService,
+        clock: Clock,
+        rng: random.Random,
+        supervisor: Supervisor,
+        open_sender: Callable[[LiveBroker, int], Send],
+    ) -> None:
+        """``open_sender`` is given a broker and the controller's epoch."""
+        self._node_id = node_id
+        self._store = store
+        self._sessions = sessions
+        self._configs = configs
+        self._clock = clock
+        self._rng = rng
+        self._supervisor = supervisor
+        self._open_sender = open_sender
+        self._queue = EventQueue()
+        self._election: Election | None = None
+        self._controller: Controller | None = None
+        self._deposed: str | None = None
+        self.stats = ControllerStats()
+
+    def __repr__(self) -> str:
+        state = "candidate" if self._election is None else f"controller, {self._election}"
+        return f"ControllerLoop(node {self._node_id}, {state}, {len(self._queue)} events waiting)"
+
+    @property
+    def is_controller(self) -> bool:
+        return self._election is not None
+
+    @property
+    def context(self) -> ControllerContext | None:
+        """What this broker knows as the controller; None when it is not."""
+        return None if self._controller is None else self._controller.context
+
+    @property
+    def events_waiting(self) -> int:
+        return len(self._queue)
+
+    def notify(self, event: Event) -> None:
+        """Something happened; nothing, when this broker is not the controller."""
+        if self._election is not None:
+            self._queue.put(event)
+
+    async def controlled_shutdown(self, request: ControlledShutdownRequest) -> ControlledShutdownResponse:
+        """A broker asks to have its leaders moved."""
+        try:
+            response: ControlledShutdownResponse = await self._ask(
+                ControlledShutdownAsked(request.node_id, request.broker_epoch)
+            )
+        except KafkaError as error:
+            return ControlledShutdownResponse(error.code)
+        return response
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None, election_type: ElectionType
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """Hold elections (KIP-460), of all partitions for None. Returns what became of each that was asked
+        about; of all partitions only those for which there was something to do.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER.
+        """
+        asked = None if partitions is None else tuple(partitions)
+        results: dict[TopicPartition, KafkaError | None] = await self._ask(
+            LeaderElectionsAsked(asked, election_type)
+        )
+        return results
+
+    async def _ask(self, event: Event) -> Any:
+        """What the step of ``event`` returns.
+
+        Raises:
+            KafkaError: NOT_CONTROLLER, also when another broker becomes it before the step is done.
+        """
+        not_controller = KafkaError(
+            ErrorCode.NOT_CONTROLLER, f"Broker {self._node_id} is not the active controller."
+        )
+        if self._election is None:
+            raise not_controller
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._queue.put(event, answer)
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            if answer.cancelled():  # deposed in the meantime
+                raise not_controller from None
+            raise
+
+    async def run(self) -> None:
+        """Until cancelled: wait for the election, lead, resign."""
+        while True:
+            session_id = await self._sessions.ready()
+            try:
+                async with self._sessions.lasting(session_id):
+                    election = await elect(self._store, node_id=self._node_id, clock=self._clock)
+                    await self._lead(election)
+            except (SessionExpiredError, ConnectionLossError) as error:
+                logger.info("not a candidate for controller at the moment: %s", error)
+                await asyncio.sleep(STORE_RETRY_PAUSE_MS / 1000)
+
+    async def _lead(self, election: Election) -> None:
+        logger.info("elected controller of epoch %d", election.controller_epoch)
+        self._election, self._deposed = election, None
+        self._queue.put(Elected(election.controller_epoch))  # before anything else can come
+        store = ControllerStore(
+            self._store,
+            epoch_version=election.epoch_version,
+            rng=self._rng,
+            notify=lambda event: self._notify_in(election, event),
+        )
+        channels = ControllerChannels(
+            open_sender=lambda broker: self._open_sender(broker, election.controller_epoch),
+            notify=lambda event: self._notify_in(election, event),
+            start=lambda name, work: self._supervisor.start(name, work, restart=Restart.ALWAYS),
+        )
+        effects = ControllerEffects(
+            store,
+            channels,
+            self._configs,
+            node_id=self._node_id,
+            controller_epoch=election.controller_epoch,
+            remind=lambda event, after_ms: asyncio.get_running_loop().call_later(
+                after_ms / 1000, self._notify_in, election, event
+            ),
+        )
+        rebalance = self._supervisor.start("leader-rebalance", lambda: self._rebalance_leaders(election))
+        try:
+            await self._watch_controller(election)
+            self._controller = Controller(self._node_id)
+            await self._lead_on(self._controller, effects)
+        except ControllerMoved as error:
+            logger.info("no longer the controller of epoch %d: %s", election.controller_epoch, error)
+        except StoreError:
+            raise
+        except Exception:
+            await self._resign(store)  # our bug: the next controller begins with what the store says
+            raise
+        finally:
+            rebalance.cancel()
+            self._election = self._controller = None
+            self._queue.clear()
+            await channels.close()
+
+    def _notify_in(self, election: Election, event: Event) -> None:
+        """Something happened to the controller of that election; nothing, when it is none any more."""
+        if self._election is election:
+            self._queue.put(event)
+
+    async def _rebalance_leaders(self, election: Election) -> None:
+        """Have the controller look, every now and then, whether leadership is spread as it is preferred."""
+        config = self._configs.broker_config
+        if not config.auto_leader_rebalance_enable:
+            return
+        await asyncio.sleep(FIRST_REBALANCE_DELAY_MS / 1000)
+        while True:
+            self._notify_in(election, LeaderRebalanceDue(config.leader_imbalance_per_broker_percentage))
+            await asyncio.sleep(config.leader_imbalance_check_interval_seconds)
+
+    async def _lead_on(self, controller: Controller, effects: ControllerEffects) -> None:
+        while True:
+            event, answer = await self._queue.get()
+            try:
+                if self._deposed is not None:
+                    raise ControllerMoved(self._deposed)
+                began_ns = self._clock.monotonic_ns()
+                try:
+                    result = await self._step(controller.step(event), effects)
+                finally:
+                    self.stats.handled(event, self._clock.monotonic_ns() - began_ns)
+            except BaseException:
+                if answer is not None:
+                    answer.cancel()  # whoever waits asks the next controller
+                raise
+            if answer is not None and not answer.done():
+                answer.set_result(result)
+
+    async def _step(self, step: Generator[Effect, Any, object], effects: ControllerEffects) -> object:
+        """Carry out one step. Raises ControllerMoved, SessionExpiredError."""
+        result: Any = None
+        try:
+            while True:
+                effect = step.send(result)
+                result = await self._perform(effect, effects)
+        except StopIteration as done:
+            return done.value
+        finally:
+            step.close()
+
+    async def _perform(self, effect: Effect, effects: ControllerEffects) -> Any:
+        is_waiting = False
+        while True:
+            try:
+                return await effects.perform(effect)
+            except ConnectionLossError as error:
+                if not is_waiting:
+                    logger.warning("the controller waits for the coordination store: %s", error)
+                is_waiting = True
+                await asyncio.sleep(STORE_RETRY_PAUSE_MS / 1000)
+
+    async def _resign(self, store: ControllerStore) -> None:
+        try:
+            await store.resign()
+        except (ControllerMoved, StoreError) as error:
+            logger.warning("cannot resign: %s", error)
+
+    async def _watch_controller(self, election: Election) -> None:
+        """Somebody may delete ``/controller`` by hand, to have another one elected."""
+
+        def changed(event: WatchEvent) -> None:
+            if self._election is election:  # else it is a watch of an earlier reign
+                self._deposed = f"{paths.CONTROLLER} was written or deleted"
+                self._queue.put(Elected(-1))  # only to wake the loop
+
+        if await self._store.exists(paths.CONTROLLER, watch=changed) is None:
+            raise ControllerMoved(f"{paths.CONTROLLER} is gone")

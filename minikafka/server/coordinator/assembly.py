@@ -1,0 +1,151 @@
+"""The coordinators of a broker, made and joined. Part of ``assembly``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from minikafka.deferred import deferred
+from minikafka.log.log_directories import random_uuid
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
+from minikafka.metrics.registry import Metrics
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.codec import Body
+from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.producer_ids import ProducerIdManager
+from minikafka.server.configs.service import ConfigService
+from minikafka.server.coordinator.group_service import GroupService
+from minikafka.server.coordinator.group_settings import BrokerGroupSettings
+from minikafka.server.coordinator.group_topics import CachedTopics
+from minikafka.server.coordinator.metrics import load_time_sensor
+from minikafka.server.coordinator.topic import (
+    CoordinatorTopic,
+    TopicPlan,
+    offsets_topic,
+    transaction_state_topic,
+)
+from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
+from minikafka.server.coordinator.transaction_service import BrokerTransactionSettings, TransactionService
+from minikafka.server.coordinator.transaction_verification import TransactionVerification
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.loop_timer import LoopTimer
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.topics.topic_service import TopicService
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.group import shard as group_shard
+    from minikafka.coordinator.transaction import shard as transaction_shard
+else:
+    group_shard = deferred("minikafka.coordinator.group.shard")
+    transaction_shard = deferred("minikafka.coordinator.transaction.shard")
+
+AskHere = Callable[[ApiKey, Body], Awaitable[Any]]
+"""How this broker asks itself: ``ask_own_broker``."""
+
+
+class CoordinatorParts(NamedTuple):
+    """What every coordinator is made with."""
+
+    replicas: ReplicaManager
+    topics: TopicService
+    timer: LoopTimer
+    log_io: LogIo
+    supervisor: Supervisor
+    metrics: Metrics
+
+
+class Coordinators(NamedTuple):
+    """Those of groups and of transactions, and who asks the latter before a transaction begins in a log."""
+
+    groups: GroupService
+    transactions: TransactionService
+    verification: TransactionVerification
+
+
+def make_coordinators(
+    configs: ConfigService,
+    parts: CoordinatorParts,
+    producer_ids: ProducerIdManager,
+    *,
+    rng: random.Random,
+    connect: Connect,
+    ask_here: AskHere,
+) -> Coordinators:
+    """Nothing runs yet."""
+    transactions = _transaction_service(configs, parts, producer_ids, connect, ask_here)
+    return Coordinators(
+        _group_service(configs, parts, rng),
+        transactions,
+        TransactionVerification(
+            config=lambda: configs.broker_config,
+            replicas=parts.replicas,
+            topic=transactions.topic,
+            connect=connect,
+            ask_here=partial(ask_here, ApiKey.ADD_PARTITIONS_TO_TXN),
+            supervisor=parts.supervisor,
+        ),
+    )
+
+
+def _topic(plan: TopicPlan, configs: ConfigService, parts: CoordinatorParts) -> CoordinatorTopic:
+    return CoordinatorTopic(
+        plan, config=configs.broker_config, metadata=parts.replicas.metadata, topics=parts.topics
+    )
+
+
+def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.Random) -> GroupService:
+    config = configs.broker_config
+    settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
+    image = CachedTopics(parts.replicas.metadata)
+    return GroupService(
+        config=config,
+        replicas=parts.replicas,
+        topic=_topic(offsets_topic(config), configs, parts),
+        new_shard=lambda counts, memory_bytes: group_shard.GroupShard(
+            counts,
+            settings=settings,
+            topics=image,
+            new_uuid=lambda: random_uuid(rng),
+            memory_bytes=memory_bytes,
+        ),
+        timer=parts.timer,
+        log_io=parts.log_io,
+        supervisor=parts.supervisor,
+        load_time=load_time_sensor(parts.metrics, GROUP_METRICS, now_ms=parts.replicas.clock.monotonic_ms()),
+    )
+
+
+def _transaction_service(
+    configs: ConfigService,
+    parts: CoordinatorParts,
+    producer_ids: ProducerIdManager,
+    connect: Connect,
+    ask_here: AskHere,
+) -> TransactionService:
+    config, replicas = configs.broker_config, parts.replicas
+    settings = BrokerTransactionSettings(config)
+    return TransactionService(
+        config=config,
+        replicas=replicas,
+        topic=_topic(transaction_state_topic(config), configs, parts),
+        new_shard=lambda: transaction_shard.TransactionShard(settings=settings),
+        markers=TransactionMarkerChannels(
+            node_id=replicas.node_id,
+            metadata=replicas.metadata,
+            supervisor=parts.supervisor,
+            listener_name=config.inter_broker_listener(),
+            timeout_ms=config.request_timeout_ms,
+            connect=connect,
+            write_here=partial(ask_here, ApiKey.WRITE_TXN_MARKERS),
+        ),
+        producer_ids=producer_ids,
+        timer=parts.timer,
+        log_io=parts.log_io,
+        supervisor=parts.supervisor,
+        load_time=load_time_sensor(
+            parts.metrics, TRANSACTION_METRICS, now_ms=parts.replicas.clock.monotonic_ms()
+        ),
+    )

@@ -1,0 +1,127 @@
+"""The group coordinator of this broker: a ``CoordinatorService`` over ``__consumer_offsets``.
+
+Kafka: ``GroupCoordinatorService``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING
+
+from minikafka.config.broker import BrokerConfig
+from minikafka.coordinator.group.counts import GroupCounts
+from minikafka.deferred import deferred
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.sensor import Sensor
+from minikafka.protocol.compression import CompressionType
+from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+from minikafka.purgatory.timer import Timer
+from minikafka.server.coordinator.service import CoordinatorService
+from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.supervisor import Restart, Supervisor
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.group import effects
+    from minikafka.coordinator.group.effects import GroupOperation
+    from minikafka.coordinator.group.shard import GroupShard
+    from minikafka.protocol.internal import group_record_codec
+    from minikafka.server.coordinator import log as coordinator_log
+    from minikafka.server.coordinator.operations import Purgatory
+else:
+    group_record_codec = deferred("minikafka.protocol.internal.group_record_codec")
+    effects = deferred("minikafka.coordinator.group.effects")
+    coordinator_log = deferred("minikafka.server.coordinator.log")
+
+
+class GroupReplay:
+    """What a load reads, as calls of a ``GroupShard``."""
+
+    def __init__(self, shard: GroupShard) -> None:
+        self._shard = shard
+
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+        try:
+            record = group_record_codec.decode_record(key, value)
+        except group_record_codec.UnreadableRecord as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        self._shard.replay(record, now_ms, producer_id=producer_id)
+
+    def marker(self, producer_id: int, *, committed: bool) -> None:
+        self._shard.replay_marker(producer_id, committed=committed)
+
+
+class GroupPurgatories:
+    """Where the operations of all groups of a broker wait."""
+
+    def __init__(self, timer: Timer) -> None:
+        self.rebalance: Purgatory = DelayedOperationPurgatory("Rebalance", timer)
+        self.heartbeat: Purgatory = DelayedOperationPurgatory("Heartbeat", timer)
+
+    def __repr__(self) -> str:
+        return f"GroupPurgatories({self.rebalance!r}, {self.heartbeat!r})"
+
+    def of(self, operation: GroupOperation) -> Purgatory:
+        return self.heartbeat if operation.kind is effects.OperationKind.SESSION else self.rebalance
+
+
+class GroupService(CoordinatorService["GroupShard"]):
+    """See the module header."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        topic: CoordinatorTopic,
+        new_shard: Callable[[GroupCounts, Callable[[], int]], GroupShard],
+        timer: Timer,
+        log_io: LogIo,
+        supervisor: Supervisor,
+        load_time: Sensor,
+    ) -> None:
+        self.parked = GroupPurgatories(timer)
+        self.counts = GroupCounts()
+        self._config = config
+        super().__init__(
+            contents="groups",
+            replicas=replicas,
+            topic=topic,
+            new_shard=lambda: new_shard(self.counts, self.memory_bytes),
+            replay=GroupReplay,
+            new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
+                replicas,
+                topic_partition,
+                encode=group_record_codec.encode_record,
+                compression=CompressionType(config.offsets_topic_compression_codec),
+                timeout_ms=config.offsets_commit_timeout_ms,
+            ),
+            purgatory_of=self.parked.of,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+            log_io=log_io,
+            supervisor=supervisor,
+            load_time=load_time,
+        )
+
+    def start(self) -> None:
+        """Follow leadership from now on, and look for expired offsets now and then."""
+        self._replicas.follow_leadership(self.leadership_changed)
+        self._supervisor.start("offsets-retention", self._expire_offsets, restart=Restart.ALWAYS)
+
+    def memory_bytes(self) -> int:
+        """What all groups that are coordinated here take."""
+        return sum(shard.shard.memory_bytes for shard in self.hosted_shards())
+
+    def topics_deleted(self, topics: Collection[str]) -> None:
+        """Forget the offsets of topics that are gone."""
+        for shard in self.hosted_shards():
+            shard.tell(lambda groups, now_ms: groups.topics_deleted(topics))
+
+    async def _expire_offsets(self) -> None:
+        while True:
+            await asyncio.sleep(self._config.offsets_retention_check_interval_ms / 1000)
+            for shard in self.hosted_shards():
+                shard.tell(lambda groups, now_ms: groups.clean_up(now_ms))
+                await asyncio.sleep(0)

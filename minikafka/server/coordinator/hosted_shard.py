@@ -1,0 +1,254 @@
+"""One partition of a coordinator's topic that this broker coordinates: its shard, and the shard's effects.
+
+Kafka: ``CoordinatorRuntime.CoordinatorContext``. The shard, a ``GroupShard`` or a ``TransactionShard``, only
+says what it wants done; here it is done. Whatever reaches a shard (a request, a delay that is over, the
+outcome of a write) takes its turn: its effects are carried out, in their order, before the next one is heard,
+also when one comes up in the middle of another's effects. So ``committed`` is called in the order of the log.
+
+States::
+
+    LOADING --all is replayed--> ACTIVE
+    LOADING --the log cannot be read--> FAILED
+    any     --another leads, or in a new epoch--> CLOSED
+    ACTIVE  --an exception, which is our bug--> CLOSED, and loaded anew
+
+Requests are answered COORDINATOR_LOAD_IN_PROGRESS while LOADING and NOT_COORDINATOR when FAILED or CLOSED. A
+closed shard answers whoever waits for it and does nothing more: what it wanted to write is refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Any, Generic, Protocol, TypeVar
+
+from minikafka.clock import Clock
+from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.server.coordinator.log import CoordinatorLog
+from minikafka.server.coordinator.operations import PurgatoryOf, ShardOperations
+from minikafka.server.replica.committed_append import Settled
+from minikafka.types import Offset
+
+logger = logging.getLogger(__name__)
+
+Effects = Sequence[Any]
+"""Those of ``coordinator.effects``, and what the coordinator's own has besides."""
+
+
+class CoordinatorShard(Protocol):
+    """What all shards have in common."""
+
+    def loaded(self, now_ms: int) -> Effects: ...
+    def expired(self, operation: Any, now_ms: int, /) -> Effects: ...
+    def waiting(self) -> Sequence[Ticket]: ...
+
+
+S = TypeVar("S", bound=CoordinatorShard)
+
+Call = Callable[[S, int], Effects]
+"""A call of a shard, which is given the time in milliseconds since the Unix epoch."""
+
+TicketCall = Callable[[S, Ticket, int], Effects]
+
+
+class ShardState(Enum):
+    """See the module header."""
+
+    LOADING = "loading"
+    ACTIVE = "active"
+    FAILED = "failed"
+    CLOSED = "closed"
+
+
+class RequestTicket:
+    """A request that waits for its answer, which is given to ``then``: a struct of ``messages`` or a
+    KafkaError. Only the first answer counts: a shard that is closed has answered all."""
+
+    __slots__ = ("_then",)
+
+    def __init__(self, then: Callable[[Any], None]) -> None:
+        self._then: Callable[[Any], None] | None = then
+
+    def answer(self, result: Any) -> None:
+        then, self._then = self._then, None
+        if then is not None:
+            then(result)
+
+
+class HostedShard(Generic[S]):
+    """See the module header."""
+
+    def __init__(
+        self,
+        shard: S,
+        log: CoordinatorLog[Any],
+        *,
+        leader_epoch: int,
+        purgatory_of: PurgatoryOf,
+        do_other: Callable[[HostedShard[S], Any], None],
+        clock: Clock,
+        broken: Callable[[], None],
+    ) -> None:
+        """``do_other`` carries out effects that only this coordinator's shards have. ``broken`` is called
+        after a bug: what is in memory may not be what is in the log."""
+        self.shard = shard
+        self.state = ShardState.LOADING
+        self.leader_epoch = leader_epoch
+        self._log = log
+        self._clock = clock
+        self._broken = broken
+        self._do_other = do_other
+        self._operations = ShardOperations(
+            purgatory_of, lambda operation: self.tell(lambda shard, now_ms: shard.expired(operation, now_ms))
+        )
+        self._turns: deque[Callable[[], None]] = deque()
+        self._is_busy = False
+
+    def __repr__(self) -> str:
+        return (
+            f"HostedShard({self._log.topic_partition}, {self.state.value}, epoch={self.leader_epoch}, "
+            f"{self.shard!r}, {len(self._operations)} operations wait)"
+        )
+
+    def check_active(self) -> S:
+        """The shard, to be asked what needs no waiting.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS, NOT_COORDINATOR.
+        """
+        if self.state is ShardState.ACTIVE:
+            return self.shard
+        if self.state is ShardState.LOADING:
+            raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "The coordinator is loading.")
+        raise not_coordinator()
+
+    def ask(self, call: TicketCall[S], ticket: RequestTicket) -> None:
+        """A request, which ``ticket`` stands for, in its turn."""
+
+        def turn() -> None:
+            try:
+                try:
+                    effects: Effects = call(self.check_active(), ticket, self._clock.now_ms())
+                except KafkaError as error:
+                    effects = [Answer(ticket, error)]
+                self._carry_out(effects)
+            except Exception:  # our bug, which ``_take_turn`` deals with; here who asked hears of it
+                _answer(ticket, _FAILED)
+                raise
+
+        self._take_turn(turn)
+
+    def tell(self, call: Call[S]) -> None:
+        """Something that nobody waits for, in its turn. Nothing, when the shard is not active."""
+
+        def turn() -> None:
+            if self.state is ShardState.ACTIVE:
+                self._carry_out(call(self.shard, self._clock.now_ms()))
+
+        self._take_turn(turn)
+
+    def when_committed(self, end_offset: Offset, settled: Settled) -> None:
+        """Call ``settled`` when all of the log below ``end_offset`` is committed, or cannot be, or is not in
+        time."""
+        self._log.when_committed(end_offset, settled)
+
+    def activate(self) -> None:
+        """The log is replayed."""
+        self.state = ShardState.ACTIVE
+        self.tell(lambda shard, now_ms: shard.loaded(now_ms))
+
+    def fail(self) -> None:
+        """The log cannot be read."""
+        self.state = ShardState.FAILED
+
+    def close(self) -> None:
+        """Another broker coordinates, or this one begins anew."""
+        was_active = self.state is ShardState.ACTIVE
+        self.state = ShardState.CLOSED
+        self._operations.leave()
+        if was_active:
+            for ticket in self.shard.waiting():
+                _answer(ticket, not_coordinator())
+
+    # Effects
+
+    def _take_turn(self, turn: Callable[[], None]) -> None:
+        turns = self._turns
+        turns.append(turn)
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while turns:
+                try:
+                    turns.popleft()()
+                except Exception:  # our bug: it must neither end the broker or its caller, nor be built upon
+                    logger.exception("%r failed, and begins anew", self)
+                    if self.state is ShardState.ACTIVE:
+                        self.close()
+                        self._broken()
+        finally:
+            self._is_busy = False
+
+    def _carry_out(self, effects: Effects) -> None:
+        for effect in effects:
+            self._do(effect)
+
+    def _do(self, effect: Any) -> None:
+        match effect:
+            case Answer():
+                _answer(effect.ticket, effect.result)
+            case Append():
+                self._append(effect)
+            case Park():
+                if self.state is ShardState.ACTIVE:
+                    self._operations.park(effect)
+            case Complete():
+                self._operations.complete(effect.operation)
+            case _:
+                self._do_other(self, effect)
+
+    def _append(self, append: Append[Any, Any]) -> None:
+        now_ms = self._clock.now_ms()
+        try:
+            if self.state is not ShardState.ACTIVE:
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self!r} writes no more")
+            required_offset = self._log.append(append.records, now_ms=now_ms, transaction=append.transaction)
+        except KafkaError as error:
+            self._carry_out(append.failed(error, now_ms))
+            return
+        self._carry_out(append.written(now_ms))
+        self._log.when_committed(
+            required_offset, lambda error: self._settled(append, error), timeout_ms=append.timeout_ms
+        )
+
+    def _settled(self, append: Append[Any, Any], error: KafkaError | None) -> None:
+        def turn() -> None:
+            now_ms = self._clock.now_ms()
+            try:
+                self._carry_out(append.committed(now_ms) if error is None else append.failed(error, now_ms))
+            except Exception:  # our bug, as above; here who waits for this write hears of it, and no more
+                for effect in append.failed(_FAILED, now_ms):
+                    if isinstance(effect, Answer):
+                        self._do(effect)
+                raise
+
+        self._take_turn(turn)
+
+
+_FAILED = KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, "The coordinator failed; the broker's log says why.")
+
+
+def not_coordinator() -> KafkaError:
+    return KafkaError(ErrorCode.NOT_COORDINATOR, "This is not the correct coordinator.")
+
+
+def _answer(ticket: Ticket, result: Any) -> None:
+    assert isinstance(ticket, RequestTicket)
+    try:
+        ticket.answer(result)
+    except Exception:  # one answer that cannot be written must not keep the others; its connection closes
+        logger.exception("an answer of a coordinator could not be given")

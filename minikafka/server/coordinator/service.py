@@ -1,0 +1,220 @@
+"""A coordinator of this broker: the partitions of its topic that the broker leads, as shards.
+
+Kafka: ``GroupCoordinatorService`` with its ``CoordinatorRuntime``, ``TransactionCoordinator`` with its
+``TransactionStateManager``. Which shards are here follows leadership: a partition that this broker leads is
+loaded, and is loaded anew in every leader epoch; one that it does not lead is unloaded, and whoever waits for
+it is told NOT_COORDINATOR. A partition that cannot be loaded stays so, and answers NOT_COORDINATOR, until its
+leadership changes.
+
+A request goes to the shard of its group or transactional id (``ask``); what may be read at once is read by
+way of ``shard_of``. Nothing in here awaits but the loads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from minikafka.deferred import deferred
+from minikafka.errors import KafkaError
+from minikafka.metrics.sensor import Sensor
+from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.types import Offset, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.server.coordinator import hosted_shard
+    from minikafka.server.coordinator import loading as coordinator_loading
+    from minikafka.server.coordinator.hosted_shard import (
+        CoordinatorShard,
+        HostedShard,
+        RequestTicket,
+        TicketCall,
+    )
+    from minikafka.server.coordinator.loading import Replay
+    from minikafka.server.coordinator.log import CoordinatorLog
+    from minikafka.server.coordinator.operations import PurgatoryOf
+    from minikafka.server.replica.partition import Partition
+else:
+    coordinator_loading = deferred("minikafka.server.coordinator.loading")
+    hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
+
+logger = logging.getLogger(__name__)
+
+RELOAD_PAUSE_MS = 1_000
+"""Before a shard in which something went wrong is loaded anew: a bug that comes back at once must not take
+all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
+
+
+S = TypeVar("S", bound="CoordinatorShard")
+
+
+class CoordinatorService(Generic[S]):
+    """See the module header. What differs between coordinators is given by those that derive from this."""
+
+    def __init__(
+        self,
+        *,
+        contents: str,
+        replicas: ReplicaManager,
+        topic: CoordinatorTopic,
+        new_shard: Callable[[], S],
+        replay: Callable[[S], Replay],
+        new_log: Callable[[TopicPartition], CoordinatorLog[Any]],
+        purgatory_of: PurgatoryOf,
+        load_buffer_bytes: int,
+        log_io: LogIo,
+        supervisor: Supervisor,
+        load_time: Sensor,
+    ) -> None:
+        """``contents`` is what the shards keep, for the log. ``load_time``: milliseconds, of each load."""
+        self.topic = topic
+        self._contents = contents
+        self._replicas = replicas
+        self._clock = replicas.clock
+        self._supervisor = supervisor
+        self._new_shard = new_shard
+        self._replay = replay
+        self._new_log = new_log
+        self._purgatory_of = purgatory_of
+        self._load_buffer_bytes = load_buffer_bytes
+        self._log_io = log_io
+        self._load_time = load_time
+        self._shards: dict[int, HostedShard[S]] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self._shards)} shards)"
+
+    # Requests
+
+    def ask(self, key: str, call: TicketCall[S], ticket: RequestTicket) -> None:
+        """Have the shard of a group or a transactional id do ``call``, which answers ``ticket`` now or later.
+        An error is an answer: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS, or what ``call`` raises."""
+        self.ask_partition(self.topic.partition_for(key), call, ticket)
+
+    def ask_partition(self, number: int, call: TicketCall[S], ticket: RequestTicket) -> None:
+        """``ask`` for what is about a partition of the topic as a whole."""
+        shard = self._shards.get(number)
+        if shard is None:
+            ticket.answer(hosted_shard.not_coordinator())
+        else:
+            shard.ask(call, ticket)
+
+    def shard_of(self, key: str) -> S:
+        """The shard that keeps ``key``, for what needs no waiting.
+
+        Raises:
+            KafkaError: NOT_COORDINATOR, COORDINATOR_LOAD_IN_PROGRESS.
+        """
+        shard = self._shards.get(self.topic.partition_for(key))
+        if shard is None:
+            raise hosted_shard.not_coordinator()
+        return shard.check_active()
+
+    def shards(self) -> Iterator[S]:
+        """All that are served here; those that could not be loaded are not.
+
+        Raises:
+            KafkaError: COORDINATOR_LOAD_IN_PROGRESS: one is not there yet.
+        """
+        for _, shard in sorted(self._shards.items()):
+            if shard.state is not hosted_shard.ShardState.FAILED:
+                yield shard.check_active()
+
+    def hosted_shards(self) -> list[HostedShard[S]]:
+        """All, in whatever state."""
+        return list(self._shards.values())
+
+    async def _until_ready(self, shard: HostedShard[S], end_offset: Offset) -> None:
+        """What a shard that has read its log up to ``end_offset`` waits for before it begins."""
+
+    def _do_other(self, shard: HostedShard[S], effect: Any) -> None:
+        """Carry out an effect that only this coordinator's shards have."""
+        raise NotImplementedError(f"{shard!r} wants {effect!r}")
+
+    # What happens around
+
+    def leadership_changed(self, topic_partition: TopicPartition) -> None:
+        """Somebody else leads the partition, or in another epoch, or it is not here any more, or nothing of
+        this."""
+        if topic_partition.topic != self.topic.name:
+            return
+        number = topic_partition.partition
+        partition = self._replicas.partitions.get(topic_partition)
+        if partition is not None and not partition.is_leader:
+            partition = None
+        shard = self._shards.get(number)
+        if shard is not None and (partition is None or partition.leader_epoch != shard.leader_epoch):
+            del self._shards[number]
+            logger.debug(
+                "unloading the %s of %s in leader epoch %d",
+                self._contents,
+                topic_partition,
+                shard.leader_epoch,
+            )
+            shard.close()
+            shard = None
+        if shard is None and partition is not None:
+            self._begin(partition)
+
+    def _begin(self, partition: Partition, *, pause_ms: int = 0) -> None:
+        topic_partition = partition.topic_partition
+        shard = hosted_shard.HostedShard(
+            self._new_shard(),
+            self._new_log(topic_partition),
+            leader_epoch=partition.leader_epoch,
+            purgatory_of=self._purgatory_of,
+            do_other=self._do_other,
+            clock=self._clock,
+            broken=lambda: self._begin(partition, pause_ms=RELOAD_PAUSE_MS),
+        )
+        self._shards[topic_partition.partition] = shard
+        load = partial(self._load, partition, shard, pause_ms, self._clock.monotonic_ms())
+        self._supervisor.start(f"load-{topic_partition}", load)
+
+    async def _load(self, partition: Partition, shard: HostedShard[S], pause_ms: int, began_ms: int) -> None:
+        await asyncio.sleep(pause_ms / 1000)
+        load = coordinator_loading.CoordinatorLoad(
+            partition,
+            self._replay(shard.shard),
+            log_io=self._log_io,
+            clock=self._clock,
+            buffer_bytes=self._load_buffer_bytes,
+            is_wanted=lambda: shard.state is hosted_shard.ShardState.LOADING,
+        )
+        try:
+            loaded = await load.run()
+            if loaded is not None:
+                await self._until_ready(shard, loaded.end_offset)
+        except KafkaError as error:
+            if shard.state is hosted_shard.ShardState.LOADING:
+                logger.error(
+                    "the %s of %s cannot be loaded: %s", self._contents, partition.topic_partition, error
+                )
+                shard.fail()
+            return
+        except Exception:  # our bug, which the supervisor logs; else clients were told to wait for ever
+            if shard.state is hosted_shard.ShardState.LOADING:
+                shard.fail()
+            raise
+        if loaded is None or shard.state is not hosted_shard.ShardState.LOADING:
+            return
+        shard.activate()
+        ended_ms = self._clock.monotonic_ms()
+        self._load_time.record(ended_ms - began_ms, ended_ms)
+        logger.log(
+            logging.INFO if loaded.records or loaded.damaged else logging.DEBUG,
+            "loaded the %s of %s up to offset %d in leader epoch %d: %d records in %d ms, %d damaged",
+            self._contents,
+            partition.topic_partition,
+            loaded.end_offset,
+            shard.leader_epoch,
+            loaded.records,
+            ended_ms - began_ms,
+            loaded.damaged,
+        )

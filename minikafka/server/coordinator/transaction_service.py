@@ -1,0 +1,175 @@
+"""The transaction coordinator of this broker: a ``CoordinatorService`` over ``__transaction_state``.
+
+Kafka: ``TransactionCoordinator``, ``TransactionStateManager``. Besides what all coordinators do, this one has
+markers written (``transaction_markers``), gets producer ids for its shards, and looks now and then for
+transactions that take too long and for transactional ids that nobody uses any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from minikafka.config.broker import BrokerConfig
+from minikafka.deferred import deferred
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.metrics.sensor import Sensor
+from minikafka.protocol.compression import CompressionType
+from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+from minikafka.purgatory.timer import Timer
+from minikafka.server.cluster.producer_ids import ProducerIdManager
+from minikafka.server.coordinator.service import CoordinatorService
+from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.features import TRANSACTION_VERSION_LEVEL
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.types import Offset
+
+if TYPE_CHECKING:
+    from minikafka.coordinator.transaction import effects
+    from minikafka.coordinator.transaction.effects import AllocateProducerId
+    from minikafka.coordinator.transaction.shard import TransactionShard
+    from minikafka.protocol.internal import transaction_record_codec
+    from minikafka.server.coordinator import hosted_shard
+    from minikafka.server.coordinator import log as coordinator_log
+    from minikafka.server.coordinator.hosted_shard import HostedShard
+    from minikafka.server.coordinator.operations import Purgatory
+else:
+    transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
+    effects = deferred("minikafka.coordinator.transaction.effects")
+    coordinator_log = deferred("minikafka.server.coordinator.log")
+    hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
+
+
+class BrokerTransactionSettings:
+    """A ``TransactionSettings``. None of the broker's properties here changes while it runs."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.transaction_max_timeout_ms = config.transaction_max_timeout_ms
+        self.transactional_id_expiration_ms = config.transactional_id_expiration_ms
+        self.transaction_version = TRANSACTION_VERSION_LEVEL
+
+
+class TransactionReplay:
+    """What a load reads, as calls of a ``TransactionShard``."""
+
+    def __init__(self, shard: TransactionShard) -> None:
+        self._shard = shard
+
+    def record(self, key: bytes, value: bytes | None, now_ms: int, *, producer_id: int) -> None:
+        try:
+            record = transaction_record_codec.decode_record(key, value)
+        except transaction_record_codec.UnreadableTransactionRecord as error:
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        self._shard.replay(record)
+
+    def marker(self, producer_id: int, *, committed: bool) -> None:
+        """Nothing: no transaction writes to this topic."""
+
+
+class TransactionService(CoordinatorService["TransactionShard"]):
+    """See the module header."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        replicas: ReplicaManager,
+        topic: CoordinatorTopic,
+        new_shard: Callable[[], TransactionShard],
+        markers: TransactionMarkerChannels,
+        producer_ids: ProducerIdManager,
+        timer: Timer,
+        log_io: LogIo,
+        supervisor: Supervisor,
+        load_time: Sensor,
+    ) -> None:
+        self.markers = markers
+        self.parked: Purgatory = DelayedOperationPurgatory("Transaction", timer)
+        self._config = config
+        self._producer_ids = producer_ids
+        super().__init__(
+            contents="transactions",
+            replicas=replicas,
+            topic=topic,
+            new_shard=new_shard,
+            replay=TransactionReplay,
+            new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
+                replicas,
+                topic_partition,
+                encode=transaction_record_codec.encode_record,
+                compression=CompressionType.NONE,
+                timeout_ms=config.request_timeout_ms,
+            ),
+            purgatory_of=lambda operation: self.parked,
+            load_buffer_bytes=config.transaction_state_log_load_buffer_size,
+            log_io=log_io,
+            supervisor=supervisor,
+            load_time=load_time,
+        )
+
+    def start(self) -> None:
+        """Follow leadership from now on, and look for what has timed out or expired now and then."""
+        self._replicas.follow_leadership(self.leadership_changed)
+        start = self._supervisor.start
+        start("transaction-abort", self._abort_timed_out, restart=Restart.ALWAYS)
+        start("transactional-id-expiration", self._remove_expired, restart=Restart.ALWAYS)
+
+    async def _until_ready(self, shard: HostedShard[TransactionShard], end_offset: Offset) -> None:
+        """Until the high watermark has passed what was read: what the shard begins with are the markers of
+        decisions, and a decision that is not committed may yet be lost.
+
+        Raises:
+            KafkaError: that cannot be heard of any more.
+        """
+        while shard.state is hosted_shard.ShardState.LOADING:
+            settled: asyncio.Future[KafkaError | None] = asyncio.get_running_loop().create_future()
+            shard.when_committed(end_offset, partial(_settle, settled))
+            error = await settled
+            if error is None or error.code is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+                return
+            if error.code is not ErrorCode.REQUEST_TIMED_OUT:
+                raise error
+
+    def _do_other(self, shard: HostedShard[TransactionShard], effect: Any) -> None:
+        match effect:
+            case effects.WriteMarkers():
+                self.markers.write(shard, effect)
+            case effects.AllocateProducerId():
+                self._supervisor.start("producer-id", lambda: self._allocate(shard, effect))
+            case _:
+                raise InvariantError(f"{shard!r} wants {effect!r}")
+
+    async def _allocate(self, shard: HostedShard[TransactionShard], wanted: AllocateProducerId) -> None:
+        try:
+            producer_id = await self._producer_ids.next()
+        except KafkaError as error:
+            reason = error
+            shard.tell(lambda transactions, now_ms: wanted.failed(reason, now_ms))
+        else:
+            shard.tell(lambda transactions, now_ms: wanted.allocated(producer_id, now_ms))
+
+    async def _abort_timed_out(self) -> None:
+        interval_ms = self._config.transaction_abort_timed_out_transaction_cleanup_interval_ms
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for shard in self.hosted_shards():
+                shard.tell(lambda transactions, now_ms: transactions.abort_timed_out(now_ms))
+                await asyncio.sleep(0)
+
+    async def _remove_expired(self) -> None:
+        interval_ms = self._config.transaction_remove_expired_transaction_cleanup_interval_ms
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            for shard in self.hosted_shards():
+                shard.tell(lambda transactions, now_ms: transactions.remove_expired(now_ms))
+                await asyncio.sleep(0)
+
+
+def _settle(future: asyncio.Future[KafkaError | None], error: KafkaError | None) -> None:
+    if not future.done():  # the broker stops
+        future.set_result(error)

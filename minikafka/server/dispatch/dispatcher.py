@@ -1,0 +1,244 @@
+"""From a frame to the handler of its API, and from the handler's answer to the bytes that leave.
+
+Kafka's ``SocketServer`` (the parsing half) and ``KafkaApis.handle``. Called synchronously for every frame,
+so a request that needs no waiting costs no task, queue or future.
+
+What Kafka does with a request that it cannot serve, and so do we:
+- an api key that Kafka's broker listener has and this broker has not: UNSUPPORTED_VERSION, in the schema of
+  that API, as Kafka answers an API of a feature that is off (``apis.refusal``);
+- an unknown api key, or one of Kafka's controllers: the connection closes;
+- an unsupported version of ApiVersions: answered in version 0 with UNSUPPORTED_VERSION and the range of
+  ApiVersions itself, so that the client can try again (KIP-511);
+- an unsupported version of anything else: the connection closes; no answer could be read by a client that
+  ignored what ApiVersions told it. Each comes with a log line that names the peer, the API and the version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from minikafka.deferred import deferred
+from minikafka.errors import InvariantError, PeerProtocolError
+from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
+from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.codec import (
+    AnyBody,
+    RequestHeader,
+    decode_request,
+    decode_request_in_steps,
+    encode_response,
+    read_request_header,
+)
+from minikafka.server.apis import api_versions
+from minikafka.server.quota.handler_time import HandlerTime
+from minikafka.server.requests.accounting import encode_answer_in_steps, fetch_metrics, timed
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.services import Services
+from minikafka.steps import Steps
+from minikafka.types import Buffer
+
+if TYPE_CHECKING:
+    from minikafka.protocol.produce_request import ProduceRequest
+    from minikafka.server.dispatch import repeated_fetch, repeated_heartbeat, repeated_produce
+else:
+    repeated_fetch = deferred("minikafka.server.dispatch.repeated_fetch")
+    repeated_heartbeat = deferred("minikafka.server.dispatch.repeated_heartbeat")
+    repeated_produce = deferred("minikafka.server.dispatch.repeated_produce")
+
+Answer = AnyBody | Result | Coroutine[Any, Any, AnyBody]
+Handler = Callable[[Services, RequestContext, Any], Answer | Steps[Answer]]
+"""One API. A body is encoded in the version of the request; finished buffers leave as they are. A handler
+that goes through the elements of a request is a generator (``minikafka.steps``)."""
+
+LARGE_FRAME_BYTES = 4096
+"""A larger request is decoded in steps: it may be thousands of elements, each a few bytes long. Producers'
+large requests are records, and their elements few."""
+
+REMEMBERED_FRAME_BYTES = 64 * 1024
+"""A larger Fetch is not compared with the last one: that would be thousands of partitions at once."""
+
+_VERSIONS = ANSWERED | BETWEEN_BROKERS
+
+_HEARTBEATS = frozenset(map(int, (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
+
+
+class _Route(NamedTuple):
+    """Where the requests of one API go."""
+
+    version_min: int
+    version_max: int
+    handler: Handler
+    metrics: RequestMetrics
+
+
+_FINISHED = (tuple, list, PendingResponse)
+"""Answers that need no encoding. Named, because a union in the call would be built anew for every request."""
+
+
+class Dispatcher:
+    """The ``Handler`` of a socket server: frame in, response out."""
+
+    def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
+        self._services = services
+        self._client_quotas = services.client_quotas
+        self._now_ns = services.clock.monotonic_ns
+        self._handlers = handlers
+        self._routes: dict[int, _Route] = {}
+        """Of the APIs that were asked for: who never is need not be imported."""
+
+    def __call__(self, connection: Connection, frame: Buffer) -> Result:
+        """Serve one request.
+
+        Raises:
+            PeerProtocolError: the connection must close, and why.
+        """
+        memory = connection.memory
+        if memory is not None:
+            repeated: Result = memory.serve(frame)
+            if repeated is not None:
+                return repeated
+        header = read_request_header(frame)
+        route = self._routes.get(header.api_key) or self._new_route(header)
+        if not route.version_min <= header.api_version <= route.version_max:
+            return self._unsupported_version(header)
+        handler_time = None
+        if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
+            handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
+        if len(frame) > LARGE_FRAME_BYTES:
+            steps = self._serve_in_steps(
+                route, RequestContext(connection, header, len(frame), handler_time), frame
+            )
+            if handler_time is not None:
+                steps = handler_time.measure_steps(steps)
+            return self._services.turns.run(steps)
+        request = decode_request(header, frame)
+        context = RequestContext(connection, header, len(frame), handler_time)
+        return self._serve(route, context, request, frame)
+
+    def _serve_in_steps(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
+        request = yield from decode_request_in_steps(context.header, frame)
+        timing = self._note(route, context, request, frame)
+        answer = route.handler(self._services, context, request)
+        return (yield from self._finish(context, answer, timing))
+
+    def _serve(self, route: _Route, context: RequestContext, request: Any, frame: Buffer) -> Result:
+        timing = self._note(route, context, request, frame)
+        answer = route.handler(self._services, context, request)
+        if answer is None or isinstance(answer, _FINISHED):
+            if context.handler_time is not None:
+                context.handler_time.pause()
+            return answer if timing is None else timed(timing, answer)
+        steps = self._finish(context, answer, timing)
+        if context.handler_time is not None:
+            steps = context.handler_time.measure_steps(steps)
+        return self._services.turns.run(steps)
+
+    def _note(
+        self, route: _Route, context: RequestContext, request: Any, frame: Buffer
+    ) -> RequestTiming | None:
+        """Count the request, and remember it where the next one may be like it."""
+        connection, header, metrics = context.connection, context.header, route.metrics
+        if header.api_key == ApiKey.PRODUCE:
+            self._remember_produce(connection, header, request, frame)
+        elif header.api_key == ApiKey.FETCH:
+            metrics = fetch_metrics(self._services.request_metrics, request)
+            if len(frame) <= REMEMBERED_FRAME_BYTES:
+                self._remember_fetch(context, request, memoryview(frame))
+        elif header.api_key in _HEARTBEATS:
+            self._remember_heartbeat(context, request, frame)
+        if not metrics.note(header.api_version):
+            return None
+        return RequestTiming(
+            metrics, self._now_ns, arrived_ns=connection.received_ns, size_bytes=context.size_bytes
+        )
+
+    def _new_route(self, header: RequestHeader) -> _Route:
+        if header.api_key not in self._handlers:
+            raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
+        key = ApiKey(header.api_key)
+        route = _Route(*_VERSIONS[key], self._handlers[key], self._services.request_metrics.of(key))
+        self._routes[key] = route
+        return route
+
+    def _finish(
+        self, context: RequestContext, answer: Answer | Steps[Answer], timing: RequestTiming | None
+    ) -> Steps[Result]:
+        """What leaves, of what a handler returned."""
+        if isinstance(answer, Generator):
+            answer = yield from answer
+        result: Result
+        if answer is None or isinstance(answer, _FINISHED):
+            if context.handler_time is not None:
+                context.handler_time.pause()
+            result = answer
+        elif isinstance(answer, Mapping | msgspec.Struct):
+            result = ((yield from self._encode(context, answer)),)
+        elif isinstance(answer, Coroutine):
+            result = self._answer_later(context, answer)
+        else:
+            raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
+        return result if timing is None else timed(timing, result)
+
+    def _remember_produce(
+        self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
+    ) -> None:
+        if not isinstance(connection.memory, repeated_produce.RepeatedProduce):
+            connection.memory = repeated_produce.RepeatedProduce(self._services, connection)
+        connection.memory.remember(header, request, memoryview(frame))
+
+    def _remember_fetch(self, context: RequestContext, request: Any, frame: memoryview) -> None:
+        """As a heartbeat."""
+        connection = context.connection
+        memory = connection.memory
+        if context.handler_time is not None or isinstance(memory, repeated_produce.RepeatedProduce):
+            return
+        if not (isinstance(memory, repeated_fetch.RepeatedFetch) and memory.is_like(frame)):
+            found = repeated_fetch.RepeatedFetch.of(self._services, context, request, frame)
+            connection.memory = found or memory
+
+    def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
+        """But not on a connection that produces or fetches: there that is what is worth remembering."""
+        connection = context.connection
+        worthier = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
+        if context.handler_time is None and not isinstance(connection.memory, worthier):
+            connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
+
+    def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
+        pending = PendingResponse()
+        handler_time = context.handler_time
+        if handler_time is not None:
+            handler_time.pause()
+
+        async def answer() -> None:
+            try:
+                body = await (work if handler_time is None else handler_time.measure(work))
+                response = await self._services.turns.finished(self._encode(context, body))
+            except BaseException:
+                pending.abandon()
+                raise
+            pending.complete((response,))
+
+        self._services.supervisor.start(ApiKey(context.header.api_key).name, answer)
+        return pending
+
+    def _unsupported_version(self, header: RequestHeader) -> Result:
+        name = ApiKey(header.api_key).name
+        if header.api_key == ApiKey.API_VERSIONS:
+            body = api_versions.unsupported_version()
+            return (
+                encode_response(
+                    api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, body=body
+                ),
+            )
+        versions = _VERSIONS[ApiKey(header.api_key)]
+        raise PeerProtocolError(
+            f"UNSUPPORTED_VERSION: {name} version {header.api_version}, "
+            f"this broker speaks {versions.min} to {versions.max}"
+        )
+
+    def _encode(self, context: RequestContext, body: AnyBody) -> Steps[bytes]:
+        return encode_answer_in_steps(self._services.request_metrics, context, body)

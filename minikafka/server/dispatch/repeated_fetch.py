@@ -1,0 +1,177 @@
+"""A consumer's next fetch without a session, served without reading again what did not change.
+
+The short road of ``apis/fetch`` for clients that name all of their partitions in each request
+(``protocol.fetch_pattern``): the same answer, byte for byte, in a fraction of the time. With hundreds of
+partitions most have nothing to say but how they stand, because the answer is full or the consumer is at
+their end. Whatever is not of that kind takes the long road, which then says what is wrong, or waits: nothing
+was changed, so it may be read twice. So does a fetch of cold pages, or of too few bytes to answer at once,
+a client that a quota counts for, and every fetch while consumers may be sent to other replicas (KIP-392).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minikafka.deferred import deferred
+from minikafka.errors import KafkaError
+from minikafka.log.fetch_data import ColdRead, FetchIsolation
+from minikafka.metrics.broker_topic_stats import TopicStats
+from minikafka.metrics.request_metrics import TIMED_MASK, RequestTiming
+from minikafka.network.connection import Connection, Result
+from minikafka.protocol.fetch_pattern import FetchAnswer, FetchPattern, WantedFields
+from minikafka.server.quota.client_quotas import QuotaClient
+from minikafka.server.replica.partition_offsets import CONSUMER_REPLICA_ID
+from minikafka.server.replica.partition_reads import Budget, FetchParams
+from minikafka.server.requests.accounting import timed
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.services import Services
+from minikafka.types import NO_EPOCH, Buffer
+
+if TYPE_CHECKING:
+    from minikafka.server.apis import fetch
+else:
+    fetch = deferred("minikafka.server.apis.fetch")
+
+
+class RepeatedFetch:
+    """What a connection's handler remembers of its last usual Fetch request. Made by ``of``."""
+
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_counter",
+        "_metrics",
+        "_params",
+        "_pattern",
+        "_services",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        services: Services,
+        context: RequestContext,
+        pattern: FetchPattern,
+        params: FetchParams,
+        client: QuotaClient,
+    ) -> None:
+        self._services = services
+        self._connection: Connection = context.connection
+        self._metrics = services.request_metrics.fetch_consumer
+        self._version = context.api_version
+        self._counter = self._metrics.counter(context.api_version)
+        self._pattern = pattern
+        self._params = params
+        self._client = client
+
+    def __repr__(self) -> str:
+        return f"RepeatedFetch({self._pattern})"
+
+    @classmethod
+    def of(
+        cls, services: Services, context: RequestContext, request: Any, frame: memoryview
+    ) -> RepeatedFetch | None:
+        """What to expect after ``request``, which is being served the usual way."""
+        pattern = FetchPattern.of(context.header, request, frame)
+        if pattern is None:
+            return None
+        client = services.client_quotas.client(context.header.client_id)
+        params = fetch.fetch_params(services, context, request, client)
+        if client.is_limited or params.replica_id != CONSUMER_REPLICA_ID:
+            return None
+        return cls(services, context, pattern, params, client)
+
+    def is_like(self, frame: memoryview) -> bool:
+        """Whether that would be remembered of the request in ``frame`` too."""
+        return self._pattern.matches(frame) and not self._client.is_limited
+
+    def serve(self, frame: Buffer) -> Result:
+        """The answer, if ``frame`` is such a request and has one at once; None: serve it the usual way."""
+        services = self._services
+        if self._client.is_limited or services.client_quotas.times_requests:
+            return None
+        view = frame if isinstance(frame, memoryview) else memoryview(frame)
+        topics = self._pattern.topics_in(view)
+        if topics is None or services.replica_manager.replica_selector is not None:
+            return None
+        timing = None
+        if not self._counter.count & TIMED_MASK:
+            timing = RequestTiming(
+                self._metrics,
+                services.clock.monotonic_ns,
+                arrived_ns=self._connection.received_ns,
+                size_bytes=len(view),
+            )
+        try:
+            answer = self._read(topics, FetchAnswer(view, len(topics)))
+        except (KafkaError, ColdRead):
+            return None
+        if answer is None:
+            return None
+        self._metrics.note(self._version)
+        buffers = answer.finish()
+        return buffers if timing is None else timed(timing, buffers)
+
+    def _read(
+        self, topics: list[tuple[bytes, list[WantedFields]]], answer: FetchAnswer
+    ) -> FetchAnswer | None:
+        """One pass, as ``partition_reads.read_partitions`` makes it. None where the long road has more to do.
+
+        Raises:
+            KafkaError, ColdRead: of a partition; the long road finds it again.
+        """
+        params = self._params.at_most(self._connection.answer_bytes_max)
+        hosted = self._services.replica_manager.by_topic_id
+        committed = params.isolation is FetchIsolation.TXN_COMMITTED
+        budget = Budget(params.max_bytes)
+        is_full = False
+        sent: list[tuple[TopicStats, int]] = []
+        for topic_id, wanted in topics:
+            siblings = hosted.get(topic_id)
+            if siblings is None:
+                return None
+            answer.begin_topic(topic_id, len(wanted))
+            for index, epoch, fetch_offset, last_fetched_epoch, _, max_bytes in wanted:
+                partition = siblings.get(index)
+                if (
+                    partition is None
+                    or last_fetched_epoch != NO_EPOCH
+                    or (epoch != partition.leader_epoch and epoch != NO_EPOCH)
+                ):
+                    return None
+                log = partition.log
+                high_watermark, stable_offset = log.high_watermark, log.last_stable_offset
+                log_start_offset = log.log_start_offset
+                if is_full or fetch_offset >= (stable_offset if committed else high_watermark):
+                    log.check_range(fetch_offset)
+                    answer.add_standing(
+                        index, high_watermark, stable_offset, log_start_offset, committed and not is_full
+                    )
+                    continue
+                max_bytes = max(0, min(max_bytes, budget.left))
+                data = log.read(
+                    fetch_offset,
+                    max_bytes=max_bytes,
+                    min_one_message=not budget.is_touched,
+                    isolation=params.isolation,
+                )
+                answer.add_records(
+                    index, high_watermark, stable_offset, log_start_offset, data.aborted_transactions,
+                    data.records,
+                )  # fmt: skip
+                if data.first_entry_incomplete:
+                    budget.leave_out(max_bytes, params)
+                budget.spend(len(data.records))
+                is_full = budget.is_full and budget.is_touched
+                sent.append((partition.stats, len(data.records)))
+            answer.end_topic()
+        size_bytes = params.max_bytes - budget.left
+        if size_bytes < params.min_bytes:
+            return None
+        for topic_id, wanted in topics:
+            stats = hosted[topic_id][wanted[0][0]].stats  # one for all partitions of a topic
+            stats.fetch_requests += len(wanted)
+        for stats, records_bytes in sent:
+            stats.bytes_out += records_bytes
+        self._client.fetched_bytes += size_bytes
+        return answer

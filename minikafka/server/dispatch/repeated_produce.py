@@ -1,0 +1,188 @@
+"""A producer's next batch for the same partition, served without reading again what did not change.
+
+The short road of ``apis/produce`` for what nearly every request is (``protocol.produce_pattern``): the same
+answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
+then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
+as the long road does (``DelayedProduce``). A client that a quota counts for takes the long road, and so does
+the first batch of a transaction in a partition.
+"""
+
+from __future__ import annotations
+
+from minikafka.config.definition import LONG_MAX
+from minikafka.errors import KafkaError
+from minikafka.log.append import HeavyBatch
+from minikafka.metrics.request_metrics import ProduceTally, RequestCounter, RequestTiming
+from minikafka.network.connection import Connection, PendingResponse, Result
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.batch import producer_of
+from minikafka.protocol.codec import RequestHeader
+from minikafka.protocol.fast_paths import ProducePartitionResponse
+from minikafka.protocol.produce_pattern import ProducePattern
+from minikafka.protocol.produce_request import ProduceRequest
+from minikafka.server.apis.shared.current_leader import answer_produce
+from minikafka.server.cluster.topic_validation import is_internal
+from minikafka.server.quota.client_quotas import QuotaClient
+from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
+from minikafka.server.replica.partition import Partition
+from minikafka.server.requests.accounting import timed
+from minikafka.server.services import Services
+from minikafka.types import Buffer, Offset, TopicPartition
+
+
+class RepeatedProduce:
+    """What a connection's handler remembers of its last usual Produce request."""
+
+    __slots__ = (
+        "_client",
+        "_connection",
+        "_counter",
+        "_metrics",
+        "_misses",
+        "_now_ns",
+        "_partition",
+        "_pattern",
+        "_services",
+        "_tally",
+        "_topic_partition",
+    )
+
+    def __init__(self, services: Services, connection: Connection) -> None:
+        self._services = services
+        self._connection = connection
+        self._metrics = services.request_metrics.of(ApiKey.PRODUCE)
+        self._counter = RequestCounter()
+        self._now_ns = services.clock.monotonic_ns
+        self._partition: Partition | None = None
+        """Led here when it was last looked up; ``_tally`` is its topic's."""
+        self._tally = ProduceTally()
+        self._pattern: ProducePattern | None = None
+        self._client: QuotaClient | None = None
+        self._topic_partition = TopicPartition("", 0)
+        self._misses = 0
+
+    def __repr__(self) -> str:
+        return f"RepeatedProduce({self._pattern}, misses={self._misses})"
+
+    def serve(self, frame: Buffer) -> Result:
+        """The answer, if ``frame`` is such a request and was appended; None: serve it the usual way."""
+        pattern, client = self._pattern, self._client
+        if pattern is None or client is None or client.is_limited:
+            return None
+        partition = self._partition
+        if partition is None or partition.leader_id != partition.node_id:
+            partition = self._look_up(pattern)
+            if partition is None:
+                return None
+        view = frame if isinstance(frame, memoryview) else memoryview(frame)
+        records = pattern.records_in(view)
+        if records is None:
+            return None
+        if pattern.topic_id is not None and self._services.metadata.topic_by_id(pattern.topic_id) is None:
+            return None
+        log = partition.log
+        if log.config.flush_messages < LONG_MAX:  # its answer may have to wait
+            return None
+        if pattern.is_transactional:
+            producer_id, epoch = producer_of(records)
+            producer = log.producers.last_entry(producer_id)
+            if producer is None or not producer.is_in_transaction(epoch):
+                return None  # its coordinator has to be asked
+        tally = self._tally
+        timing = None if tally.until_timed > 0 else self._timing(len(view))
+        try:
+            info = self._services.replica_manager.append_to(partition, records, required_acks=pattern.acks)
+        except (KafkaError, HeavyBatch):
+            return None
+        first_offset = info.first_offset
+        tally.until_timed -= 1  # whom the append woke may have been here too
+        tally.bytes_in += len(records)
+        if info.last_offset != first_offset:
+            tally.further_records += info.last_offset - first_offset
+        client.produced_bytes += len(view)
+        answer = pattern.answer(
+            view,
+            base_offset=first_offset,
+            log_append_time_ms=info.log_append_time,
+            log_start_offset=info.log_start_offset,
+        )
+        result: Result = (answer,)
+        if pattern.acks == -1 and log.high_watermark <= info.last_offset:
+            result = self._park(pattern, answer, Offset(info.last_offset + 1))
+        return result if timing is None else self._timed(timing, result)
+
+    def _look_up(self, pattern: ProducePattern) -> Partition | None:
+        """The partition, if it is led here and of the topic that ``pattern`` means. To who gives names, its
+        topic counts from now on: it may be another of the same name."""
+        partition = self._services.replica_manager.partitions.get(self._topic_partition)
+        if (
+            partition is None
+            or not partition.is_leader
+            or (pattern.topic_id is not None and pattern.topic_id != partition.topic_id)
+        ):
+            self._partition = None
+        else:
+            self._partition = partition
+            self._tally = partition.stats.tally(self._counter)
+        return self._partition
+
+    def _timing(self, size_bytes: int) -> RequestTiming:
+        return RequestTiming(
+            self._metrics, self._now_ns, arrived_ns=self._connection.received_ns, size_bytes=size_bytes
+        )
+
+    def _timed(self, timing: RequestTiming, result: Result) -> Result:
+        self._tally.note_timed()
+        return timed(timing, result)
+
+    def _park(self, pattern: ProducePattern, answer: bytes, required_offset: Offset) -> PendingResponse:
+        """``answer`` leaves when the replicas have what was appended; else one that says why not."""
+        pending = PendingResponse()
+        append = UncommittedAppend(self._topic_partition, required_offset)
+
+        def replicated() -> None:
+            response, error = answer, append.error
+            if error is not None:
+                response = answer_produce(
+                    self._services,
+                    self._connection,
+                    pattern.header(answer),
+                    [
+                        ProducePartitionResponse(
+                            append.topic_partition.topic,
+                            pattern.topic_id,
+                            pattern.index,
+                            error.code,
+                            error_message=error.message,
+                        )
+                    ],
+                )
+            pending.complete((response,))
+
+        operation = DelayedProduce(
+            self._services.replica_manager, (append,), replicated, timeout_ms=pattern.timeout_ms
+        )
+        operation.park(pending)
+        return pending
+
+    def remember(self, header: RequestHeader, request: ProduceRequest, frame: memoryview) -> None:
+        """``request`` was served the usual way: expect the next one to be like it.
+
+        A producer that goes round many partitions never repeats itself. So this happens at the first request
+        that was not expected, at the second, the fourth, the eighth … and costs such a producer nothing.
+        """
+        self._misses += 1
+        self._client = self._services.client_quotas.client(header.client_id)
+        if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
+            return
+        self._counter = self._metrics.counter(header.api_version)
+        self._partition = None
+        self._pattern = pattern = ProducePattern.of(header, request, frame)
+        if pattern is not None:
+            name = pattern.topic
+            if pattern.topic_id is not None:
+                topic = self._services.metadata.topic_by_id(pattern.topic_id)
+                name = "" if topic is None else topic.name
+            if is_internal(name):  # not everybody may write there
+                self._pattern = None
+            self._topic_partition = TopicPartition(name, pattern.index)

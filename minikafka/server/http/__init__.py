@@ -1,0 +1,1 @@
+"""The HTTP server: metrics for Prometheus, health, and the status page."""

@@ -1,0 +1,195 @@
+"""What a scrape shows of the groups that this broker coordinates, with their lag.
+
+``GroupFigures.read`` is awaited before a scrape: it goes over the groups in turns, and asks other leaders
+where their partitions end. ``samples`` shows what it has found. A group is at one coordinator, so each series
+is shown by one broker of a cluster, and sums over all brokers are right.
+
+How much is shown has limits, by count and by the length of names, which clients choose: groups with members
+come before those without.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.shard import GroupShard
+from minikafka.metrics import names
+from minikafka.metrics.names_of_coordinators import GROUP_METRICS
+from minikafka.metrics.series import Sample
+from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
+from minikafka.server.coordinator.metrics import load_time_samples
+from minikafka.server.http.leader_offsets import LeaderOffsets
+from minikafka.server.runtime.turns import Turns
+from minikafka.server.services import Services
+from minikafka.types import Offset, TopicPartition
+
+GROUPS_MAX = 2_000
+GROUP_OFFSETS_MAX = 5_000
+"""Groups and committed offsets that have series of their own: 2 MB of text, 0.3 s of CPU in slices."""
+LABEL_BYTES_MAX = 512 * 1024
+"""Of names, for either: a name may have 32 KB."""
+
+_CONSUMER_STATES = ("empty", "assigning", "reconciling", "stable", "dead")
+_SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
+
+
+class CommittedRow(NamedTuple):
+    """One committed offset."""
+
+    group: str
+    topic_partition: TopicPartition
+    offset: Offset
+
+
+class GroupFigures:
+    """What was found last."""
+
+    def __init__(self, services: Services) -> None:
+        self._services = services
+        self._leaders = LeaderOffsets(services)
+        self._states: Counter[tuple[str, str]] = Counter()
+        self._members: list[tuple[str, int]] = []
+        self._rows: list[CommittedRow] = []
+        self._high_watermarks: dict[TopicPartition, Offset] = {}
+        self.groups = 0
+        self.offsets = 0
+        """How many there are, shown or not."""
+
+    def __repr__(self) -> str:
+        return f"GroupFigures({self.groups} groups, {self.offsets} offsets)"
+
+    @property
+    def groups_left_out(self) -> int:
+        return self.groups - len(self._members)
+
+    @property
+    def offsets_left_out(self) -> int:
+        return self.offsets - len(self._rows)
+
+    async def read(self) -> None:
+        """Look at all groups; the other leaders are asked meanwhile, and may not answer."""
+        turns = Turns()
+        states: Counter[tuple[str, str]] = Counter()
+        in_use: list[tuple[GroupShard, Group]] = []
+        empty: list[tuple[GroupShard, Group]] = []
+        offsets = 0
+        for hosted in self._services.groups.hosted_shards():
+            if hosted.state is not ShardState.ACTIVE:
+                continue
+            offsets += hosted.shard.offsets_count
+            for group in hosted.shard.groups():
+                listed = group.listed()
+                states[listed.group_type, listed.state.lower()] += 1
+                (in_use if group.members else empty).append((hosted.shard, group))
+                await turns.give_way()
+        self._states, self.groups, self.offsets = states, states.total(), offsets
+        shown = in_use + empty
+        self._members = [(group.group_id, len(group.members)) for _, group in _first_of(shown)]
+        self._rows = await _committed(shown, turns)
+        await self._read_high_watermarks(turns)
+
+    async def _read_high_watermarks(self, turns: Turns) -> None:
+        partitions = self._services.replica_manager.partitions
+        found: dict[TopicPartition, Offset] = {}
+        elsewhere: dict[TopicPartition, None] = {}
+        for row in self._rows:
+            hosted = partitions.get(row.topic_partition)
+            if hosted is not None and hosted.is_leader:
+                found[row.topic_partition] = hosted.log.high_watermark
+            else:
+                elsewhere[row.topic_partition] = None
+            await turns.give_way()
+        self._high_watermarks = found | await self._leaders.high_watermarks(elsewhere)
+
+    # The source
+
+    def samples(self) -> Iterator[Sample]:
+        """What the last ``read`` found."""
+        yield from self._counts()
+        yield Sample(names.GROUP_OFFSETS, self.offsets)
+        yield from self._offsets()
+        for group, size in self._members:
+            yield Sample(names.GROUP_MEMBERS, size, (group,))
+
+    def _counts(self) -> Iterator[Sample]:
+        services, states = self._services, self._states
+        protocols: Counter[str] = Counter()
+        for (protocol, _), count in states.items():
+            protocols[protocol] += count
+        yield Sample(names.GROUPS, self.groups)
+        for state, series in names.GROUPS_BY_STATE.items():
+            yield Sample(series, states["classic", state.lower()])
+        for protocol in ("classic", "consumer"):
+            yield Sample(names.GROUP_COUNT, protocols[protocol], (protocol,))
+        for state in _CONSUMER_STATES:
+            yield Sample(names.CONSUMER_GROUP_COUNT, states["consumer", state], (state,))
+        shards: list[HostedShard[GroupShard]] = services.groups.hosted_shards()
+        for shard_state in _SHARD_STATES:
+            count = sum(shard.state is shard_state for shard in shards)
+            yield Sample(names.COORDINATOR_PARTITIONS, count, (shard_state.value,))
+        yield from load_time_samples(
+            services.metrics, GROUP_METRICS, names.GROUPS_LOAD_TIMES, now_ms=services.clock.monotonic_ms()
+        )
+        counts = services.groups.counts
+        yield Sample(names.GROUP_MEMORY, services.groups.memory_bytes())
+        for name, done in (
+            ("offset_commit", counts.offset_commits),
+            ("offset_expiration", counts.offset_expirations),
+            ("offset_deletion", counts.offset_deletions),
+            ("group_completed_rebalance", counts.completed_rebalances),
+            ("consumer_group_rebalance", counts.consumer_group_rebalances),
+        ):
+            yield Sample(names.GROUP_ACTIVITY[name], done)
+
+    def _offsets(self) -> Iterator[Sample]:
+        """Each family for itself. A lag that nobody knows is not shown, nor is a sum that lacks one."""
+        offsets: Counter[tuple[str, str]] = Counter()
+        lags: Counter[tuple[str, str]] = Counter()
+        unknown: set[tuple[str, str]] = set()
+        for row in self._rows:
+            labels = row.group, row.topic_partition.topic, str(row.topic_partition.partition)
+            yield Sample(names.GROUP_COMMITTED_OFFSET, row.offset, labels)
+            offsets[labels[:2]] += row.offset
+        for row in self._rows:
+            labels = row.group, row.topic_partition.topic, str(row.topic_partition.partition)
+            high_watermark = self._high_watermarks.get(row.topic_partition)
+            if high_watermark is None:
+                unknown.add(labels[:2])
+                continue
+            lag = max(0, high_watermark - row.offset)
+            lags[labels[:2]] += lag
+            yield Sample(names.GROUP_LAG, lag, labels)
+        for group_topic, offset in offsets.items():
+            yield Sample(names.GROUP_COMMITTED_OFFSET_SUM, offset, group_topic)
+        for group_topic, lag in lags.items():
+            if group_topic not in unknown:
+                yield Sample(names.GROUP_LAG_SUM, lag, group_topic)
+
+
+def _first_of(groups: list[tuple[GroupShard, Group]]) -> Iterator[tuple[GroupShard, Group]]:
+    """As many as have series."""
+    label_bytes = 0
+    for each in groups[:GROUPS_MAX]:
+        label_bytes += len(each[1].group_id)
+        if label_bytes > LABEL_BYTES_MAX:
+            return
+        yield each
+
+
+async def _committed(groups: list[tuple[GroupShard, Group]], turns: Turns) -> list[CommittedRow]:
+    """As many committed offsets as have series, by group, topic and partition."""
+    rows: list[CommittedRow] = []
+    label_bytes = 0
+    for shard, group in groups:
+        for topic, partitions in sorted(shard.offsets_of(group.group_id).items()):
+            for number in sorted(partitions):
+                label_bytes += len(group.group_id) + len(topic)
+                if len(rows) >= GROUP_OFFSETS_MAX or label_bytes > LABEL_BYTES_MAX:
+                    return rows
+                at = TopicPartition(topic, number)
+                rows.append(CommittedRow(group.group_id, at, Offset(partitions[number].offset)))
+        await turns.give_way()
+    return rows

@@ -1,0 +1,297 @@
+"""A small HTTP server on the broker's event loop: pages that are read with GET and HEAD, nothing else.
+
+h11 reads and writes the protocol, asyncio streams the bytes. Everything has a limit: how many connections
+there are, how large a request is, how long one may take to come, and how long an answer may take to leave.
+Connections stay open between requests, as Prometheus likes them. When there are too many, the one that has
+waited longest for its peer is closed in favour of the new one: so a health check is answered however many
+connections are held open, and nothing is held by keeping silent.
+
+A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
+goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from enum import IntEnum
+from http import HTTPStatus
+from typing import NamedTuple
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import h11
+
+from minikafka.errors import StartError
+from minikafka.network.addresses import format_address
+from minikafka.server.runtime.supervisor import Supervisor
+
+logger = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 64
+REQUEST_BYTES_MAX = 16 * 1024
+"""Of the request line and the headers; and of a body, which nobody reads."""
+REQUEST_TIMEOUT_S = 10.0
+"""From the first byte of a request to its last; and from a connection's begin to its first request."""
+IDLE_TIMEOUT_S = 180.0
+"""Between requests of a connection: longer than the usual scrape intervals."""
+SEND_TIMEOUT_S = 30.0
+_READ_BYTES = 4 * 1024
+_WRITE_BYTES = 64 * 1024
+"""So much of an answer is written before others have a turn: a page of megabytes is no long slice."""
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+_METHODS = ("GET", "HEAD")
+
+
+class HttpRequest(NamedTuple):
+    """What a page gets. ``query`` has the last value of each name."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    """By lower-case name."""
+
+
+class HttpResponse(NamedTuple):
+    """What a page returns."""
+
+    body: bytes | Sequence[bytes]
+    """Or its pieces."""
+    status: int = 200
+    content_type: str = PLAIN_TEXT
+    headers: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def text(cls, text: str, *, status: int = 200) -> HttpResponse:
+        return cls(f"{text}\n".encode(), status)
+
+
+Page = Callable[[HttpRequest], Awaitable[HttpResponse]]
+
+
+class HttpServer:
+    """Listens on one address. ``add`` pages, ``start``, ``close``."""
+
+    def __init__(self, *, supervisor: Supervisor, connections_max: int = CONNECTIONS_MAX) -> None:
+        """``connections_max``: a bound below the usual one."""
+        self._supervisor = supervisor
+        self._connections_max = min(CONNECTIONS_MAX, connections_max)
+        self._pages: dict[str, Page] = {}
+        self._server: asyncio.Server | None = None
+        self._tasks: dict[asyncio.Task[None], _Conversation] = {}
+        self._address: tuple[str, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"HttpServer({self._address}, {list(self._pages)}, {len(self._tasks)} connections)"
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """Host as it was given, and the port; None when not listening."""
+        return self._address
+
+    def add(self, path: str, page: Page) -> None:
+        """Serve ``page`` at exactly ``path``."""
+        self._pages[path] = page
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen; port 0 is any free one.
+
+        Raises:
+            StartError: the address cannot be used; names it and says why.
+        """
+        try:
+            server = await asyncio.start_server(
+                self._accept, host or None, port, limit=_READ_BYTES, start_serving=True
+            )
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+            where = format_address(host or "*", port)
+            raise StartError(f"cannot listen on {where} (http.port): {reason}") from error
+        self._server = server
+        self._address = host, server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening, and end all connections. Idempotent."""
+        server, self._server, self._address = self._server, None, None
+        if server is not None:
+            server.close()
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # Connections
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while len(self._tasks) >= self._connections_max:
+            self._make_room()
+        conversation = _Conversation(self, reader, writer)
+
+        async def serve() -> None:
+            try:
+                await conversation.run()
+            except TimeoutError as error:
+                logger.debug("an HTTP connection ends: %r", error)
+                writer.transport.abort()  # its peer may never take what is left
+            except OSError as error:
+                logger.debug("an HTTP connection ends: %r", error)
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.pop(task, None)
+            writer.close()  # of a task that was cancelled before it began, too
+
+        task = self._supervisor.start("http", serve)
+        self._tasks[task] = conversation
+        task.add_done_callback(ended)
+
+    def _make_room(self) -> None:
+        """End the connection that is missed least."""
+        task = min(self._tasks, key=lambda task: self._tasks[task].worth)
+        logger.debug("an HTTP connection gives way to a new one")
+        self._tasks.pop(task).abort()
+        task.cancel()
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """The response to one request; never an exception of a page."""
+        if request.method not in _METHODS:
+            refusal = HttpResponse.text(f"{request.method} is not served, only GET and HEAD", status=405)
+            return refusal._replace(headers=(("allow", ", ".join(_METHODS)),))
+        page = self._pages.get(request.path)
+        if page is None:
+            return HttpResponse.text(f"no such page; there are: {' '.join(self._pages)}", status=404)
+        try:
+            return await page(request)
+        except Exception:
+            logger.exception("the page %s failed", request.path)
+            return HttpResponse.text("this page failed; the broker's log says why", status=500)
+
+
+class _Phase(IntEnum):
+    """Where a conversation is; the first ones end before the others when there are too many."""
+
+    RECEIVING = 0
+    """Between requests, or in the middle of one."""
+    SENDING = 1
+    ANSWERING = 2
+
+
+class _Conversation:
+    """One connection: requests and responses, in turns."""
+
+    def __init__(
+        self, server: HttpServer, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self._server = server
+        self._reader = reader
+        self._writer = writer
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
+        self._loop = asyncio.get_running_loop()
+        self._enter(_Phase.RECEIVING)
+
+    def _enter(self, phase: _Phase) -> None:
+        self.worth = (phase, self._loop.time())
+        """Less is ended first: of one phase, what has lasted longest."""
+
+    def abort(self) -> None:
+        """Drop the connection, and what its peer has not taken."""
+        self._writer.transport.abort()
+
+    async def run(self) -> None:
+        protocol = self._protocol
+        try:
+            idle_timeout_s = REQUEST_TIMEOUT_S
+            while (request := await self._receive(idle_timeout_s)) is not None:
+                self._enter(_Phase.ANSWERING)
+                response = await self._server.answer(request)
+                is_last = protocol.their_state is not h11.DONE
+                self._enter(_Phase.SENDING)
+                await self._send(response, head_only=request.method == "HEAD", close=is_last)
+                if protocol.our_state is not h11.DONE or protocol.their_state is not h11.DONE:
+                    return
+                protocol.start_next_cycle()
+                self._enter(_Phase.RECEIVING)
+                idle_timeout_s = IDLE_TIMEOUT_S
+        except h11.RemoteProtocolError as error:
+            if protocol.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+                refusal = HttpResponse.text(str(error), status=error.error_status_hint)
+                await self._send(refusal, head_only=False, close=True)
+
+    async def _receive(self, idle_timeout_s: float) -> HttpRequest | None:
+        """The next request, with its body read and dropped; None when there is no more."""
+        event = self._protocol.next_event()
+        if event is h11.NEED_DATA:
+            async with asyncio.timeout(idle_timeout_s):
+                await self._read()
+        async with asyncio.timeout(REQUEST_TIMEOUT_S):
+            while event is h11.NEED_DATA and (event := self._protocol.next_event()) is h11.NEED_DATA:
+                await self._read()
+            if not isinstance(event, h11.Request):
+                return None
+            request, dropped_bytes = event, 0
+            while not isinstance(event := self._protocol.next_event(), h11.EndOfMessage):
+                if event is h11.NEED_DATA:
+                    if self._protocol.they_are_waiting_for_100_continue:
+                        break
+                    await self._read()
+                elif isinstance(event, h11.Data):
+                    dropped_bytes += len(event.data)
+                    if dropped_bytes > REQUEST_BYTES_MAX:
+                        break  # it is answered, and the connection closes
+                else:
+                    return None
+        return _request(request)
+
+    async def _read(self) -> None:
+        self._protocol.receive_data(await self._reader.read(_READ_BYTES))
+
+    async def _send(self, response: HttpResponse, *, head_only: bool, close: bool) -> None:
+        body = (response.body,) if isinstance(response.body, bytes) else response.body
+        headers = [
+            ("content-type", response.content_type),
+            ("content-length", str(sum(map(len, body)))),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+            *response.headers,
+        ]
+        if close:
+            headers.append(("connection", "close"))
+        reason = HTTPStatus(response.status).phrase
+        head = h11.Response(status_code=response.status, headers=headers, reason=reason.encode())
+        async with asyncio.timeout(SEND_TIMEOUT_S):
+            waiting = self._protocol.send(head) or b""
+            for piece in () if head_only else _pieces(body):
+                waiting += self._protocol.send(h11.Data(data=piece)) or b""
+                if len(waiting) >= _WRITE_BYTES:
+                    self._writer.write(waiting)
+                    waiting = b""
+                    await self._writer.drain()
+                    await asyncio.sleep(0)  # drain returns at once while the peer keeps up
+            self._writer.write(waiting + (self._protocol.send(h11.EndOfMessage()) or b""))
+            await self._writer.drain()
+
+
+def _pieces(body: Sequence[bytes]) -> Iterator[bytes]:
+    for part in body:
+        for start in range(0, len(part), _WRITE_BYTES):
+            yield part[start : start + _WRITE_BYTES]
+
+
+def _request(event: h11.Request) -> HttpRequest:
+    """Raises h11.RemoteProtocolError: the target is no address."""
+    try:
+        target = urlsplit(event.target.decode("ascii"))
+    except ValueError as error:
+        raise h11.RemoteProtocolError(f"malformed target: {error}") from error
+    return HttpRequest(
+        event.method.decode("ascii"),
+        unquote(target.path),
+        dict(parse_qsl(target.query)),
+        {name.decode("ascii"): value.decode("latin-1") for name, value in event.headers},
+    )

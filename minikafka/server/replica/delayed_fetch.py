@@ -1,0 +1,315 @@
+"""One fetch from its arrival to its answer: read, and when there is too little, wait for more.
+
+Kafka's ``ReplicaManager.fetchMessages`` and ``DelayedFetch``. A fetch answers at once when max wait is 0,
+when it names no partition, when there are enough bytes, on an error, on a diverging epoch, and when a
+consumer is sent to another replica. Otherwise it is parked under its partitions and completes when
+
+    A  this broker no longer leads one of them         F  the fetch offset lies in a segment before the end's
+    B  it no longer knows one of them                  G  enough bytes have come
+    C  a log directory went offline                    H  the reader's epoch parted from the log's
+    D  the leader epoch in the request is fenced       I  max wait is over
+    E  the fetch offset lies beyond the end (truncation)
+
+F and G do not count partitions that the replication quota holds back from a follower (KIP-73), nor those
+with which it is to catch up later (``CatchUpPace``): for these the wait ends with its rest. When such a wait
+is over the partitions are read again: by then the quota may be free.
+
+A, unless any replica may answer (``FetchParams.leader_only``). A follower's fetch tells how far it is: that
+is noted once, at the first pass, after all of its partitions were read.
+
+States of a ``Fetch``:
+
+    READING --enough, or an error-------------> ANSWERED
+    READING --cold ranges--> WARMING --warm---> READING
+    READING --too little---> PARKED --A to I--> READING (answers with whatever it finds)
+    PARKED  --I, and nothing has happened-----> ANSWERED (with what it had found, unless held back)
+    any     --the connection closes-----------> CANCELLED
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+from minikafka.clock import Clock
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.connection import PendingResponse, Result
+from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.server.replica.partition import Partition
+from minikafka.server.replica.partition_reads import (
+    FetchParams,
+    LeaderThrottle,
+    PartitionRead,
+    WantedPartition,
+    check_access,
+    read_partitions,
+)
+from minikafka.server.replica.read_replica import NO_REPLICA
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.runtime.log_io import LogIo
+from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.steps import Steps, finish
+from minikafka.types import Buffer
+
+WARMING_ROUNDS_MAX = 3
+"""Passes that may find cold ranges: a header, then its records, then one that was evicted again. After
+these the loop reads from the disk itself rather than chase a page cache that is too small."""
+
+
+WATCHED_PARTITIONS_MAX = 10_000
+"""So many partitions wake a parked fetch, and are counted then; of the others it hears when max wait is over.
+More are in no honest consumer's request, and each append to one of them counts all."""
+
+
+class Fetch:
+    """A fetch under way. ``start`` answers it or returns the promise of an answer."""
+
+    __slots__ = (
+        "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pause_ms",
+        "_pending", "_replicas", "_respond", "_rounds", "_turns", "_wanted",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        replicas: ReplicaManager,
+        log_io: LogIo,
+        clock: Clock,
+        params: FetchParams,
+        wanted: Sequence[WantedPartition],
+        respond: Callable[[list[PartitionRead]], Sequence[Buffer] | Steps[Sequence[Buffer]]],
+        turns: SharedTurns | None = None,
+    ) -> None:
+        """``turns``: of a fetch of so many partitions that it is read and answered in steps."""
+        self._replicas = replicas
+        self._log_io = log_io
+        self._clock = clock
+        self._params = params
+        self._wanted = wanted
+        self._respond = respond
+        self._turns = turns
+        self._pending: PendingResponse | None = None
+        self._deadline_ms = 0
+        self._rounds = 0
+        self._has_held_back = False
+        self._pause_ms = 0
+        self._answer_whatever = params.max_wait_ms <= 0 or not wanted
+
+    def start(self) -> Result:
+        """The response, or a ``PendingResponse`` when bytes are missing or cold."""
+        return finish(self.start_in_steps())
+
+    def start_in_steps(self) -> Steps[Result]:
+        """The same in steps."""
+        answer = yield from self._pass()
+        return self._pending if answer is None else answer
+
+    def _pass(self) -> Steps[Sequence[Buffer] | None]:
+        """Read, and answer if that is enough."""
+        reads = yield from self._read()
+        return None if reads is None else (yield from self._answer(reads))
+
+    def _answer(self, reads: list[PartitionRead]) -> Steps[Sequence[Buffer]]:
+        answer = self._respond(reads)
+        return (yield from answer) if isinstance(answer, Generator) else answer
+
+    def _read(self) -> Steps[list[PartitionRead] | None]:
+        """One pass. None: the fetch waits now, for the disk or for more bytes, and ``_pending`` is set."""
+        reads, size_bytes, cold, followed, self._has_held_back, self._pause_ms = yield from read_partitions(
+            self._replicas, self._params, self._wanted, cached_only=self._rounds < WARMING_ROUNDS_MAX
+        )
+        if followed and self._pending is None:
+            self._record(followed)
+            if self._pause_ms and self._is_late(reads):
+                return (yield from self._read())
+        if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
+            return reads
+        if self._pending is None:
+            self._pending = PendingResponse(expected_bytes=self._params.max_bytes)
+            self._deadline_ms = self._clock.monotonic_ms() + self._params.max_wait_ms
+        if cold:
+            self._rounds += 1
+            missing = len(cold)
+
+            def warmed() -> None:
+                nonlocal missing
+                missing -= 1
+                if missing == 0:
+                    self._warmed()
+
+            for range_ in cold:
+                self._log_io.warm(range_, then=warmed)
+        else:
+            self._park(reads)
+        return None
+
+    def _record(self, followed: list[tuple[Partition, WantedPartition]]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        for partition, want in followed:
+            self._replicas.record_follower_fetch(
+                partition,
+                self._params.replica_id,
+                fetch_offset=want.fetch_offset,
+                log_start_offset=want.log_start_offset,
+                now_ms=now_ms,
+                broker_epoch=self._params.replica_epoch,
+            )
+
+    def _is_late(self, reads: list[PartitionRead]) -> bool:
+        """Whether something is kept for later that producers wait for, since the follower has told how far it
+        is: there it is as good as in sync."""
+        now_ms, partitions = self._clock.monotonic_ms(), self._replicas.partitions
+        resting = (partitions.get(read.wanted.topic_partition) for read in reads if read.is_resting)
+        return any(
+            partition is not None and partition.is_waited_for(self._params.replica_id, now_ms)
+            for partition in resting
+        )
+
+    def _is_satisfied(self, reads: list[PartitionRead], size_bytes: int) -> bool:
+        return size_bytes >= self._params.min_bytes or any(
+            read.error is not ErrorCode.NONE
+            or read.diverging_epoch is not None
+            or read.preferred_read_replica != NO_REPLICA
+            for read in reads
+        )
+
+    def _park(self, reads: list[PartitionRead]) -> None:
+        assert self._pending is not None
+        delay_ms = max(0, self._deadline_ms - self._clock.monotonic_ms())
+        if self._pause_ms:
+            delay_ms = min(delay_ms, self._pause_ms)
+        operation = DelayedFetch(self, self._replicas, self._params, reads, delay_ms=delay_ms)
+        self._pending.on_closed = operation.abandon
+        keys = [read.wanted.topic_partition for read in reads[:WATCHED_PARTITIONS_MAX]]
+        self._replicas.parked.fetch.watch(operation, keys)
+
+    def wait_is_over(self, unchanged: list[PartitionRead] | None) -> None:
+        """The parked fetch answers. ``unchanged`` is what was read before the wait, when nothing has woken it
+        since."""
+        try:
+            if unchanged is None or not self._answer_unchanged(unchanged):
+                self._resume(answer_whatever=True)
+        except BaseException:
+            self.give_up()
+            raise
+
+    def give_up(self) -> None:
+        """It has failed: there will be no answer, and the connection closes."""
+        if self._pending is not None and self._pending.is_waiting:
+            self._pending.abandon()
+
+    def _answer_unchanged(self, reads: list[PartitionRead]) -> bool:
+        """Answer with what was read before the wait, if it would be read again; most fetches of an idle
+        cluster end so. Returns whether it was."""
+        assert self._pending is not None
+        if self._has_held_back:
+            return False
+        partitions = self._replicas.partitions
+        for read in reads:
+            partition = partitions.get(read.wanted.topic_partition)
+            if (
+                partition is None
+                or partition.log.high_watermark != read.high_watermark
+                or partition.log.log_start_offset != read.log_start_offset
+            ):
+                return False
+        if self._pending.is_waiting:
+            self._go_on(self._answer(reads))
+        return True
+
+    def _warmed(self) -> None:
+        """What was cold is in the page cache."""
+        try:
+            self._resume()
+        except BaseException:
+            self.give_up()
+            raise
+
+    def _resume(self, *, answer_whatever: bool = False) -> None:
+        """Read again after a wait; with ``answer_whatever`` the wait was the last."""
+        assert self._pending is not None
+        if not self._pending.is_waiting:
+            return
+        self._answer_whatever = self._answer_whatever or answer_whatever
+        self._go_on(self._pass())
+
+    def _go_on(self, steps: Steps[Sequence[Buffer] | None]) -> None:
+        """Complete the promise with what comes of ``steps``, unless they wait once more."""
+        assert self._pending is not None
+        if self._turns is not None:
+            self._turns.answer(self._pending, steps)
+        elif (answer := finish(steps)) is not None and self._pending.is_waiting:
+            self._pending.complete(answer)
+
+
+class DelayedFetch(DelayedOperation):
+    """A parked fetch: knows where each partition stood and counts what has come since."""
+
+    __slots__ = ("_abandoned", "_fetch", "_params", "_reads", "_replicas", "_was_tried")
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        replicas: ReplicaManager,
+        params: FetchParams,
+        reads: list[PartitionRead],
+        *,
+        delay_ms: int,
+    ) -> None:
+        super().__init__(delay_ms)
+        self._fetch: Fetch | None = fetch
+        self._replicas = replicas
+        self._params = params
+        self._reads = reads
+        self._abandoned = False
+        self._was_tried = False
+        """Whether anything has happened to a partition since it was read: then this was called."""
+
+    def try_complete(self) -> bool:
+        self._was_tried = True
+        accumulated = 0
+        throttle = LeaderThrottle.of(self._replicas, self._params)
+        for read in self._reads[:WATCHED_PARTITIONS_MAX]:
+            try:
+                available = self._bytes_available(read, throttle)
+            except KafkaError:  # A to D: the answer will name the error
+                return self.force_complete()
+            if available is None:
+                return self.force_complete()
+            accumulated += available
+        return accumulated >= self._params.min_bytes and self.force_complete()
+
+    def _bytes_available(self, read: PartitionRead, throttle: LeaderThrottle | None) -> int | None:
+        """Bytes that came for one partition since it was read; None when it must answer whatever there is."""
+        wanted, start = read.wanted, read.start
+        partition = self._replicas.hosted(wanted.topic_partition)
+        check_access(partition, wanted, self._params)
+        end_offset = partition.end_offset(self._params.isolation)
+        if start is None or end_offset == start.message_offset:
+            return 0
+        end = partition.log.offset_metadata(end_offset)
+        is_held_back = read.is_resting or (throttle is not None and throttle.holds_back(partition))
+        if end.message_offset < start.message_offset:
+            return None  # E
+        if not is_held_back and (start.on_older_segment(end) or end.message_offset_only):
+            return None  # F
+        if partition.diverging_epoch(
+            last_fetched_epoch=wanted.last_fetched_epoch, fetch_offset=wanted.fetch_offset
+        ):
+            return None  # H
+        return 0 if is_held_back else min(start.bytes_until(end), wanted.max_bytes)
+
+    def on_complete(self) -> None:
+        fetch, reads = self._fetch, self._reads
+        self._fetch, self._reads = None, []  # a purgatory keeps what is over for a while
+        if fetch is None or self._abandoned:
+            return
+        fetch.wait_is_over(None if self._was_tried else reads)
+
+    def on_failure(self, error: Exception) -> None:
+        if self._fetch is not None:  # else it has been resumed, and has given up by itself
+            self._fetch.give_up()
+
+    def abandon(self) -> None:
+        """The connection is gone: leave the purgatory, answer nobody."""
+        self._abandoned = True
+        self.force_complete()

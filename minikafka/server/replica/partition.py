@@ -1,0 +1,419 @@
+"""One partition on this broker: its leadership state and its log, side by side.
+
+Kafka's ``Partition``. The log knows records; the partition knows who leads at which epoch, who is in sync,
+and therefore how far the high watermark may go. What only reads is in ``partition_offsets``.
+
+A partition is a follower until it is told to lead. As leader it notes how far each follower is, moves the
+high watermark, and proposes changes of the ISR (``IsrChange``), which the caller gets written; as follower
+it takes what its fetcher brings. Everything here happens at once, on the loop.
+
+Invariants:
+- only the leader at the current epoch appends for clients (I6), and leader epochs only rise;
+- the high watermark of a leader never falls within its epoch (I3);
+- one change of the ISR is in flight at most, and the high watermark waits for every member that it may add;
+- with no other replica the high watermark equals the log end after each append.
+
+Where it differs from Kafka: see ``replication.isr``.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+from uuid import UUID
+
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.log.append import UnexpectedAppendOffset
+from minikafka.log.append_origin import BY_CLIENT, AppendTerms
+from minikafka.log.unified_log import AppendInfo, UnifiedLog
+from minikafka.protocol.control.messages import LeaderAndIsrPartition
+from minikafka.replication.isr import IsrChange, IsrOutcome
+from minikafka.replication.partition_replicas import PartitionReplicas
+from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.server.replica.host_broker import HostBroker
+from minikafka.server.replica.partition_offsets import PartitionOffsets
+from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition, joined
+
+logger = logging.getLogger(__name__)
+
+
+class FollowerProgress(NamedTuple):
+    """What a follower's fetch led to."""
+
+    high_watermark_advanced: bool
+    isr_change: IsrChange | None
+    """To be written: the follower joins."""
+
+
+class Partition(PartitionOffsets):
+    """A partition that this broker hosts."""
+
+    __slots__ = ("_clock", "_log_truncated", "adding_replicas", "controller_epoch", "replication")
+
+    def __init__(
+        self, topic_partition: TopicPartition, *, topic_id: UUID, host: HostBroker, log: UnifiedLog
+    ) -> None:
+        super().__init__(topic_partition, topic_id=topic_id, node_id=host.node_id, log=log)
+        self._clock = host.clock
+        self._log_truncated = host.log_truncated
+        self.replication = PartitionReplicas(
+            host.node_id,
+            live_broker_epoch=host.live_broker_epoch,
+            lag_time_max_ms=host.replica_lag_time_max_ms,
+        )
+        self.adding_replicas: tuple[BrokerId, ...] = ()
+        """Those that a reassignment adds; known while this broker leads."""
+        self.controller_epoch: int = NO_EPOCH
+        """Of the controller that took the last decision here; goes into the state node with the ISR."""
+
+    def __repr__(self) -> str:
+        return (
+            f"Partition({self.topic_partition}, leader={self.leader_id}, epoch={self.leader_epoch}, "
+            f"isr={list(self.isr)}, high_watermark={self.log.high_watermark}, "
+            f"log_end={self.log.log_end_offset}, {self.replication!r})"
+        )
+
+    @property
+    def replicas(self) -> tuple[BrokerId, ...]:
+        """The assignment; the first is the preferred leader."""
+        return self.replication.assignment
+
+    @property
+    def isr(self) -> tuple[BrokerId, ...]:
+        """The in-sync replicas as the store has them; empty unless this broker leads."""
+        return self.replication.isr.committed
+
+    @property
+    def maximal_isr(self) -> tuple[BrokerId, ...]:
+        """``isr`` and what a change in flight adds (KIP-497)."""
+        return self.replication.isr.maximal
+
+    @property
+    def partition_epoch(self) -> int:
+        """The version of the state node that this broker knows."""
+        return self.replication.isr.version
+
+    @property
+    def is_under_replicated(self) -> bool:
+        """Led here, and the ISR lacks a replica. What a reassignment adds is not missing yet
+        (``OngoingReassignmentState.replicationFactor``)."""
+        return self.is_leader and len(self.isr) < len(set(self.replicas).difference(self.adding_replicas))
+
+    @property
+    def effective_min_isr(self) -> int:
+        """``min.insync.replicas``, but never more than there are replicas (``Partition.effectiveMinIsr``)."""
+        return min(self.log.config.min_insync_replicas, len(self.replication.assignment))
+
+    # Becoming leader or follower
+
+    def make_leader(self, state: LeaderAndIsrPartition, *, now_ms: int) -> bool:
+        """Lead from now on. The epoch is written to the epoch cache even when no record follows (KAFKA-7415).
+        Returns whether that was news to the log, which then wants a flush.
+
+        The same leader epoch with another assignment or ISR changes just these. A state that is older than
+        what the last change of the ISR has told is ignored.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR; nothing has changed.
+            InvariantError: the epoch goes back.
+        """
+        if self._is_stale(state):
+            return False
+        log, replication = self.log, self.replication
+        start_offset = log.log_end_offset
+        is_news = False
+        if state.leader_epoch > self.leader_epoch:
+            is_news = log.assign_epoch_start(state.leader_epoch, start_offset)
+            replication.begin_epoch(
+                state.replicas,
+                state.isr,
+                state.partition_epoch,
+                eligible=state.eligible,
+                log_end_offset=start_offset,
+                now_ms=now_ms,
+                was_leading=self.is_leader,
+            )
+            self.leader_epoch = state.leader_epoch
+            self.leader_epoch_start_offset = start_offset
+        else:
+            replication.update(state.replicas, state.isr, state.partition_epoch, eligible=state.eligible)
+        self.adding_replicas = state.adding_replicas
+        self.controller_epoch = state.controller_epoch
+        self.leader_id = self.node_id
+        self._advance_high_watermark(now_ms)  # the ISR may be down to this broker
+        return is_news
+
+    def make_follower(self, state: LeaderAndIsrPartition) -> bool:
+        """Follow ``state.leader``, who may be nobody. Returns whether the leader epoch is new: fetching then
+        begins anew, also when the leader is the same, who may have lost records (KAFKA-7164).
+
+        Raises:
+            InvariantError: the epoch goes back.
+        """
+        if self._is_stale(state):
+            return False
+        is_new_epoch = state.leader_epoch > self.leader_epoch
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.leader_epoch_start_offset = None
+        self.controller_epoch = state.controller_epoch
+        self.replication.follow(state.replicas, state.partition_epoch)
+        return is_new_epoch
+
+    def leave(self) -> None:
+        """It is not hosted here any more. Who still has it finds nobody leading."""
+        self.leader_id = NO_LEADER
+
+    def _is_stale(self, state: LeaderAndIsrPartition) -> bool:
+        if state.partition_epoch < self.partition_epoch:
+            logger.info(
+                "%s is at version %d already, not %d",
+                self.topic_partition,
+                self.partition_epoch,
+                state.partition_epoch,
+            )
+            return True
+        if state.leader_epoch < self.leader_epoch:
+            raise InvariantError(
+                f"{self.topic_partition}: epoch {state.leader_epoch} after {self.leader_epoch}"
+            )
+        return False
+
+    # The leader: producers
+
+    def append_as_leader(
+        self, records: Buffer, *, required_acks: int, terms: AppendTerms = BY_CLIENT
+    ) -> AppendInfo:
+        """Append one batch of a producer or coordinator.
+
+        Raises:
+            KafkaError: what the validation found, or NOT_ENOUGH_REPLICAS before anything was appended.
+        """
+        if required_acks == -1 and len(self.isr) < self.effective_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"the ISR {list(self.isr)} of {self.topic_partition} is smaller than "
+                f"min.insync.replicas = {self.effective_min_isr}",
+            )
+        info = self.log.append_as_leader(records, self.leader_epoch, *terms)
+        self._advance_high_watermark()
+        return info
+
+    def is_committed(self, required_offset: Offset) -> bool:
+        """Whether everything below ``required_offset`` is, on enough replicas. Only the leader knows.
+
+        Raises:
+            KafkaError: NOT_ENOUGH_REPLICAS_AFTER_APPEND: it is, but on fewer than min.insync.replicas.
+        """
+        if self.log.high_watermark < required_offset:
+            return False
+        if len(self.maximal_isr) < self.effective_min_isr:
+            raise KafkaError(
+                ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+                f"the ISR {list(self.maximal_isr)} of {self.topic_partition} became smaller than "
+                f"min.insync.replicas = {self.effective_min_isr}",
+            )
+        return True
+
+    def delete_records(self, offset: Offset) -> Offset:
+        """Forget what lies below ``offset`` (-1: the high watermark). Returns the offset that was meant.
+
+        Raises:
+            KafkaError: POLICY_VIOLATION for a compacted-only topic, OFFSET_OUT_OF_RANGE above the high
+                watermark.
+        """
+        log = self.log
+        if "delete" not in log.config.cleanup_policy:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"records of {self.topic_partition} are not deleted: its cleanup.policy is "
+                f"{','.join(log.config.cleanup_policy)}",
+            )
+        target = log.high_watermark if offset == -1 else offset
+        if target < 0 or target > log.high_watermark:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"cannot delete records of {self.topic_partition} below {target}: "
+                f"its high watermark is {log.high_watermark}",
+            )
+        log.increment_log_start_offset(target)
+        return target
+
+    def low_watermark(self) -> Offset:
+        """Below it the records are deleted on all live replicas; -1 while one of them has not fetched yet.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER.
+        """
+        self.check_leader()
+        return self.replication.low_watermark(self.log.log_start_offset)
+
+    # The leader: followers
+
+    def check_follower(self, replica_id: BrokerId, *, current_leader_epoch: int, broker_epoch: int) -> None:
+        """Refuse a fetch that is not from a replica, or from an earlier life of its broker (KIP-903).
+
+        Raises:
+            KafkaError: UNKNOWN_LEADER_EPOCH (the assignment here may be behind the follower's; it tries
+                again), NOT_LEADER_OR_FOLLOWER.
+        """
+        if replica_id not in self.replication.followers:
+            knows_epoch = current_leader_epoch != NO_EPOCH
+            raise KafkaError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH if knows_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} is no replica of {self.topic_partition} in leader epoch "
+                f"{self.leader_epoch}, but {list(self.replicas)} are",
+            )
+        if self.replication.is_of_earlier_broker(replica_id, broker_epoch):
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"broker {replica_id} has started anew since it was broker epoch {broker_epoch}",
+            )
+
+    def record_follower_fetch(
+        self,
+        replica_id: BrokerId,
+        *,
+        fetch_offset: Offset,
+        log_start_offset: Offset,
+        now_ms: int,
+        broker_epoch: int = NO_BROKER_EPOCH,
+    ) -> FollowerProgress:
+        """A follower fetched at ``fetch_offset``: it holds everything below. Only for a fetch that found
+        neither a diverging epoch nor an error.
+
+        Raises:
+            KafkaError: NOT_LEADER_OR_FOLLOWER: see ``check_follower``.
+        """
+        self.check_follower(replica_id, current_leader_epoch=NO_EPOCH, broker_epoch=broker_epoch)
+        log, replication = self.log, self.replication
+        follower = replication.followers[replica_id]
+        has_moved = follower.log_end_offset != fetch_offset
+        follower.fetched(
+            fetch_offset=fetch_offset,
+            log_start_offset=log_start_offset,
+            leader_end_offset=log.log_end_offset,
+            now_ms=now_ms,
+            broker_epoch=broker_epoch,
+        )
+        change, start_offset = None, self.leader_epoch_start_offset
+        if start_offset is not None:
+            wanted = replication.isr_with(
+                follower, high_watermark=log.high_watermark, epoch_start_offset=start_offset
+            )
+            if wanted is not None:
+                change = self._propose(wanted)
+        return FollowerProgress(has_moved and self._advance_high_watermark(now_ms), change)
+
+    def is_waited_for(self, replica_id: BrokerId, now_ms: int) -> bool:
+        """Whether records are committed only when that follower has them: acks=all waits for it, although it
+        may not be in the ISR yet."""
+        return replica_id in self.maximal_isr or self.replication.is_waited_for(
+            replica_id, log_end_offset=self.log.log_end_offset, now_ms=now_ms
+        )
+
+    def maybe_shrink_isr(self, now_ms: int) -> IsrChange | None:
+        """The change that removes those who were not caught up for ``replica.lag.time.max.ms``, if any."""
+        log = self.log
+        lagging = self.replication.lagging(log_end_offset=log.log_end_offset, now_ms=now_ms)
+        if not lagging:
+            return None
+        logger.info(
+            "%s lag behind in %s: high watermark %d, log end %d",
+            lagging,
+            self.topic_partition,
+            log.high_watermark,
+            log.log_end_offset,
+        )
+        leaving = [follower.broker_id for follower in lagging]
+        return self._propose(tuple(member for member in self.isr if member not in leaving))
+
+    def maybe_clear_eligible(self) -> IsrChange | None:
+        """The change after which nobody outside of the ISR is eligible, if that is due: this leader commits
+        without them from then on. Until it is written the high watermark stands."""
+        isr = self.replication.isr
+        if not self.is_leader or isr.in_flight is not None:
+            return None
+        if not isr.has_outdated_eligible(self.effective_min_isr):
+            return None
+        return self._propose(isr.committed)
+
+    def _propose(self, isr: tuple[BrokerId, ...]) -> IsrChange:
+        change = IsrChange(
+            self.topic_partition,
+            self.topic_id,
+            self.leader_epoch,
+            isr,
+            expected_version=self.partition_epoch,
+            controller_epoch=self.controller_epoch,
+            min_isr=self.effective_min_isr,
+            broker_epochs=self.replication.broker_epochs(isr),
+        )
+        return self.replication.isr.propose(change)
+
+    def isr_change_done(self, change: IsrChange, outcome: IsrOutcome) -> bool:
+        """What became of ``change``. Returns whether the high watermark has moved."""
+        if not self.replication.isr.resolve(change, outcome):
+            logger.info("the ISR of %s stays %s", self.topic_partition, joined(self.isr))
+            return False
+        logger.info("the ISR of %s is %s now", self.topic_partition, joined(self.isr))
+        return self._advance_high_watermark()
+
+    def config_changed(self) -> bool:
+        """The log has another configuration: fewer replicas may be enough to commit. Returns whether the high
+        watermark has moved."""
+        return self.is_leader and self._advance_high_watermark()
+
+    def _advance_high_watermark(self, now_ms: int | None = None) -> bool:
+        """Returns whether it moved."""
+        log, replication = self.log, self.replication
+        if not replication.followers and replication.isr.committed:  # nobody to wait for, and one is enough
+            return log.update_high_watermark(log.log_end_offset)
+        high_watermark = replication.high_watermark(
+            log.high_watermark,
+            log_end_offset=log.log_end_offset,
+            effective_min_isr=self.effective_min_isr,
+            now_ms=self._clock.monotonic_ms() if now_ms is None else now_ms,
+        )
+        return high_watermark > log.high_watermark and log.update_high_watermark(high_watermark)
+
+    # The follower: what its fetcher brings
+
+    def append_as_follower(self, records: Buffer, *, current_leader_epoch: LeaderEpoch) -> AppendInfo | None:
+        """Append what the leader sent. None when it holds no batch to take.
+
+        Raises:
+            KafkaError: CORRUPT_MESSAGE, UnexpectedAppendOffset, KAFKA_STORAGE_ERROR.
+        """
+        log = self.log
+        try:
+            return log.append_as_follower(records, current_leader_epoch=current_leader_epoch)
+        except UnexpectedAppendOffset as error:
+            if not error.first_offset < log.log_end_offset == log.log_start_offset <= error.last_offset:
+                raise
+            # An empty log, and the leader's log start lies inside of a batch: begin with the whole batch.
+            self.truncate_fully_and_start_at(Offset(error.first_offset))
+            return log.append_as_follower(records, current_leader_epoch=current_leader_epoch)
+
+    def truncate_to(self, offset: Offset) -> None:
+        """Drop the records at and above ``offset``, and epochs that begin at the log end (KAFKA-10706).
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR.
+        """
+        recovery_point = self.log.recovery_point
+        if self.log.truncate_to(offset) and self.log.recovery_point < recovery_point:
+            self._log_truncated(self.log)
+
+    def truncate_fully_and_start_at(self, offset: Offset) -> None:
+        """Drop everything and go on at ``offset``. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
+        self.log.truncate_fully_and_start_at(offset)
+        self._log_truncated(self.log)
+
+    def update_follower_high_watermark(self, leader_high_watermark: Offset) -> bool:
+        """Take over the leader's high watermark as far as this log goes; True when it moved."""
+        return self.log.update_high_watermark(leader_high_watermark)
+
+    def maybe_increment_log_start_offset(self, leader_log_start_offset: Offset) -> None:
+        """Records below the leader's log start are deleted here too, never above the high watermark."""
+        self.log.increment_log_start_offset(min(leader_log_start_offset, self.log.high_watermark))

@@ -1,0 +1,400 @@
+"""Reading several partitions for one fetch: who gets how many bytes, and what each has to say.
+
+Kafka's ``ReplicaManager.readFromLog``. The request's byte limit is spent in the order of the partitions;
+the first record batch found is returned even when it is larger than every limit, so that a consumer never
+stalls (KIP-74). Once it is spent, or less is left than the next batch needs, the answer is full: it says of
+the partitions that follow how they stand, and nothing of them is read. Kafka looks in each for a batch that
+would still fit; with hundreds of partitions that costs more than the records that it finds.
+
+Followers read up to the log end, from the leader alone; consumers up to the high watermark or the last stable
+offset, from any replica when they say that they can (KIP-392); the bounds are those of the moment when the
+read of a partition begins (KAFKA-9807).
+
+For a follower the partitions come first in which it is waited for, because it is in their ISR or about to be:
+their records are what acks=all waits for. What it has to catch up with comes in small pieces
+(``catch_up_pace``), so that neither this loop nor its own is long busy with it; one batch of it comes in
+every answer, however much there is of the others, unless the follower is to rest. Kafka's order knows no
+difference.
+
+A follower that is not in sync gets no records of a partition that is listed for the leader's replication
+quota, while that is exceeded (KIP-73): all the rest of its answer comes, and it counts as a fetch.
+
+A range that is not in the page cache is not read here. All such ranges of a fetch are collected, the disk
+thread warms them, and then the whole fetch is read again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import NamedTuple
+from uuid import UUID
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.fetch_data import (
+    ColdRead,
+    FetchedAbortedTransaction,
+    FetchIsolation,
+    LogOffsetMetadata,
+)
+from minikafka.protocol.batch import CorruptBatch, iterate_headers
+from minikafka.protocol.fast_paths import EpochEndOffset
+from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
+from minikafka.server.replica.partition import Partition
+from minikafka.server.replica.partition_offsets import CONSUMER_REPLICA_ID
+from minikafka.server.replica.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
+from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
+from minikafka.steps import Steps
+from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
+
+
+class FetchParams(NamedTuple):
+    """What a fetch request asks for as a whole (Kafka's ``FetchParams``)."""
+
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    isolation: FetchIsolation
+    replica_id: BrokerId = BrokerId(CONSUMER_REPLICA_ID)
+    replica_epoch: int = NO_BROKER_EPOCH
+    client: ClientMetadata | None = None
+    """Since version 11."""
+    fetcher: object = None
+    """Of a follower: the connection over which the request came, each of its fetchers has one."""
+
+    @property
+    def is_from_follower(self) -> bool:
+        return self.replica_id >= 0
+
+    def at_most(self, answer_bytes_max: int) -> FetchParams:
+        """The same, with an answer that is no larger than that."""
+        if answer_bytes_max >= self.max_bytes:
+            return self
+        return self._replace(max_bytes=answer_bytes_max, min_bytes=min(self.min_bytes, answer_bytes_max))
+
+    @property
+    def leader_only(self) -> bool:
+        """Whether only the leader may answer: followers have to follow it, and old consumers expect it."""
+        return self.is_from_follower or (self.replica_id == CONSUMER_REPLICA_ID and self.client is None)
+
+
+class WantedPartition(NamedTuple):
+    """What a fetch request asks of one partition (Kafka's ``FetchRequest.PartitionData``).
+
+    ``topic_id`` is None in requests that name their topics. An empty topic name stands for an id that this
+    broker does not know (yet).
+    """
+
+    topic_partition: TopicPartition
+    topic_id: UUID | None
+    fetch_offset: Offset
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: Offset = NO_OFFSET
+    """The follower's; -1 from a consumer."""
+
+
+class PartitionRead(NamedTuple):
+    """What one partition answers (Kafka's ``LogReadResult``)."""
+
+    wanted: WantedPartition
+    error: ErrorCode = ErrorCode.NONE
+    records: Buffer = b""
+    high_watermark: int = NO_OFFSET
+    last_stable_offset: int = NO_OFFSET
+    log_start_offset: int = NO_OFFSET
+    aborted_transactions: list[FetchedAbortedTransaction] | None = None
+    diverging_epoch: EpochEndOffset | None = None
+    preferred_read_replica: int = NO_REPLICA
+    start: LogOffsetMetadata | None = None
+    """Where the read began in the log's files, for counting what has come since."""
+    is_resting: bool = False
+    """Whether there are records, and the follower is to have them later (``CatchUpPace``)."""
+    first_entry_incomplete: bool = False
+    """Whether the first batch is larger than what was left for this partition, and was left out."""
+
+
+class Reads(NamedTuple):
+    """All answers of one pass, or the cold ranges that kept it from being complete."""
+
+    partitions: list[PartitionRead]
+    size_bytes: int
+    cold: list[ColdRead]
+    followed: list[tuple[Partition, WantedPartition]]
+    """What a follower fetched without an error and a diverging epoch: there it holds all below its fetch
+    offset."""
+    has_held_back: bool
+    """Whether the quota kept records of a partition back, if it has any, or there are some for later."""
+    pause_ms: int
+    """Until there may be those for later; 0 when there are none."""
+
+
+class LeaderThrottle(NamedTuple):
+    """The leader's quota at a moment when it is exceeded, for one follower (``shouldLeaderThrottle``)."""
+
+    quota: ReplicationQuotaManager
+    replica_id: BrokerId
+
+    @classmethod
+    def of(cls, replicas: ReplicaManager, params: FetchParams) -> LeaderThrottle | None:
+        """None when nothing is held back from this reader."""
+        quota = replicas.leader_quota
+        if (
+            params.is_from_follower
+            and quota.is_active
+            and quota.is_quota_exceeded(replicas.clock.monotonic_ms())
+        ):
+            return cls(quota, params.replica_id)
+        return None
+
+    def holds_back(self, partition: Partition) -> bool:
+        """A replica that is in sync gets what it asks for, or the throttle would shrink the ISR."""
+        at = partition.topic_partition
+        is_held_back = self.replica_id not in partition.isr and self.quota.is_throttled(at)
+        if is_held_back:
+            self.quota.note_held_back(at)
+        return is_held_back
+
+
+def read_partitions(
+    replicas: ReplicaManager, params: FetchParams, wanted: Iterable[WantedPartition], *, cached_only: bool
+) -> Steps[Reads]:
+    """In steps: one pass over ``wanted``, in order, but for what a follower has to catch up with."""
+    reads: list[PartitionRead] = []
+    cold: list[ColdRead] = []
+    followed: list[tuple[Partition, WantedPartition]] = []
+    is_from_follower = params.is_from_follower
+    throttle = LeaderThrottle.of(replicas, params)
+    has_held_back = False
+    whole = Budget(params.max_bytes)
+    late = LateBudget(replicas.catch_up_pace, params.fetcher)
+    turns = (
+        _in_turn(replicas, params, wanted, whole, late) if is_from_follower else zip(wanted, repeat(whole))
+    )
+    for want, budget in turns:
+        yield
+        if not want.topic_partition.topic:
+            reads.append(_of_unknown_topic(replicas, want))
+            continue
+        partition = None
+        try:
+            partition = replicas.hosted(want.topic_partition)
+            partition.stats.fetch_requests += 1
+            is_held_back = throttle is not None and throttle.holds_back(partition)
+            has_held_back = has_held_back or is_held_back
+            max_bytes = 0 if is_held_back else max(0, min(want.max_bytes, whole.left, budget.left))
+            read = _read(
+                replicas,
+                partition,
+                want,
+                params,
+                max_bytes=max_bytes,
+                min_one_message=not (budget.is_touched or is_held_back),
+                is_full=whole.is_full and budget.is_touched,
+                cached_only=cached_only,
+            )
+        except KafkaError as error:
+            if partition is not None:
+                replicas.note_failure(partition, error)
+            else:
+                replicas.stats.of(want.topic_partition.topic).fetch_requests += 1
+            replicas.stats.of(want.topic_partition.topic).failed_fetch_requests += 1
+            reads.append(PartitionRead(want, error.code))
+            continue
+        except ColdRead as range_:
+            cold.append(range_)
+            size_bytes = range_.size
+            has_parted = False
+        else:
+            if budget is not whole:
+                is_resting = late.keeps_back(partition, want)
+                read = read._replace(records=_whole_batches(read.records), is_resting=is_resting)
+            reads.append(read)
+            size_bytes = len(read.records)
+            has_parted = read.diverging_epoch is not None
+            if read.first_entry_incomplete:
+                whole.leave_out(max_bytes, params)
+        if is_from_follower and partition is not None and not has_parted:
+            followed.append((partition, want))
+        whole.spend(size_bytes)
+        if budget is not whole:
+            budget.spend(size_bytes)
+    if not cold:
+        late.settle()
+    has_held_back = has_held_back or late.pause_ms > 0
+    return Reads(reads, params.max_bytes - whole.left, cold, followed, has_held_back, late.pause_ms)
+
+
+def _of_unknown_topic(replicas: ReplicaManager, want: WantedPartition) -> PartitionRead:
+    replicas.stats.elsewhere.fetch_requests += 1
+    replicas.stats.elsewhere.failed_fetch_requests += 1
+    return PartitionRead(want, ErrorCode.UNKNOWN_TOPIC_ID)
+
+
+def _whole_batches(records: Buffer) -> Buffer:
+    """Without the batch that is cut off at the end: in a small piece it is much for nothing."""
+    end = 0
+    try:
+        for position, header in iterate_headers(records):
+            end = position + header.size
+    except CorruptBatch:
+        return records  # whoever appends them says so
+    return memoryview(records)[:end] if 0 < end < len(records) else records
+
+
+class Budget:
+    """Bytes that an answer may have; the first batch may be larger than all of it."""
+
+    __slots__ = ("is_full", "is_touched", "left")
+
+    def __init__(self, size_bytes: int) -> None:
+        self.left = size_bytes
+        self.is_touched = self.is_full = False
+
+    def spend(self, size_bytes: int) -> None:
+        self.left -= size_bytes
+        self.is_touched = self.is_touched or size_bytes > 0
+        self.is_full = self.is_full or self.left <= 0
+
+    def leave_out(self, max_bytes: int, params: FetchParams) -> None:
+        """A batch did not fit into ``max_bytes``. If that was all that is left, and the reader has what it
+        wants at least, the answer is full."""
+        if max_bytes == self.left:
+            self.is_full = params.max_bytes - self.left >= params.min_bytes
+
+
+class LateBudget(Budget):
+    """What a follower may have of partitions that it has to catch up with. In its rest not even a batch."""
+
+    __slots__ = ("_behind", "_fetcher", "_pace", "_piece", "pause_ms")
+
+    def __init__(self, pace: CatchUpPace, fetcher: object) -> None:
+        super().__init__(0)
+        self._pace = pace
+        self._fetcher = fetcher
+        self._behind = Behind(0, 0)
+        self._piece = Piece(0, 0)
+        self.pause_ms = 0
+        """Until its rest is over; 0 when there is nothing for it then."""
+
+    def open(self, behind: Behind) -> None:
+        """How the follower stands is known."""
+        self._behind = behind
+        self._piece = self._pace.piece(self._fetcher, behind)
+        self.left = self._piece.size_bytes
+        self.is_touched = self._piece.pause_ms > 0
+
+    def settle(self) -> None:
+        """What was spent is on its way."""
+        if self.left < self._piece.size_bytes:
+            self._pace.gave(self._fetcher, self._behind)
+
+    def keeps_back(self, partition: Partition, want: WantedPartition) -> bool:
+        """Whether the follower rests, and there is something for it."""
+        if not self._piece.pause_ms or partition.log.log_end_offset <= want.fetch_offset:
+            return False
+        self.pause_ms = self._piece.pause_ms
+        return True
+
+
+def _in_turn(
+    replicas: ReplicaManager,
+    params: FetchParams,
+    wanted: Iterable[WantedPartition],
+    whole: Budget,
+    late: LateBudget,
+) -> Iterator[tuple[WantedPartition, Budget]]:
+    """The partitions in which the follower is waited for, then the others, each with the bytes it may take
+    from."""
+    behind = []
+    fetched = end = 0
+    now_ms = replicas.clock.monotonic_ms()
+    for want in wanted:
+        partition = replicas.partitions.get(want.topic_partition)
+        if partition is not None and not partition.is_waited_for(params.replica_id, now_ms):
+            behind.append(want)
+            fetched += want.fetch_offset
+            end += partition.log.log_end_offset
+        else:
+            yield want, whole
+    if behind:
+        late.open(Behind(fetched, end))
+    for want in behind:
+        yield want, late
+
+
+def _read(
+    replicas: ReplicaManager,
+    partition: Partition,
+    want: WantedPartition,
+    params: FetchParams,
+    *,
+    max_bytes: int,
+    min_one_message: bool,
+    is_full: bool,
+    cached_only: bool,
+) -> PartitionRead:
+    if want.topic_id is not None and want.topic_id != partition.topic_id:
+        raise KafkaError(
+            ErrorCode.INCONSISTENT_TOPIC_ID, f"{want.topic_partition} is not the topic {want.topic_id}"
+        )
+    log = partition.log
+    check_access(partition, want, params)
+    preferred = NO_REPLICA
+    if params.client is not None and not params.is_from_follower:
+        preferred = preferred_read_replica(replicas, partition, want.fetch_offset, params.client)
+    diverging_epoch = None
+    if preferred == NO_REPLICA:
+        diverging_epoch = partition.diverging_epoch(
+            last_fetched_epoch=want.last_fetched_epoch, fetch_offset=want.fetch_offset
+        )
+    is_read_elsewhere = preferred != NO_REPLICA or diverging_epoch is not None
+    if is_full and not is_read_elsewhere:
+        log.check_range(want.fetch_offset)
+    if is_full or is_read_elsewhere:
+        return PartitionRead(
+            want,
+            high_watermark=log.high_watermark,
+            last_stable_offset=log.last_stable_offset,
+            log_start_offset=log.log_start_offset,
+            diverging_epoch=diverging_epoch,
+            preferred_read_replica=preferred,
+        )
+    data = log.read(
+        want.fetch_offset,
+        max_bytes=max_bytes,
+        min_one_message=min_one_message,
+        isolation=params.isolation,
+        cached_only=cached_only,
+    )
+    return PartitionRead(
+        want,
+        records=data.records,
+        high_watermark=data.high_watermark,
+        last_stable_offset=data.last_stable_offset,
+        log_start_offset=data.log_start_offset,
+        aborted_transactions=data.aborted_transactions,
+        start=data.fetch_offset_metadata,
+        first_entry_incomplete=data.first_entry_incomplete,
+    )
+
+
+def check_access(partition: Partition, want: WantedPartition, params: FetchParams) -> None:
+    """Whether this replica may answer this reader.
+
+    Raises:
+        KafkaError: FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH, NOT_LEADER_OR_FOLLOWER.
+    """
+    if params.leader_only:
+        partition.check_leader(want.current_leader_epoch)
+    else:
+        partition.check_leader_epoch(want.current_leader_epoch)
+    if params.is_from_follower:
+        partition.check_follower(
+            params.replica_id,
+            current_leader_epoch=want.current_leader_epoch,
+            broker_epoch=params.replica_epoch,
+        )

@@ -1,0 +1,1 @@
+"""One request on its way through the broker: its context, and the accounting of its time."""

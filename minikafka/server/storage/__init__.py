@@ -1,0 +1,1 @@
+"""Work on log directories beside requests: retention, flushes, log cleaning, moves between directories."""

@@ -1,0 +1,87 @@
+"""The process that compacts logs for a broker: ``python -m minikafka.server.storage.compaction_process``.
+
+It gets one job a line on its standard input, as JSON, and answers each with one line. It knows files and
+ranges, nothing else: it writes ``.cleaned`` files, which the broker puts into its logs or forgets. It runs
+at the lowest priority and is gone at once when the broker is: its input ends then, whatever it is doing, so
+that it never writes into a directory which the next broker has opened.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from queue import SimpleQueue
+from threading import Event, Thread
+
+import msgspec
+
+from minikafka.errors import KafkaError
+from minikafka.files import Files, OsFiles
+from minikafka.log.cleaner import Compaction
+from minikafka.log.compaction_job import CompactionJob, CompactionResult
+from minikafka.server.runtime.pace import Pace
+from minikafka.server.runtime.system_clock import SystemClock
+
+NICENESS = 19
+"""The least priority there is: a broker that wants the core gets it."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What the process is asked."""
+
+    job: CompactionJob
+    bytes_per_second: float
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """A result, or why there is none: the code of a ``KafkaError``, the errno of an ``OSError``, or the
+    traceback of anything else."""
+
+    result: CompactionResult | None = None
+    error_code: int | None = None
+    errno: int | None = None
+    message: str = ""
+    failure: str = ""
+
+
+def carry_out(request: Request, files: Files) -> Answer:
+    """Work off one job, at its pace. Blocks."""
+    pace = Pace(request.bytes_per_second, SystemClock())
+    never = Event()
+    try:
+        compaction = Compaction(request.job, files)
+        for size_bytes in compaction.steps():
+            pause_ms = pace.pause_ms(size_bytes)
+            if pause_ms:
+                never.wait(pause_ms / 1000)
+    except KafkaError as error:
+        return Answer(error_code=int(error.code), message=error.message or "")
+    except OSError as error:
+        return Answer(errno=error.errno or 0, message=str(error))
+    except Exception:  # noqa: BLE001 our bug: the broker logs it, and goes on with other logs
+        return Answer(failure=traceback.format_exc())
+    return Answer(compaction.result)
+
+
+def main() -> None:
+    """Answer until the input ends."""
+    os.nice(NICENESS)
+    lines: SimpleQueue[bytes] = SimpleQueue()
+    Thread(target=_read, args=(lines,), daemon=True).start()
+    files = OsFiles()
+    while True:
+        request = msgspec.json.decode(lines.get(), type=Request)
+        answer = msgspec.json.encode(carry_out(request, files))
+        sys.stdout.buffer.write(answer + b"\n")
+        sys.stdout.buffer.flush()
+
+
+def _read(lines: SimpleQueue[bytes]) -> None:
+    for line in sys.stdin.buffer:
+        lines.put(line)
+    os._exit(0)  # the broker is gone, or wants nothing more: also in the middle of a job
+
+
+if __name__ == "__main__":
+    main()

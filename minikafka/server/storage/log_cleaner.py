@@ -1,0 +1,400 @@
+"""The log cleaner: compacts the logs of topics with ``cleanup.policy=compact``, the filthiest first. Kafka:
+``LogCleaner``, and the state of ``LogCleanerManager``.
+
+    look for the filthiest log ──none──> rest for log.cleaner.backoff.ms
+        │ describe the work (on the loop)
+    work it off (another process, or the disk thread): ``.cleaned`` files
+        │ is the log still what was described? (on the loop)
+    swap the new segments in, one after the other
+        │
+    make the directory durable (disk thread), then the checkpoint; the old files go later
+
+A log that was truncated, deleted or moved meanwhile, or whose old segments retention has taken, is left as
+it is, and the new files are removed: the generation of the log and the very segments are compared. So
+nothing has to wait for a compaction. A replica that is being moved to another log directory is not
+compacted: both logs must have the same records when the one takes the other's place, and the offset up to
+which it is compacted.
+
+What ``minikafka compact`` has prepared beside a log is swapped in the same way (``swap_in_staged``), when the
+log is still what it was made from; meanwhile the log counts as one that is being compacted.
+
+A log whose records cannot be read, or whose compaction ended with a bug, is named once and not tried again
+until the broker starts anew. A disk that fails goes offline with its logs; a full one only keeps its logs
+from being compacted until there is room.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from collections.abc import Iterable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from minikafka.deferred import deferred
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.files import OsFiles
+from minikafka.log.cleanable_log import CleanableLog, check_manifest, filthiest
+from minikafka.log.disk_work import SwapSync
+from minikafka.server.runtime.supervisor import Restart
+from minikafka.server.runtime.turns import Turns
+from minikafka.server.services import Services
+from minikafka.server.storage.compaction_runner import (
+    CompactionFailed,
+    CompactionProcessDied,
+    CompactionRunner,
+    InProcess,
+    OwnProcess,
+)
+from minikafka.server.storage.disk_writer import DiskWriter
+from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.log import offset_map, segment_swap
+    from minikafka.log import staged_compaction as staged
+    from minikafka.log.compaction_job import CompactionJob, CompactionResult
+    from minikafka.log.retention import DeletedFiles
+    from minikafka.log.unified_log import UnifiedLog
+else:
+    offset_map = deferred("minikafka.log.offset_map")
+    segment_swap = deferred("minikafka.log.segment_swap")
+    staged = deferred("minikafka.log.staged_compaction")
+
+logger = logging.getLogger(__name__)
+
+_READ_BYTES_MIN = 64 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class RemoveLater(Protocol):
+    """``Maintenance.remove_later``."""
+
+    def __call__(self, deleted: Iterable[DeletedFiles], *, delay_ms: int) -> None: ...
+
+
+class CleanerStats(NamedTuple):
+    """One compaction that was swapped in (Kafka's ``CleanerStats``)."""
+
+    bytes_read: int
+    """Of the segments that were replaced."""
+    bytes_written: int
+    """Of those that came in their place."""
+    buffer_utilization: float
+    """The part of ``log.cleaner.dedupe.buffer.size`` that keys took, 0 to 1."""
+    elapsed_ms: int
+
+
+class LogCleaner:
+    """Owns the compactions. ``start`` hands them to the supervisor, which also ends them."""
+
+    def __init__(self, services: Services, *, remove_later: RemoveLater) -> None:
+        self._services = services
+        self._remove_later = remove_later
+        self._disk = DiskWriter(services)
+        self._in_progress: dict[TopicPartition, UnifiedLog] = {}
+        self._uncleanable: dict[TopicPartition, UnifiedLog] = {}
+        self._started = 0
+        self._running: set[CompactionRunner] = set()
+        self._last: dict[CompactionRunner, CleanerStats] = {}
+        self._looked_ms = self._services.clock.monotonic_ms()
+        self.compactions = 0
+        """Those that were swapped in."""
+        self.dirty_ratio_max = 0.0
+        """Of the dirtiest log, whether it was due or not, as of the last look."""
+        self.overdue_ms_max = 0
+        """By how much a log's compaction was later than ``max.compaction.lag.ms``, as of the last look."""
+
+    def __repr__(self) -> str:
+        return (
+            f"LogCleaner(in_progress={[str(at) for at in self._in_progress]}, "
+            f"uncleanable={[str(at) for at in self._uncleanable]})"
+        )
+
+    @property
+    def in_progress(self) -> Sequence[UnifiedLog]:
+        return list(self._in_progress.values())
+
+    @property
+    def uncleanable(self) -> Sequence[UnifiedLog]:
+        return list(self._uncleanable.values())
+
+    @property
+    def last(self) -> Sequence[CleanerStats]:
+        """The last compaction of each cleaner that has swapped one in."""
+        return list(self._last.values())
+
+    @property
+    def dead_count(self) -> int:
+        """Cleaners that a bug has ended; the supervisor starts them again after a moment."""
+        return self._started - len(self._running)
+
+    @property
+    def since_last_look_ms(self) -> int:
+        """Since a cleaner looked for a log to compact (``time-since-last-run-ms``)."""
+        return self._services.clock.monotonic_ms() - self._looked_ms
+
+    def start(self) -> None:
+        config = self._services.config
+        if config.log_cleaner_enable:
+            self._started = config.log_cleaner_threads
+            for number in range(self._started):
+                self._services.supervisor.start(f"log-cleaner-{number}", self._run, restart=Restart.ALWAYS)
+
+    async def _run(self) -> None:
+        services = self._services
+        runner: CompactionRunner = (
+            OwnProcess()
+            if type(services.files) is OsFiles
+            else InProcess(services.log_io, services.files, services.clock)
+        )
+        self._running.add(runner)
+        try:
+            while True:
+                if not await self.clean_filthiest(runner):
+                    await runner.rest()
+                    await asyncio.sleep(services.config.log_cleaner_backoff_ms / 1000)
+        finally:
+            self._running.discard(runner)
+            self._last.pop(runner, None)
+            runner.close()
+
+    async def clean_filthiest(self, runner: CompactionRunner) -> bool:
+        """Compact the log that needs it most. Returns whether there may be more to do at once."""
+        chosen = await self._choose()
+        if chosen is None:
+            return False
+        log = chosen.log
+        self._in_progress[log.topic_partition] = log
+        try:
+            return await self._clean(log, runner)
+        finally:
+            del self._in_progress[log.topic_partition]
+
+    # Choosing
+
+    async def _choose(self) -> CleanableLog | None:
+        log_manager = self._services.log_manager
+        logs = log_manager.logs
+        self._uncleanable = {at: log for at, log in self._uncleanable.items() if logs.get(at) is log}
+        turns, found = Turns(), []
+        self._looked_ms = self._services.clock.monotonic_ms()
+        dirty_ratio_max, overdue_ms_max = 0.0, 0
+        for log in list(logs.values()):
+            if self._may_clean(log):
+                cleanable = self._look_at(log)
+                if cleanable is not None:
+                    dirty_ratio_max = max(dirty_ratio_max, cleanable.dirty_ratio)
+                    overdue_ms_max = max(overdue_ms_max, cleanable.overdue_ms)
+                    if cleanable.is_due:
+                        found.append(cleanable)
+                await turns.give_way()
+        self.dirty_ratio_max, self.overdue_ms_max = dirty_ratio_max, overdue_ms_max
+        return filthiest(each for each in found if each.is_current and self._may_clean(each.log))
+
+    def _may_clean(self, log: UnifiedLog) -> bool:
+        at = log.topic_partition
+        return (
+            log.config.compact
+            and log.is_open
+            and at not in self._in_progress
+            and at not in self._uncleanable
+            and at not in self._services.log_manager.future_logs
+        )
+
+    def _look_at(self, log: UnifiedLog) -> CleanableLog | None:
+        try:
+            return CleanableLog(log, now_ms=self._services.clock.now_ms())
+        except KafkaError as error:
+            self._give_up(log, error)
+        except OSError as error:
+            self._disk.directory_failed(self._services.log_manager.directory_of(log), error)
+        return None
+
+    def _give_up(self, log: UnifiedLog, error: KafkaError) -> None:
+        self._uncleanable[log.topic_partition] = log
+        logger.error("%s cannot be compacted and is left as it is: %s", log.topic_partition, error.message)
+
+    # What others have compacted
+
+    async def swap_in_staged(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None:
+        """Put in what a job has prepared beside a log (``log.staged_compaction``).
+
+        Args:
+            manifest_id: of the manifest that is meant.
+            validate_only: only say whether it could be put in now.
+
+        Raises:
+            KafkaError: UNKNOWN_TOPIC_OR_PARTITION: no such log here. INVALID_CONFIG: its topic is not
+                compacted. OPERATION_NOT_ATTEMPTED: a compaction or a move of it is under way.
+                INVALID_REQUEST: what is prepared does not fit the log (any more). KAFKA_STORAGE_ERROR:
+                the disk's.
+        """
+        log_manager = self._services.log_manager
+        log = log_manager.get(at)
+        if log is None or not log.is_open:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"this broker has no log of {at}")
+        if not log.config.compact:
+            raise KafkaError(
+                ErrorCode.INVALID_CONFIG,
+                f"cleanup.policy of {at.topic} does not have compact: it is left as it is",
+            )
+        if at in self._in_progress:
+            raise KafkaError(
+                ErrorCode.OPERATION_NOT_ATTEMPTED,
+                f"{at} is being compacted by the broker itself; run the compaction again when it is done",
+            )
+        if at in log_manager.future_logs:
+            raise KafkaError(
+                ErrorCode.OPERATION_NOT_ATTEMPTED,
+                f"{at} is being moved to another log directory; try again later",
+            )
+        self._in_progress[at] = log
+        try:
+            await self._swap_in_staged(log, manifest_id, validate_only=validate_only)
+        except staged.StaleManifest as error:
+            raise staged.refusal(error) from error
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{at}: {error}") from error
+        finally:
+            del self._in_progress[at]
+
+    async def _swap_in_staged(self, log: UnifiedLog, manifest_id: str, *, validate_only: bool) -> None:
+        services, directory = self._services, log.directory
+        manifest = await services.log_io.run(partial(staged.read_manifest, services.files, directory))
+        if manifest.id != manifest_id:
+            problem = f"{directory} has what job {manifest.id} has prepared, not {manifest_id}"
+            raise staged.StaleManifest(problem)
+        cleanable = CleanableLog(log, now_ms=services.clock.now_ms())
+        check_manifest(cleanable, manifest)
+        await services.log_io.run(partial(staged.check_files, services.files, directory, manifest))
+        if validate_only:
+            return
+        try:
+            await services.log_io.run(partial(staged.adopt, services.files, directory, manifest))
+            if not await self._swap_in(cleanable, manifest.result):
+                raise staged.StaleManifest(f"{log.topic_partition} has changed in this moment")
+        except (OSError, staged.StaleManifest):
+            await self._discard(directory)
+            raise
+        self.compactions += 1
+        logger.info(
+            "swapped in what job %s has compacted of %s, up to offset %d",
+            manifest.id,
+            log.topic_partition,
+            manifest.result.end_offset,
+        )
+
+    # Compacting
+
+    async def _clean(self, log: UnifiedLog, runner: CompactionRunner) -> bool:
+        cleanable = self._look_at(log)
+        if cleanable is None or not cleanable.is_due:
+            return True
+        config = self._services.config
+        now_ms, began_ms = self._services.clock.now_ms(), self._services.clock.monotonic_ms()
+        job = cleanable.job(
+            now_ms=now_ms,
+            map_bytes=config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads,
+            map_load_factor=config.log_cleaner_io_buffer_load_factor,
+            read_bytes=max(config.log_cleaner_io_buffer_size // config.log_cleaner_threads, _READ_BYTES_MIN),
+        )
+        try:
+            result = await runner.run(job, bytes_per_second=config.log_cleaner_io_max_bytes_per_second)
+            if await self._swap_in(cleanable, result):
+                elapsed_ms = self._services.clock.monotonic_ms() - began_ms
+                self._last[runner] = _stats_of(job, result, elapsed_ms)
+                self._tell(cleanable, self._last[runner], result)
+                return True
+            logger.info("the compaction of %s is given up: the log has changed", log.topic_partition)
+        except CompactionProcessDied as error:
+            logger.error("the compaction of %s is given up: %s", log.topic_partition, error)
+            await runner.rest()
+            await self._discard(job.directory)
+            return False
+        except CompactionFailed as error:
+            self._uncleanable[log.topic_partition] = log  # as Kafka does, or no other log would get its turn
+            logger.error("a bug keeps %s from being compacted:\n%s", log.topic_partition, error)
+        except KafkaError as error:
+            if cleanable.is_current:
+                self._give_up(log, error)
+        except OSError as error:
+            if cleanable.is_current:
+                return self._disk_failed(log, error)
+        await self._discard(job.directory)
+        return True
+
+    def _disk_failed(self, log: UnifiedLog, error: OSError) -> bool:
+        if error.errno in _FULL:
+            logger.error("no room to compact %s: %s", log.topic_partition, error)
+            return False
+        self._disk.directory_failed(self._services.log_manager.directory_of(log), error)
+        return True
+
+    async def _swap_in(self, cleanable: CleanableLog, result: CompactionResult) -> bool:
+        """Returns False when the log is no longer what was compacted; what was swapped in until then
+        stays."""
+        log, log_manager = cleanable.log, self._services.log_manager
+        turns, deleted = Turns(), []
+        is_whole = True
+        for new in result.segments:
+            if not self._is_still(cleanable):
+                is_whole = False
+                break
+            try:
+                deleted += cleanable.swap_in(new)
+            except KafkaError as error:  # the log is fenced
+                self._disk.directory_failed(log_manager.directory_of(log), error)
+                return False
+            await turns.give_way()
+        if not self._is_still(cleanable):
+            is_whole = False
+        if deleted:
+            if await self._disk.run([SwapSync(self._services.files, log.directory)]):
+                return False
+            self._remove_later(deleted, delay_ms=log.config.file_delete_delay_ms)
+            await self._disk.flush([log], closed_only=True)  # one that was under way does not count any more
+        if not is_whole or not self._is_still(cleanable):
+            return False
+        log.first_dirty_offset = result.end_offset
+        await self._disk.run([log_manager.prepare_cleaner_offset_checkpoint(log)])
+        return True
+
+    def _is_still(self, cleanable: CleanableLog) -> bool:
+        log_manager, at = self._services.log_manager, cleanable.log.topic_partition
+        return (
+            cleanable.is_current
+            and log_manager.get(at) is cleanable.log
+            and at not in log_manager.future_logs
+        )
+
+    async def _discard(self, directory: str) -> None:
+        """Remove what a compaction that came to nothing has left."""
+        try:
+            await self._services.log_io.run(
+                partial(segment_swap.remove_cleaned, directory, files=self._services.files)
+            )
+        except OSError as error:
+            logger.warning("cannot remove the remains of a compaction in %s: %s", directory, error)
+
+    def _tell(self, cleanable: CleanableLog, stats: CleanerStats, result: CompactionResult) -> None:
+        self.compactions += 1
+        logger.info(
+            "compacted %s up to offset %d: %d bytes became %d, %d records stay, %d went",
+            cleanable.log.topic_partition,
+            result.end_offset,
+            stats.bytes_read,
+            stats.bytes_written,
+            result.records_kept,
+            result.records_dropped,
+        )
+
+
+def _stats_of(job: CompactionJob, result: CompactionResult, elapsed_ms: int) -> CleanerStats:
+    replaced = {base_offset for segment in result.segments for base_offset in segment.replaced}
+    return CleanerStats(
+        bytes_read=sum(segment.size for segment in job.segments if segment.base_offset in replaced),
+        bytes_written=sum(segment.size for segment in result.segments),
+        buffer_utilization=result.map_entries * offset_map.ENTRY_BYTES / job.map_bytes,
+        elapsed_ms=elapsed_ms,
+    )

@@ -1,0 +1,1 @@
+"""Topics in the coordination store: created, deleted, assigned, reassigned, adopted."""

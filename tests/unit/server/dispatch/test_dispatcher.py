@@ -1,0 +1,157 @@
+"""A frame is served, answered as an unknown ApiVersions, or ends its connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from minikafka.clock import ManualClock
+from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
+from minikafka.network.connection import Connection, PendingResponse
+from minikafka.network.responses import PendingState
+from minikafka.protocol.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
+from minikafka.protocol.codec import Body, decode_response, encode_request
+from minikafka.server.apis import HANDLERS
+from minikafka.server.dispatch.dispatcher import Dispatcher
+from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.services import Services
+
+
+class StubServices:
+    def __init__(self, supervisor: Supervisor) -> None:
+        self.supervisor = supervisor
+        self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
+        self.client_quotas = SimpleNamespace(times_requests=False)
+        self.clock = ManualClock()
+        self.turns = SharedTurns(self.clock)
+        self.request_metrics = request_channel_metrics()
+
+
+class StubConnection:
+    client_software_name = client_software_version = ""
+    memory = None
+    received_ns = 0
+
+
+@pytest.fixture
+async def supervisor() -> AsyncIterator[Supervisor]:
+    made = Supervisor()
+    yield made
+    await made.stop()
+
+
+def dispatcher(supervisor: Supervisor, **handlers: Any) -> Dispatcher:
+    chosen = {ApiKey[name.upper()]: handler for name, handler in handlers.items()}
+    return Dispatcher(cast(Services, StubServices(supervisor)), chosen or HANDLERS)
+
+
+def request(key: ApiKey, version: int, body: Body, correlation_id: int = 7) -> bytes:
+    frame = encode_request(
+        api_key=key, api_version=version, correlation_id=correlation_id, client_id="test", body=body
+    )
+    return frame[4:]
+
+
+def serve(dispatch: Dispatcher, frame: bytes) -> Any:
+    """The answer: its buffers, when it is there already."""
+    result = dispatch(cast(Connection, StubConnection()), frame)
+    if isinstance(result, PendingResponse) and result.state is PendingState.COMPLETE:
+        return result.buffers
+    return result
+
+
+async def test_every_supported_api_has_a_handler() -> None:
+    assert set(SUPPORTED) <= set(ADVERTISED) <= set(ANSWERED)
+    assert set(HANDLERS) == set(ANSWERED) | set(BETWEEN_BROKERS)
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_api_versions_answers_the_advertised_ranges(supervisor: Supervisor, version: int) -> None:
+    body = {"client_software_name": "tester", "client_software_version": "1.0"} if version >= 3 else {}
+    (frame,) = serve(dispatcher(supervisor), request(ApiKey.API_VERSIONS, version, body))
+    correlation_id, answer = decode_response(
+        api_key=ApiKey.API_VERSIONS, api_version=version, frame=frame[4:]
+    )
+    assert (correlation_id, answer.error_code) == (7, ErrorCode.NONE)
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in answer.api_keys}
+    assert ranges == {int(key): tuple(versions) for key, versions in ADVERTISED.items()}
+
+
+async def test_a_client_that_does_not_name_itself_properly_is_told(supervisor: Supervisor) -> None:
+    body = {"client_software_name": "-bad", "client_software_version": "1.0"}
+    (frame,) = serve(dispatcher(supervisor), request(ApiKey.API_VERSIONS, 3, body))
+    _, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=3, frame=frame[4:])
+    assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+async def test_a_too_new_api_versions_is_answered_in_version_0_with_its_range(supervisor: Supervisor) -> None:
+    frame = bytearray(
+        request(ApiKey.API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "b"})
+    )
+    frame[2:4] = (99).to_bytes(2, "big")
+    (response,) = serve(dispatcher(supervisor), bytes(frame))
+    correlation_id, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=0, frame=response[4:])
+    assert (correlation_id, answer.error_code) == (7, ErrorCode.UNSUPPORTED_VERSION)
+    assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 4)]
+
+
+async def test_an_unknown_key_and_an_unsupported_version_end_the_connection(supervisor: Supervisor) -> None:
+    dispatch = dispatcher(supervisor)
+    with pytest.raises(PeerProtocolError, match="unknown api key 999"):
+        serve(dispatch, (999).to_bytes(2, "big") + bytes(20))
+    produce_v2 = bytes((0, 0, 0, 2)) + bytes(20)
+    with pytest.raises(PeerProtocolError, match=r"UNSUPPORTED_VERSION: PRODUCE version 2.*3 to 13"):
+        serve(dispatch, produce_v2)
+
+
+async def test_a_handler_that_awaits_answers_later(supervisor: Supervisor) -> None:
+    release = asyncio.Event()
+
+    async def handle(services: Any, context: Any, request: Any) -> Body:
+        await release.wait()
+        return {"throttle_time": 0, "topics": []}
+
+    pending = serve(
+        dispatcher(supervisor, delete_records=handle),
+        request(ApiKey.DELETE_RECORDS, 2, {"topics": [], "timeout": 1000}),
+    )
+    assert isinstance(pending, PendingResponse) and pending.is_waiting
+    release.set()
+    async with asyncio.timeout(60):
+        while pending.is_waiting:  # noqa: ASYNC110 - the task needs its turns of the loop
+            await asyncio.sleep(0)
+    (frame,) = pending.buffers
+    correlation_id, answer = decode_response(
+        api_key=ApiKey.DELETE_RECORDS, api_version=2, frame=bytes(frame)[4:]
+    )
+    assert (correlation_id, answer.topics) == (7, ())
+
+
+async def test_a_handler_that_fails_while_it_awaits_abandons_its_answer(
+    supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(services: Any, context: Any, request: Any) -> Body:
+        raise RuntimeError("a bug")
+
+    pending = serve(
+        dispatcher(supervisor, delete_records=handle),
+        request(ApiKey.DELETE_RECORDS, 2, {"topics": [], "timeout": 1000}),
+    )
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert pending.state.name == "ABANDONED"
+    assert "task failed" in caplog.text
+
+
+async def test_an_answer_of_no_known_kind_is_our_bug(supervisor: Supervisor) -> None:
+    with pytest.raises(InvariantError, match="DELETE_RECORDS answered 'text'"):
+        serve(
+            dispatcher(supervisor, delete_records=lambda *_: "text"),
+            request(ApiKey.DELETE_RECORDS, 2, {"topics": [], "timeout": 1000}),
+        )

@@ -1,0 +1,66 @@
+"""The status page comes as it is in its file, and the browser is told to run nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from minikafka.server.http.status import Status
+from minikafka.testing import Broker
+from tests.unit.server.http_client import Answer, ask
+
+
+@pytest.fixture
+async def broker() -> AsyncIterator[Broker]:
+    async with Broker(config={"http.port": 0}) as made:
+        yield made
+
+
+async def get(broker: Broker, path: str, *, method: str = "GET") -> Answer:
+    address = broker.server.http_address
+    assert address is not None
+    return await ask(address, path, method=method)
+
+
+async def test_the_page_is_whole_in_itself(broker: Broker) -> None:
+    answer = await get(broker, "/")
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    text = answer.body.decode()
+    assert not re.findall(r"https?://|<script |<link (?!rel=\"icon\" href=\"data:,\")|@import", text)
+
+
+async def test_only_the_pages_own_script_and_style_may_run(broker: Broker) -> None:
+    answer = await get(broker, "/")
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers["content-security-policy"].split(";"))
+    for element, directive in (("script", "script-src"), ("style", "style-src")):
+        content = answer.body.decode().split(f"<{element}>")[1].split(f"</{element}>")[0]
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert policy[directive] == f"'sha256-{digest}'"
+    assert (policy["default-src"], policy["connect-src"]) == ("'none'", "'self'")
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+async def test_the_script_makes_no_markup_out_of_names(broker: Broker) -> None:
+    text = (await get(broker, "/")).body.decode()
+    assert not re.findall(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|setAttribute", text
+    )
+
+
+async def test_the_json_is_the_document_and_never_kept(broker: Broker) -> None:
+    answer = await get(broker, "/status.json?topic=%3Cb%3E")
+    assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert msgspec.json.decode(answer.body, type=Status).topic_filter == "<b>"
+
+
+@pytest.mark.parametrize("path", ["/", "/status.json"])
+async def test_it_is_there_to_be_read_only(broker: Broker, path: str) -> None:
+    assert (await get(broker, path, method="HEAD")).body == b""
+    assert (await get(broker, path, method="POST")).status == 405

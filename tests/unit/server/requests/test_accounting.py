@@ -1,0 +1,72 @@
+"""Errors are found wherever a response has them; APIs have Kafka's names."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+from minikafka.errors import ErrorCode
+from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
+from minikafka.network.connection import Connection, PendingResponse
+from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.codec import RequestHeader
+from minikafka.protocol.control.messages import LeaderAndIsrResponse, PartitionError
+from minikafka.server.requests.accounting import (
+    api_name,
+    encode_answer,
+    error_codes,
+    fetch_metrics,
+    request_channel_metrics,
+    timed,
+)
+from minikafka.server.requests.context import RequestContext
+
+
+def test_apis_have_kafkas_spelling() -> None:
+    assert api_name(ApiKey.LIST_OFFSETS) == "ListOffsets"
+    assert api_name(ApiKey.LEADER_AND_ISR) == "LeaderAndIsr"
+    assert api_name(ApiKey.FETCH) == "Fetch"
+
+
+def test_error_codes_are_found_at_every_depth_and_none_is_no_error() -> None:
+    body = {
+        "throttle_time": 0,
+        "error_code": ErrorCode.NONE,
+        "topics": [
+            {"name": "a", "error_code": 3, "partitions": [{"error_code": 6}, {"error_code": 0}]},
+            {"name": "b", "error_code": 0, "partitions": ({"error_code": 6},)},
+        ],
+        "names": ["error_code"],
+    }
+    assert sorted(error_codes(body)) == [3, 6, 6]
+
+
+def test_error_codes_of_messages_between_brokers_are_found_too() -> None:
+    answer = LeaderAndIsrResponse(ErrorCode.NONE, (PartitionError("a", 0, ErrorCode.STALE_CONTROLLER_EPOCH),))
+    assert list(error_codes(answer)) == [ErrorCode.STALE_CONTROLLER_EPOCH]
+
+
+def test_a_throttled_answer_counts_for_its_api() -> None:
+    metrics = request_channel_metrics()
+    header = RequestHeader(int(ApiKey.LIST_GROUPS), 4, 1, "client", 0)
+    context = RequestContext(cast(Connection, None), header)
+    for throttle_time_ms in (0, 25):
+        body = {"throttle_time": throttle_time_ms, "error_code": ErrorCode.NONE, "groups": ()}
+        assert encode_answer(metrics, context, body)
+    assert metrics.of(ApiKey.LIST_GROUPS).throttled == 1
+
+
+def test_a_fetch_is_a_followers_when_it_names_a_replica() -> None:
+    metrics = request_channel_metrics()
+    assert fetch_metrics(metrics, SimpleNamespace(replica_id=2)) is metrics.fetch_follower
+    assert fetch_metrics(metrics, SimpleNamespace(replica_id=-1)) is metrics.fetch_consumer
+    assert fetch_metrics(metrics, SimpleNamespace(replica_state=(2, 7))) is metrics.fetch_follower
+    assert fetch_metrics(metrics, SimpleNamespace(replica_state=(-1, -1))) is metrics.fetch_consumer
+
+
+def test_an_answer_that_is_there_at_once_becomes_one_that_is_watched() -> None:
+    timing = RequestTiming(RequestMetrics("Metadata"), lambda: 0, arrived_ns=0, size_bytes=100)
+    answer = timed(timing, (b"answer",))
+    assert isinstance(answer, PendingResponse)
+    assert (answer.buffers, answer.observer) == ((b"answer",), timing)
+    assert timed(timing, None) is None

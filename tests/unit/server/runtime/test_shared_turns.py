@@ -1,0 +1,147 @@
+"""Long work on the loop: what is soon done is done at once, the rest in slices, one piece after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import pytest
+
+from minikafka.clock import ManualClock
+from minikafka.errors import InvariantError
+from minikafka.network.connection import PendingResponse
+from minikafka.network.responses import PendingState, UnfinishedRequest
+from minikafka.server.runtime.shared_turns import FIRST_SLICE_MS, SharedTurns
+from minikafka.server.runtime.turns import SLICE_MS
+from minikafka.steps import Steps, each, finish
+
+
+class World:
+    """Work whose steps take a millisecond each, on a clock that nothing else moves."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.turns = SharedTurns(self.clock)
+        self.done: list[str] = []
+
+    def work(self, name: str, steps: int) -> Steps[str]:
+        for _ in range(steps):
+            self.clock.advance(1)
+            self.done.append(name)
+            yield
+        return f"{name} is done"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = World()
+    yield made
+    made.turns.close()
+
+
+async def some_turns() -> None:
+    """Of the loop; more than any work here needs."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_what_is_soon_done_is_done_at_once(world: World) -> None:
+    assert world.turns.run(world.work("a", FIRST_SLICE_MS - 1)) == "a is done"
+
+
+async def test_longer_work_gets_a_slice_in_each_turn_of_the_loop(world: World) -> None:
+    steps = FIRST_SLICE_MS + 3 * SLICE_MS
+    unfinished = world.turns.run(world.work("a", steps))
+    assert isinstance(unfinished, UnfinishedRequest)
+    seen = []
+    while not unfinished.has_ended:
+        seen.append(len(world.done))
+        await asyncio.sleep(0)
+    assert seen[:3] == [FIRST_SLICE_MS, FIRST_SLICE_MS + SLICE_MS, FIRST_SLICE_MS + 2 * SLICE_MS]
+    assert unfinished.result() == "a is done"
+
+
+async def test_one_piece_after_the_other(world: World) -> None:
+    """However many there are, a turn of the loop has one slice."""
+    pieces = [world.turns.run(world.work(name, 20)) for name in "abc"]
+    began = len(world.done)
+    await asyncio.sleep(0)
+    assert len(world.done) == began + SLICE_MS
+    await some_turns()
+    assert all(isinstance(piece, UnfinishedRequest) and piece.has_ended for piece in pieces)
+    assert "".join(world.done[began:]) == "a" * 18 + "b" * 18 + "c" * 18
+
+
+async def test_work_that_waits_for_a_thread_lets_the_others_go_on(world: World) -> None:
+    release = threading.Event()
+
+    def outside() -> str:
+        release.wait(60)
+        return threading.current_thread().name
+
+    waiting = asyncio.create_task(world.turns.finished(world.turns.apart(outside)))
+    await asyncio.sleep(0)
+    assert await world.turns.finished(world.work("b", 20)) == "b is done"
+    assert not waiting.done()
+    release.set()
+    assert (await waiting).startswith("minikafka-long-work")
+
+
+async def test_what_a_thread_raises_is_raised_where_it_is_waited_for(world: World) -> None:
+    with pytest.raises(ZeroDivisionError):
+        await world.turns.finished(world.turns.apart(lambda: 1 // 0))
+
+
+async def test_a_promise_is_completed_or_abandoned(world: World) -> None:
+    def answer(steps: int) -> Steps[tuple[bytes]]:
+        yield from world.work("a", steps)
+        return (b"answer",)
+
+    def broken(steps: int) -> Steps[tuple[bytes]]:
+        yield from world.work("a", steps)
+        raise ZeroDivisionError
+
+    def not_yet() -> Steps[None]:
+        yield
+
+    for steps in (0, 20):
+        pending, waits = PendingResponse(), PendingResponse()
+        world.turns.answer(pending, answer(steps))
+        world.turns.answer(waits, not_yet())
+        await some_turns()
+        assert pending.buffers == (b"answer",)
+        assert waits.is_waiting
+    at_once = PendingResponse()
+    with pytest.raises(ZeroDivisionError):
+        world.turns.answer(at_once, broken(0))
+    assert at_once.state is PendingState.ABANDONED
+    later = PendingResponse()
+    failures: list[dict[str, object]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: failures.append(context))
+    world.turns.answer(later, broken(20))
+    await some_turns()
+    assert later.state is PendingState.ABANDONED
+    assert isinstance(failures[0]["exception"], ZeroDivisionError)
+    assert await world.turns.finished(world.work("b", 20)) == "b is done", "the others go on"
+
+
+async def test_who_stops_waiting_stops_the_work(world: World) -> None:
+    waiting = asyncio.create_task(world.turns.finished(world.work("a", 1000)))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    done = len(world.done)
+    await some_turns()
+    assert len(world.done) == done < 1000
+
+
+def test_all_steps_at_once() -> None:
+    assert finish(each(str, range(3))) == ["0", "1", "2"]
+
+    def waits() -> Steps[None]:
+        yield object()
+
+    with pytest.raises(InvariantError, match="waits for a thread"):
+        finish(waits())
