@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 from minikafka.cli.commands import Address, error_of
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 RETRY_BACKOFF_S = 0.1
 """Kafka's retry.backoff.ms."""

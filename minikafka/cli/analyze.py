@@ -2,7 +2,7 @@
 
 Reads Kafka's files straight from storage, ours or Apache Kafka's; a broker may be running on them. Nothing
 is changed in them, and nothing is written but what ``--output``, ``--html``, ``--json`` and ``--parquet``
-name. ``minikafka.spark.analysis`` says what the figures are.
+name. ``minikafka.spark.analyze.analysis`` says what the figures are.
 
 Exit status: 0 done; 1 it cannot be done, in one line; 2 bad usage.
 """
@@ -21,19 +21,19 @@ from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
 from minikafka.metrics.names_of_spark import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS, RECORDS
-from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
-from minikafka.spark.session import check_pyspark
+from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
+from minikafka.spark.runtime.session import check_pyspark
 
 if TYPE_CHECKING:
-    from minikafka.spark.analysis import Analysis
-    from minikafka.spark.counters import JobCounters
-    from minikafka.spark.jobs.analyze import Prepared
+    from minikafka.spark.analyze.analysis import Analysis
+    from minikafka.spark.analyze.job import Prepared
+    from minikafka.spark.runtime.counters import JobCounters
 
 EVERY_TOPIC = "*"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``analyze`` with ``argv`` (by default the process's); returns the exit status."""
+    """Run ``spark/analyze/job`` with ``argv`` (by default the process's); returns the exit status."""
     options = parser()
     arguments = options.parse_args(argv)
     if not arguments.directories and not arguments.brokers:
@@ -126,8 +126,8 @@ def _positive(text: str) -> int:
 
 def _prepare(arguments: argparse.Namespace) -> Prepared:
     """Raises MinikafkaError."""
-    from minikafka.spark.analysis_inputs import NamedDirectory
-    from minikafka.spark.jobs.analyze import BATCH_SIZE, TOP_KEYS, Request, prepare
+    from minikafka.spark.analyze.inputs import NamedDirectory
+    from minikafka.spark.analyze.job import BATCH_SIZE, TOP_KEYS, Request, prepare
 
     overrides: dict[str, dict[str, str]] = {EVERY_TOPIC: {}}
     for name, value in (
@@ -156,7 +156,7 @@ def _prepare(arguments: argparse.Namespace) -> Prepared:
 
 def _analyze(job: Job, prepared: Prepared, arguments: argparse.Namespace) -> int:
     from minikafka.cli.analyze_output import print_summary
-    from minikafka.spark.jobs.analyze import analyze
+    from minikafka.spark.analyze.job import analyze
 
     analysis = analyze(job.spark, prepared, now_ms=time.time_ns() // 1_000_000, phase=job.progress.phase)
     _count(job.counters, analysis)
@@ -189,9 +189,9 @@ def _check_outputs(arguments: argparse.Namespace) -> None:
 
 def _write(analysis: Analysis, arguments: argparse.Namespace) -> list[str]:
     """Write what was asked for; returns the paths. Raises CommandError."""
-    from minikafka.spark.analysis import encode
-    from minikafka.spark.analysis_tables import write_tables
-    from minikafka.spark.report import render
+    from minikafka.spark.analyze.analysis import encode
+    from minikafka.spark.analyze.report import render
+    from minikafka.spark.analyze.tables import write_tables
 
     html, json, parquet = (
         [path] if path else [] for path in (arguments.html, arguments.json, arguments.parquet)

@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from minikafka.cli.quantities import format_bytes
-from minikafka.spark.analysis import Analysis, Partition, Topic
+from minikafka.spark.analyze.analysis import Analysis, Partition, Topic
 
 WIDTH = 160
 """Columns of a table that goes to a file."""

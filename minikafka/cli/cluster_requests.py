@@ -12,7 +12,7 @@ from minikafka.cli.admin_client import AdminClient, raise_error
 from minikafka.cli.commands import error_of
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.types import ElectionType, ReplicaAssignment, TopicPartition
 

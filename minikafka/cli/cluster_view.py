@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 from minikafka.errors import KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 if TYPE_CHECKING:
     from rich.live import Live

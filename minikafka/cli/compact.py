@@ -4,7 +4,7 @@ Spark.
 Without ``--bootstrap-server`` no broker may hold the directory, which is locked until the end. With it,
 the broker that has the directory goes on serving, says how its topics are configured, and puts the new
 segments in at the end. What may be compacted, and what stays, is what the broker's own cleaner does
-(``minikafka.log.batch_retention``); ``minikafka.spark.jobs.compact`` says how.
+(``minikafka.log.compaction.batch_retention``); ``minikafka.spark.compact.job`` says how.
 
 A directory does not know how its topics are configured: without a broker, ``--config`` says what is not
 Kafka's default, and naming a topic says that it is a compacted one.
@@ -39,12 +39,12 @@ from minikafka.metrics.names_of_spark import (
     RECORDS,
     REMOVED_RECORDS,
 )
-from minikafka.protocol.compression import CompressionType
-from minikafka.spark.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
-from minikafka.spark.session import check_pyspark
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.runtime.session import check_pyspark
 
 if TYPE_CHECKING:
-    from minikafka.spark.jobs.compact import Compacted
+    from minikafka.spark.compact.job import Compacted
 
 PROG = "minikafka compact"
 CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
@@ -144,7 +144,7 @@ def _compact(
     config: Callable[[str], TopicConfig],
     broker: BrokerOfDirectory | None,
 ) -> int:
-    from minikafka.spark.jobs.compact import Request, compact
+    from minikafka.spark.compact.job import Request, compact
 
     codec = arguments.compression
     request = Request(

@@ -19,8 +19,8 @@ from minikafka.config.client_quotas import COMPACTION, SWAP_IN
 from minikafka.config.resolution import topic_config
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.meta_properties import META_PROPERTIES, read_meta_properties
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.log.files.meta_properties import META_PROPERTIES, read_meta_properties
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.types import TopicPartition
 

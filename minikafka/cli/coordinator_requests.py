@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from minikafka.cli.admin_client import RETRY_BACKOFF_S, LiveBroker, raise_error
 from minikafka.cli.cluster_requests import ClusterAdmin
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 COORDINATOR_MOVES = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,

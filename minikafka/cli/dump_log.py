@@ -49,7 +49,7 @@ from minikafka.cli.dump_log_output import Output, open_output
 from minikafka.cli.dump_log_segment import Finding
 from minikafka.cli.dump_log_verify import Verifier
 from minikafka.files import Files, OsFiles
-from minikafka.log.directory_names import parse_directory_name
+from minikafka.log.files.directory_names import parse_directory_name
 
 DAMAGED, UNUSABLE = 1, 2
 

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from minikafka.files import Files
-from minikafka.log.checkpoint import (
+from minikafka.log.files.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
@@ -22,9 +22,9 @@ from minikafka.log.checkpoint import (
     CorruptCheckpoint,
     read_offsets,
 )
-from minikafka.log.directory_names import parse_directory_name
-from minikafka.log.meta_properties import META_PROPERTIES
-from minikafka.log.segment_files import LOG_SUFFIX
+from minikafka.log.files.directory_names import parse_directory_name
+from minikafka.log.files.meta_properties import META_PROPERTIES
+from minikafka.log.segment.files import LOG_SUFFIX
 from minikafka.types import TopicPartition
 
 _OF_A_LOG_DIRECTORY = frozenset(

@@ -21,7 +21,7 @@ from minikafka.cli.dump_log_indexes import (
 from minikafka.cli.dump_log_segment import NOT_WRITTEN_SO, Finding, ScannedBatch, SegmentScanner
 from minikafka.errors import KafkaError
 from minikafka.files import Files
-from minikafka.log.checkpoint import (
+from minikafka.log.files.checkpoint import (
     CLEAN_SHUTDOWN_MARKER,
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
@@ -31,9 +31,9 @@ from minikafka.log.checkpoint import (
     decode_partition_metadata,
     encode_uuid,
 )
-from minikafka.log.meta_properties import META_PROPERTIES, decode_meta_properties
-from minikafka.log.producer_snapshot import CorruptSnapshot, decode_snapshot
-from minikafka.log.segment_files import (
+from minikafka.log.files.meta_properties import META_PROPERTIES, decode_meta_properties
+from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
+from minikafka.log.segment.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -44,11 +44,11 @@ from minikafka.log.segment_files import (
     TXN_INDEX_SUFFIX,
     parse_file_name,
 )
-from minikafka.protocol.batch import BatchHeader, CompressionType, TimestampType
-from minikafka.protocol.control_records import read_end_transaction_marker
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord
 from minikafka.protocol.internal.transaction_record_codec import UnreadableTransactionRecord
-from minikafka.protocol.records import Record
+from minikafka.protocol.records.batch import BatchHeader, CompressionType, TimestampType
+from minikafka.protocol.records.control_records import read_end_transaction_marker
+from minikafka.protocol.records.records import Record
 
 Item = dict[str, Any]
 

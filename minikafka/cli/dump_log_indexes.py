@@ -15,9 +15,9 @@ from typing import NamedTuple
 from minikafka.cli.dump_log_segment import Finding, ScannedBatch
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
-from minikafka.log.segment_files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
-from minikafka.log.txn_index import CURRENT_VERSION, AbortedTransaction
-from minikafka.protocol.control_records import ControlRecordType, read_end_transaction_marker
+from minikafka.log.segment.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.segment.txn_index import CURRENT_VERSION, AbortedTransaction
+from minikafka.protocol.records.control_records import ControlRecordType, read_end_transaction_marker
 
 _ZEROS = bytes(1 << 20)
 """20 MB are reserved for each active segment after a kill; a comparison costs a tenth of counting zeros."""

@@ -14,10 +14,10 @@ from typing import Any, Final
 from uuid import UUID
 
 from minikafka.errors import PeerProtocolError
-from minikafka.log.checkpoint import encode_uuid
+from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.protocol.internal.group_record_codec import read_key, read_value
 from minikafka.protocol.internal.group_record_schemas import SCHEMAS, Field, entity_schema
-from minikafka.protocol.reading import ELEMENTS_MAX, MALFORMED, Reader, compile_reader
+from minikafka.protocol.wire.reading import ELEMENTS_MAX, MALFORMED, Reader, compile_reader
 
 _GROUP_METADATA = 2
 _CONSUMER_PROTOCOL_TYPE = "consumer"

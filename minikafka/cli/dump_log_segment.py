@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crc32c import crc32c
 
 from minikafka.files import File
-from minikafka.protocol.batch import (
+from minikafka.protocol.records.batch import (
     HEADER_SIZE,
     MAGIC,
     BatchHeader,
@@ -22,7 +22,7 @@ from minikafka.protocol.batch import (
     TimestampType,
     read_header,
 )
-from minikafka.protocol.records import Record, iterate_records
+from minikafka.protocol.records.records import Record, iterate_records
 
 CHUNK_BYTES = 1 << 20
 BATCH_IN_MEMORY_BYTES_MAX = 128 << 20

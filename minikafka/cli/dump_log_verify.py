@@ -30,21 +30,22 @@ from minikafka.cli.dump_log_indexes import (
 )
 from minikafka.cli.dump_log_segment import NOT_WRITTEN_SO, Finding, ScannedBatch, SegmentScanner
 from minikafka.files import Files
-from minikafka.log.checkpoint import (
+from minikafka.log.compaction.staged_compaction import STAGING
+from minikafka.log.files.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     PARTITION_METADATA,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from minikafka.log.directory_names import (
+from minikafka.log.files.directory_names import (
     CLUSTER_METADATA,
     NOT_PARTITIONS,
     DirectoryKind,
     parse_directory_name,
 )
-from minikafka.log.producer_snapshot import snapshot_offset
-from minikafka.log.segment_files import (
+from minikafka.log.producers.snapshot import snapshot_offset
+from minikafka.log.segment.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,
@@ -52,7 +53,6 @@ from minikafka.log.segment_files import (
     file_name,
     parse_file_name,
 )
-from minikafka.log.staged_compaction import STAGING
 from minikafka.types import TopicPartition
 
 _CHECKS: tuple[type[IndexCheck], ...] = (OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck)

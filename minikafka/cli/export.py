@@ -14,8 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from minikafka.cli.commands import ended_by_signals
-from minikafka.spark.formats import Format, Kind, TopicFormat, format_of, parse_formats
-from minikafka.spark.job import OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.export.formats import Format, Kind, TopicFormat, format_of, parse_formats
+from minikafka.spark.runtime.job import OK, Job, JobError, add_job_options, run_job
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
@@ -107,8 +107,8 @@ def _run(
     values: Mapping[str | None, Format],
 ) -> int:
     from minikafka.metrics.names_of_spark import DAMAGED_BATCHES, LOST_RECORDS
-    from minikafka.spark.jobs.export import ExportOptions, export
-    from minikafka.spark.transforms.decoding import OnError
+    from minikafka.spark.export.decoding import OnError
+    from minikafka.spark.export.job import ExportOptions, export
 
     selection = {"subscribe": arguments.topics, "subscribePattern": arguments.topics_pattern}
     wanted = ExportOptions(

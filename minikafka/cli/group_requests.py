@@ -17,7 +17,7 @@ from minikafka.cli.consumer_assignment import read_assignment
 from minikafka.cli.coordinator_requests import COORDINATOR_MOVES, CoordinatorAdmin
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
 
 LATEST, EARLIEST = -1, -2

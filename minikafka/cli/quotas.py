@@ -40,7 +40,7 @@ from minikafka.config.client_quotas import (
     checked_quota,
 )
 from minikafka.errors import KafkaError
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.quota.client_sensor import Throttle, number_text
 
 PROG = "minikafka quotas"

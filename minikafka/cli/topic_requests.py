@@ -18,7 +18,7 @@ from minikafka.cli.commands import Address
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1

@@ -15,7 +15,7 @@ import msgspec
 from minikafka.cli.commands import error_of
 from minikafka.cli.coordinator_requests import CoordinatorAdmin
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
 
 PARTITIONS_MAX = 500

@@ -19,9 +19,9 @@ import msgspec
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.append_origin import AppendOrigin, CheckedBatch
-from minikafka.log.segment import BatchSpan
-from minikafka.protocol.batch import (
+from minikafka.log.producers.append_origin import AppendOrigin, CheckedBatch
+from minikafka.log.segment.segment import BatchSpan
+from minikafka.protocol.records.batch import (
     CONTROL_MASK,
     HEADER_SIZE,
     LOG_OVERHEAD,
@@ -36,8 +36,8 @@ from minikafka.protocol.batch import (
     rewrite,
     stamp,
 )
-from minikafka.protocol.compression import CorruptBatch
-from minikafka.protocol.records import InvalidRecords, RecordsSummary, recompress, validate_records
+from minikafka.protocol.records.compression import CorruptBatch
+from minikafka.protocol.records.records import InvalidRecords, RecordsSummary, recompress, validate_records
 from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 RECORDS_BYTES_MAX = 128 * 1024 * 1024

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from minikafka.log.checkpoint import EpochEntry
-from minikafka.log.file_records import BatchPlace, CorruptSegment
-from minikafka.log.log_segments import LogSegments
+from minikafka.log.files.checkpoint import EpochEntry
+from minikafka.log.segment.file_records import BatchPlace, CorruptSegment
+from minikafka.log.segment.log_segments import LogSegments
 from minikafka.types import NO_EPOCH
 
 

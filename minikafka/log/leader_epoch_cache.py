@@ -36,7 +36,7 @@ from typing import NamedTuple
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
-from minikafka.log.checkpoint import (
+from minikafka.log.files.checkpoint import (
     LEADER_EPOCH_CHECKPOINT,
     CorruptCheckpoint,
     EpochEntry,

@@ -21,17 +21,17 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
-from minikafka.log.compaction_job import CompactedSegment
-from minikafka.log.flush import Flush
+from minikafka.log.compaction.job import CompactedSegment
+from minikafka.log.compaction.segment_swap import swap_files
+from minikafka.log.files.flush import Flush
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
-from minikafka.log.log_segments import LogSegments
-from minikafka.log.producer_state import ProducerStateManager
+from minikafka.log.producers.state import ProducerStateManager
 from minikafka.log.recovery import LoadedLog
-from minikafka.log.retention import DeletedFiles, rename_deleted, total_bytes
-from minikafka.log.segment import LogSegment
-from minikafka.log.segment_files import DELETED_SUFFIX
-from minikafka.log.segment_swap import swap_files
+from minikafka.log.segment.files import DELETED_SUFFIX
+from minikafka.log.segment.log_segments import LogSegments
+from minikafka.log.segment.retention import DeletedFiles, rename_deleted, total_bytes
+from minikafka.log.segment.segment import LogSegment
 from minikafka.types import Offset, TopicPartition
 
 

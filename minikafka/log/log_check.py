@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from minikafka.errors import InvariantError
-from minikafka.log.segment import LogSegment
+from minikafka.log.segment.segment import LogSegment
 
 if TYPE_CHECKING:
     from minikafka.log.local_log import LocalLog

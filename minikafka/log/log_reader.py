@@ -14,10 +14,10 @@ from struct import Struct
 from typing import NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import FetchedAbortedTransaction
-from minikafka.log.log_segments import LogSegments
-from minikafka.log.segment import LogSegment
-from minikafka.log.txn_index import CorruptTransactionIndex
+from minikafka.log.segment.fetch_data import FetchedAbortedTransaction
+from minikafka.log.segment.log_segments import LogSegments
+from minikafka.log.segment.segment import LogSegment
+from minikafka.log.segment.txn_index import CorruptTransactionIndex
 from minikafka.types import Buffer, Offset, ProducerId
 
 _LENGTH = Struct(">i")

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from minikafka.log.file_records import CorruptSegment
-from minikafka.log.log_segments import LogSegments
+from minikafka.log.segment.file_records import CorruptSegment
+from minikafka.log.segment.log_segments import LogSegments
 
 
 def find_lost_offsets(

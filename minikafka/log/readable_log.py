@@ -13,19 +13,19 @@ from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
-from minikafka.log.checkpoint import EpochEntry
-from minikafka.log.fetch_data import (
+from minikafka.log.files.checkpoint import EpochEntry
+from minikafka.log.local_log import LocalLog
+from minikafka.log.log_check import check_log
+from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.recovery import LoadedLog
+from minikafka.log.segment.fetch_data import (
     ColdRead,
     FetchData,
     FetchIsolation,
     LogOffsetMetadata,
     TimestampAndOffset,
 )
-from minikafka.log.local_log import LocalLog
-from minikafka.log.log_check import check_log
-from minikafka.log.producer_state import ProducerStateManager
-from minikafka.log.recovery import LoadedLog
-from minikafka.log.segment import LogSegment
+from minikafka.log.segment.segment import LogSegment
 from minikafka.log.timestamps import find_max_timestamp, find_offset_by_timestamp
 from minikafka.types import NO_EPOCH, NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 

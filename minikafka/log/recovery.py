@@ -21,16 +21,15 @@ from typing import NamedTuple
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
+from minikafka.log.compaction.swap_files import finish_swaps
 from minikafka.log.epoch_check import find_contradiction, read_epochs
-from minikafka.log.file_records import CorruptSegment
+from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
-from minikafka.log.log_segments import LogSegments
 from minikafka.log.lost_offsets import find_lost_offsets
-from minikafka.log.open_files import OpenFiles
-from minikafka.log.producer_replay import rebuild_producer_state
-from minikafka.log.producer_state import ProducerStateManager
-from minikafka.log.segment import LogSegment
-from minikafka.log.segment_files import (
+from minikafka.log.producers.replay import rebuild_producer_state
+from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.segment.file_records import CorruptSegment
+from minikafka.log.segment.files import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -38,9 +37,10 @@ from minikafka.log.segment_files import (
     file_name,
     parse_file_name,
 )
+from minikafka.log.segment.log_segments import LogSegments
+from minikafka.log.segment.segment import LogSegment
+from minikafka.log.segment.txn_index import CorruptTransactionIndex
 from minikafka.log.segment_recovery import recover_segment
-from minikafka.log.swap_files import finish_swaps
-from minikafka.log.txn_index import CorruptTransactionIndex
 
 _log = logging.getLogger(__name__)
 

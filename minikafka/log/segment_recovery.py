@@ -18,12 +18,12 @@ from struct import Struct
 from minikafka.deferred import crc32c
 from minikafka.errors import KafkaError
 from minikafka.files import File
-from minikafka.log.file_records import RELATIVE_OFFSET_MAX
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
-from minikafka.log.producer_replay import replay
-from minikafka.log.producer_state import ProducerStateManager
-from minikafka.log.segment import LogSegment
-from minikafka.protocol.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
+from minikafka.log.producers.replay import replay
+from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.segment import LogSegment
+from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 from minikafka.types import NO_EPOCH, Buffer
 
 _log = logging.getLogger(__name__)

@@ -8,10 +8,10 @@ offset order.
 
 from __future__ import annotations
 
-from minikafka.log.fetch_data import TimestampAndOffset
-from minikafka.log.log_segments import LogSegments
-from minikafka.log.segment import LogSegment
-from minikafka.protocol.records import iterate_records
+from minikafka.log.segment.fetch_data import TimestampAndOffset
+from minikafka.log.segment.log_segments import LogSegments
+from minikafka.log.segment.segment import LogSegment
+from minikafka.protocol.records.records import iterate_records
 from minikafka.types import Offset
 
 DECOMPRESSED_BYTES_MAX = 1024 * 1024 * 1024

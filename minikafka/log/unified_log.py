@@ -22,17 +22,17 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
 from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
-from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, CheckedBatch
-from minikafka.log.fetch_data import FetchData, LogOffsetMetadata
-from minikafka.log.open_files import OpenFiles
-from minikafka.log.producer_append import ProducerAppend
-from minikafka.log.producer_replay import apply, prepare, prepare_replicated, rebuild_producer_state
-from minikafka.log.producer_state import ProducerStateManager
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.producers.append import ProducerAppend
+from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, CheckedBatch
+from minikafka.log.producers.replay import apply, prepare, prepare_replicated, rebuild_producer_state
+from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.producers.verification_state import VerificationGuard
 from minikafka.log.readable_log import ReadableLog
 from minikafka.log.recovery import LogLoader
-from minikafka.log.retention import DeletedFiles, deletable_segments
-from minikafka.log.segment import LogSegment
-from minikafka.log.verification_state import VerificationGuard
+from minikafka.log.segment.fetch_data import FetchData, LogOffsetMetadata
+from minikafka.log.segment.retention import DeletedFiles, deletable_segments
+from minikafka.log.segment.segment import LogSegment
 from minikafka.types import NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]

@@ -27,8 +27,8 @@ from minikafka import __version__
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocolError
 from minikafka.network.addresses import format_address
 from minikafka.network.frame_reader import FrameReader
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey, VersionRange
-from minikafka.protocol.codec import AnyBody, decode_response, encode_request
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_request
 from minikafka.types import Buffer
 
 logger = logging.getLogger(__name__)

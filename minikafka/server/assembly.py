@@ -13,9 +13,9 @@ from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
-from minikafka.log.checkpoint import encode_uuid
-from minikafka.log.log_manager import LogManager
-from minikafka.log.open_files import OpenFiles
+from minikafka.log.files.checkpoint import encode_uuid
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector

@@ -30,11 +30,11 @@ from minikafka.coordination.store import CoordinationStore, StoreError
 from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
-from minikafka.log.log_directories import stored_cluster_id
-from minikafka.log.log_manager import LogManager
+from minikafka.log.manager.log_directories import stored_cluster_id
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.socket_server import SocketServer, SocketServerConfig
-from minikafka.protocol import record_codec
+from minikafka.protocol.records import record_codec
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import (
     join_membership,

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import encode_request
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import encode_request
 from tests.benchmarks.broker import running_broker
 
 SEGMENTS = 2500

@@ -24,7 +24,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from tests.benchmarks.broker import cpu_seconds, running_broker
 from tests.benchmarks.cluster import row, running_cluster
 from tests.benchmarks.group_member import DEADLINE_MS, RETRY_S, Member, connect, coordinator_of

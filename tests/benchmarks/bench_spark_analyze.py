@@ -18,14 +18,14 @@ from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
-from minikafka.protocol.batch import BatchHeader, read_header, rewrite
-from minikafka.protocol.record_parser import Record
-from minikafka.protocol.records import build_batch
-from minikafka.spark.analysis_inputs import NamedDirectory
-from minikafka.spark.jobs.analyze import Request, analyze, prepare
-from minikafka.spark.report import render
-from minikafka.spark.session import open_session
+from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
+from minikafka.protocol.records.batch import BatchHeader, read_header, rewrite
+from minikafka.protocol.records.record_parser import Record
+from minikafka.protocol.records.records import build_batch
+from minikafka.spark.analyze.inputs import NamedDirectory
+from minikafka.spark.analyze.job import Request, analyze, prepare
+from minikafka.spark.analyze.report import render
+from minikafka.spark.runtime.session import open_session
 from minikafka.types import TopicPartition
 from tests.benchmarks.cluster import row
 

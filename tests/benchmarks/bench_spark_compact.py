@@ -26,11 +26,11 @@ from pyspark.sql import SparkSession
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
+from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, encode_offsets
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records import Record, build_batch
-from minikafka.spark.jobs.compact import Compacted, Request, compact
-from minikafka.spark.session import open_session
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.spark.compact.job import Compacted, Request, compact
+from minikafka.spark.runtime.session import open_session
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.benchmarks.broker import resident_mb
 from tests.benchmarks.cluster import row

@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import functions as F
 
 from minikafka.spark import register
-from minikafka.spark.session import open_session
+from minikafka.spark.runtime.session import open_session
 from tests.benchmarks.broker import cpu_seconds
 from tests.benchmarks.cluster import row
 from tests.benchmarks.produce_client import LINGER, connection, produce

@@ -11,7 +11,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 DEADLINE_MS = 60_000
 REBALANCE_TIMEOUT_MS = 60_000

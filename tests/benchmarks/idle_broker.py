@@ -46,18 +46,18 @@ import msgspec
 
 from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.loadgen.recipes import Address
-from minikafka.protocol import codec
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey, VersionRange
-from minikafka.protocol.batch import HEADER_SIZE, iterate_headers
-from minikafka.protocol.codec import Body, RequestHeader, field
-from minikafka.protocol.fast_paths import (
+from minikafka.protocol.records.batch import HEADER_SIZE, iterate_headers
+from minikafka.protocol.records.record_parser import Record
+from minikafka.protocol.records.records import build_batch, iterate_records
+from minikafka.protocol.wire import codec
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.codec import Body, RequestHeader, field
+from minikafka.protocol.wire.fast_paths import (
     FetchPartitionResponse,
     ProducePartitionResponse,
     fetch_response,
     produce_response,
 )
-from minikafka.protocol.record_parser import Record
-from minikafka.protocol.records import build_batch, iterate_records
 from minikafka.types import Buffer
 
 ROOT = Path(__file__).resolve().parents[2]

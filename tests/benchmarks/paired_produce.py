@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import encode_request
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import encode_request
 
 TIMESTAMP_MS = 1_700_000_000_000
 RECEIVE_BYTES = 1 << 16

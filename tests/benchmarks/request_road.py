@@ -122,9 +122,9 @@ async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
     """So many pairs of pieces."""
     from minikafka.network.connection import Connection
     from minikafka.network.memory_budget import MemoryBudget
-    from minikafka.protocol.api_versions import ApiKey
-    from minikafka.protocol.codec import encode_request
-    from minikafka.protocol.records import Record, build_batch
+    from minikafka.protocol.records.records import Record, build_batch
+    from minikafka.protocol.wire.api_versions import ApiKey
+    from minikafka.protocol.wire.codec import encode_request
     from minikafka.server.apis import HANDLERS
     from minikafka.server.dispatch.dispatcher import Dispatcher
     from minikafka.testing import Broker

@@ -16,9 +16,6 @@ import msgspec
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import decode_response, encode_request
-from minikafka.protocol.control.bodies import encode_body
 from minikafka.protocol.control.messages import (
     ControlledShutdownRequest,
     LeaderAndIsrPartition,
@@ -27,6 +24,9 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import decode_response, encode_request
+from minikafka.protocol.wire.control_bodies import encode_body
 from minikafka.types import BrokerId, LeaderEpoch
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent, wire

@@ -17,7 +17,7 @@ from confluent_kafka.admin import NewTopic
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from tests.integration.conftest import StartCluster
 from tests.integration.support import confluent
 from tests.integration.support.clients import Client

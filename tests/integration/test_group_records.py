@@ -11,7 +11,7 @@ import pytest
 from minikafka.cli.dump_log import main
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from tests.integration.support import java
 from tests.unit.protocol.internal.test_group_record_codec import GOLDEN
 

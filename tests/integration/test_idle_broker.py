@@ -32,8 +32,9 @@ PUT_OFF = (
     # of the standard library
     "ctypes",
     # partitions and their logs
-    "minikafka.log.cleaner", "minikafka.log.staged_compaction", "minikafka.log.unified_log",
-    "minikafka.protocol.records", "minikafka.protocol.uniform_runs",
+    "minikafka.log.compaction.cleaner", "minikafka.log.compaction.staged_compaction",
+    "minikafka.log.unified_log",
+    "minikafka.protocol.records.records", "minikafka.protocol.records.uniform_runs",
     "minikafka.server.replica.partition", "minikafka.server.dispatch.repeated_produce",
     # groups and transactions
     "minikafka.coordinator.effects", "minikafka.server.coordinator.loading",
@@ -41,7 +42,7 @@ PUT_OFF = (
     "minikafka.coordinator.group.shard", "minikafka.coordinator.transaction.shard",
     "minikafka.protocol.internal.group_record_codec", "minikafka.protocol.internal.transaction_record_codec",
     # other brokers
-    "minikafka.protocol.control.bodies", "minikafka.server.replica.fetcher.remote_leader",
+    "minikafka.protocol.wire.control_bodies", "minikafka.server.replica.fetcher.remote_leader",
     "minikafka.server.replica.fetcher.replica_fetcher",
     # APIs that neither a start, nor a client's first look at the cluster, nor a stop asks for
     "minikafka.server.apis.produce", "minikafka.server.apis.fetch", "minikafka.server.apis.create_topics",

@@ -15,8 +15,8 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
-from minikafka.protocol.records import Record as Written
-from minikafka.protocol.records import build_batch
+from minikafka.protocol.records.records import Record as Written
+from minikafka.protocol.records.records import build_batch
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.server.http import status_page
 from minikafka.server.http.status import Status, describe

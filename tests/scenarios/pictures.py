@@ -12,10 +12,10 @@ import textwrap
 from collections.abc import Sequence
 
 from minikafka.coordination import paths
-from minikafka.log.checkpoint import read_leader_epochs
+from minikafka.log.files.checkpoint import read_leader_epochs
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.records import iterate_records
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import iterate_records
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.broker import LOG_DIRECTORY, SimulatedBroker
 from minikafka.testing.simulation.invariants import hosted_partitions, read_up_to

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.broker import LOG_DIRECTORY, PORT
 from minikafka.testing.simulation.client import PRODUCE_VERSION, SimulatedClient, check, make_batch

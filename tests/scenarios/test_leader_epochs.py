@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from tests.scenarios.support import PARTITION, A, B, C, Cluster, D, play
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import make_batch
 from tests.scenarios.support import TOPIC, A, B, C, Cluster, play
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.simulation import Simulation

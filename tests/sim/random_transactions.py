@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.records import iterate_records
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import iterate_records
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import SimulatedClient, check, make_batch

@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.broker import SimulatedBroker
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions

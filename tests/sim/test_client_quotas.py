@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, Simulation
 from minikafka.testing.simulation.client import make_batch
 

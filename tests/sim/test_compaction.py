@@ -8,10 +8,10 @@ import pytest
 
 from minikafka.log.log_check import check_log
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, Simulation
 from minikafka.types import TopicPartition
-from tests.unit.log.cleaner_helpers import contents
+from tests.unit.log.compaction.cleaner_helpers import contents
 
 AT = TopicPartition("c", 0)
 COMPACT = {

@@ -16,7 +16,7 @@ from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.log.log_check import check_log
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, SimulatedProducer, Simulation
 from minikafka.testing.simulation.client import make_batch
 from minikafka.testing.simulation.errors import HostDiedError

@@ -15,7 +15,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.coordination.store import CreateOp
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import InvariantChecker

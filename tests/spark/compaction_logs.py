@@ -14,19 +14,19 @@ from pyspark.sql import SparkSession
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.append_origin import AppendOrigin
-from minikafka.log.checkpoint import (
+from minikafka.log.files.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     encode_offsets,
     write_clean_shutdown_marker,
 )
+from minikafka.log.producers.append_origin import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.control_records import ControlRecordType
-from minikafka.spark.jobs.compact import Compacted, Request, compact
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.spark.compact.job import Compacted, Request, compact
 from minikafka.types import LeaderEpoch, TopicPartition
-from tests.unit.log.cleaner_helpers import batches, compacted_config, keyed
-from tests.unit.log.cleaner_helpers import compact as compact_in_broker
+from tests.unit.log.compaction.cleaner_helpers import batches, compacted_config, keyed
+from tests.unit.log.compaction.cleaner_helpers import compact as compact_in_broker
 from tests.unit.log.log_helpers import NOW_MS, marker
 
 CONFIG: TopicConfig = compacted_config()

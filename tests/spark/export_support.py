@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
-from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT, read_offsets
-from minikafka.spark.counters import JobCounters
-from minikafka.spark.formats import Format, Kind, TopicFormat
-from minikafka.spark.job import Job
-from minikafka.spark.progress import JobProgress
+from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, read_offsets
+from minikafka.spark.export.formats import Format, Kind, TopicFormat
+from minikafka.spark.runtime.counters import JobCounters
+from minikafka.spark.runtime.job import Job
+from minikafka.spark.runtime.progress import JobProgress
 from minikafka.types import TopicPartition
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
@@ -32,8 +32,8 @@ def make_job(spark: SparkSession) -> Job:
 
 def options(log_dir: Path, output: Path | str, **changed: Any) -> Any:
     """``ExportOptions`` with the command line's defaults."""
-    from minikafka.spark.jobs.export import ExportOptions
-    from minikafka.spark.transforms.decoding import OnError
+    from minikafka.spark.export.decoding import OnError
+    from minikafka.spark.export.job import ExportOptions
 
     defaults: dict[str, Any] = {
         "paths": [str(log_dir)],

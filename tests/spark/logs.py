@@ -9,25 +9,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from struct import Struct
 
-from minikafka.log.checkpoint import (
+from minikafka.log.files.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     encode_offsets,
 )
-from minikafka.log.meta_properties import META_PROPERTIES
-from minikafka.log.producer_snapshot import SnapshotEntry, encode_snapshot, snapshot_name
-from minikafka.log.segment_files import (
+from minikafka.log.files.meta_properties import META_PROPERTIES
+from minikafka.log.producers.snapshot import SnapshotEntry, encode_snapshot, snapshot_name
+from minikafka.log.segment.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     file_name,
 )
-from minikafka.log.txn_index import AbortedTransaction
-from minikafka.protocol.batch import TimestampType, iterate_headers, read_header
-from minikafka.protocol.compression import CompressionType
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records import Record, build_batch
+from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.protocol.records.batch import TimestampType, iterate_headers, read_header
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.types import TopicPartition
 
 NOW_MS = 1_700_000_000_000

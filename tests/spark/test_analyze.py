@@ -27,16 +27,16 @@ import pyarrow.parquet
 
 from minikafka.cli.analyze_output import print_summary
 from minikafka.cli.main import main
-from minikafka.log.checkpoint import REPLICATION_OFFSET_CHECKPOINT
-from minikafka.protocol.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
-from minikafka.protocol.compression import CompressionType, compress, decompress
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records import Record, build_batch, iterate_records
-from minikafka.spark import report
-from minikafka.spark.analysis import Analysis, Partition, Topic, encode
-from minikafka.spark.analysis_inputs import NamedDirectory
-from minikafka.spark.analysis_tables import write_tables
-from minikafka.spark.jobs.analyze import Request, analyze, prepare
+from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
+from minikafka.protocol.records.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
+from minikafka.protocol.records.compression import CompressionType, compress, decompress
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.spark.analyze import report
+from minikafka.spark.analyze.analysis import Analysis, Partition, Topic, encode
+from minikafka.spark.analyze.inputs import NamedDirectory
+from minikafka.spark.analyze.job import Request, analyze, prepare
+from minikafka.spark.analyze.tables import write_tables
 from tests.integration.support import confluent
 from tests.integration.support.chromium import distinct_lines, show
 from tests.integration.support.cluster import ProcessCluster, SqliteEngine

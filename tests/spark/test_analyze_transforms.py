@@ -18,10 +18,9 @@ pytest.importorskip("pyspark")
 
 import pyarrow as pa
 
-from minikafka.spark import record_figures
-from minikafka.spark.record_sums import SUMS_SCHEMA, summed
-from minikafka.spark.transforms import batch_statistics as batch
-from minikafka.spark.transforms import offset_order, producer_statistics, record_statistics
+from minikafka.spark.analyze import batch_statistics as batch
+from minikafka.spark.analyze import offset_order, producer_statistics, record_figures, record_statistics
+from minikafka.spark.source.record_sums import SUMS_SCHEMA, summed
 from tests.spark.record_batches import record_batch
 
 if TYPE_CHECKING:

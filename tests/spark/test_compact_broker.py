@@ -21,8 +21,8 @@ from minikafka.cli.commands import CommandError
 from minikafka.cli.compaction_requests import BrokerOfDirectory
 from minikafka.errors import KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.staged_compaction import read_manifest, write_manifest
-from minikafka.spark.jobs.compact import Compacted, Request, compact
+from minikafka.log.compaction.staged_compaction import read_manifest, write_manifest
+from minikafka.spark.compact.job import Compacted, Request, compact
 from minikafka.types import TopicPartition as At
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from minikafka.log.compaction_job import LastRecord, SourceSegment
-from minikafka.log.txn_index import AbortedTransaction
-from minikafka.spark.compaction_plan import (
+from minikafka.log.compaction.job import LastRecord, SourceSegment
+from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.spark.compact.plan import (
     PRODUCER_ID_EXPIRATION_MS,
     ProducerInSegment,
     StoredLog,
@@ -18,7 +18,7 @@ from minikafka.spark.compaction_plan import (
     open_producers,
 )
 from minikafka.types import TopicPartition
-from tests.unit.log.cleaner_helpers import compacted_config
+from tests.unit.log.compaction.cleaner_helpers import compacted_config
 from tests.unit.log.log_helpers import NOW_MS
 
 BASES = (0, 10, 20, 30)

@@ -23,7 +23,7 @@ from minikafka.metrics.names_of_spark import (
     PARTITIONS,
     RECORDS,
 )
-from minikafka.spark.job import JobError
+from minikafka.spark.runtime.job import JobError
 from tests.integration.support import confluent
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
@@ -55,7 +55,7 @@ def write(broker: BrokerProcess, topic: str, records: list[Record], *, end: int,
 
 def run(spark: SparkSession, broker: BrokerProcess, output: Path | str, topic: str, **changed: Any) -> Any:
     """One run over this topic; returns its commit."""
-    from minikafka.spark.jobs.export import export
+    from minikafka.spark.export.job import export
 
     open_store = {"open_store": changed.pop("open_store")} if "open_store" in changed else {}
     wanted = options(broker.data_dir, output, selection={"subscribe": topic}, **changed)
@@ -65,7 +65,7 @@ def run(spark: SparkSession, broker: BrokerProcess, output: Path | str, topic: s
 def test_what_a_consumer_saw_is_what_is_exported(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    from minikafka.spark.jobs.export import export
+    from minikafka.spark.export.job import export
 
     records = every_shape()
     write(broker, topic, records, end=len(records))
@@ -115,7 +115,7 @@ def test_records_that_retention_took_are_counted_and_a_new_topic_of_the_name_is_
 ) -> None:
     from confluent_kafka import TopicPartition
 
-    from minikafka.spark.jobs.export import export
+    from minikafka.spark.export.job import export
 
     output = tmp_path / "out"
     write(broker, topic, [numbered(i) for i in range(10)], end=10)
@@ -139,7 +139,7 @@ def test_records_that_retention_took_are_counted_and_a_new_topic_of_the_name_is_
 
 
 def test_damaged_batches_are_left_out_and_counted(spark: SparkSession, tmp_path: Path) -> None:
-    from minikafka.spark.jobs.export import export
+    from minikafka.spark.export.job import export
     from minikafka.types import TopicPartition
 
     logs = LogDir(tmp_path / "logs")
@@ -191,7 +191,7 @@ class MortalStore:
 def test_killed_before_any_step_nothing_is_twice_and_nothing_is_missing_after_the_next_run(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path, kind: str
 ) -> None:
-    from minikafka.spark.output_store import open_store
+    from minikafka.spark.export.output_store import open_store
 
     topic = f"killed-{kind}"
     records = [numbered(i)._replace(timestamp_ms=1_700_000_000_000 + i % 3 * DAY_MS) for i in range(30)]
@@ -253,8 +253,8 @@ def test_sigkill_while_spark_writes(
 def test_two_exports_at_once_do_not_mix(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    from minikafka.spark.export_output import LOCK
-    from minikafka.spark.output_store import LocalStore, open_store
+    from minikafka.spark.export.output import LOCK
+    from minikafka.spark.export.output_store import LocalStore, open_store
 
     write(broker, topic, [numbered(i) for i in range(10)], end=10)
     with (
@@ -284,8 +284,8 @@ def test_two_exports_at_once_do_not_mix(
 def test_an_export_cannot_commit_files_that_another_one_has_taken_for_left_behind(
     spark: SparkSession, broker: BrokerProcess, topic: str, tmp_path: Path
 ) -> None:
-    from minikafka.spark.export_output import LOCK, ExportOutput
-    from minikafka.spark.output_store import open_store
+    from minikafka.spark.export.output import LOCK, ExportOutput
+    from minikafka.spark.export.output_store import open_store
 
     write(broker, topic, [numbered(i) for i in range(10)], end=10)
     uri = (tmp_path / "out").as_uri()
@@ -307,7 +307,7 @@ def test_an_export_cannot_commit_files_that_another_one_has_taken_for_left_behin
 
 
 def test_an_output_may_have_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    from minikafka.spark.jobs.export import export
+    from minikafka.spark.export.job import export
 
     logs = LogDir(tmp_path / "data")
     logs.segment("orders", [batch(0, 10)])

@@ -10,9 +10,9 @@ import pytest
 
 from minikafka.cli import export
 from minikafka.cli.main import main
-from minikafka.spark.counters import JobCounters
-from minikafka.spark.failures import explain
-from minikafka.spark.progress import JobProgress, PlainView, Status, TerminalView
+from minikafka.spark.runtime.counters import JobCounters
+from minikafka.spark.runtime.failures import explain
+from minikafka.spark.runtime.progress import JobProgress, PlainView, Status, TerminalView
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
@@ -121,7 +121,9 @@ def test_bad_usage(capsys: Capture, arguments: list[str], says: str) -> None:
 
 def test_one_line_out_of_a_workers_error() -> None:
     trace = 'Traceback (most recent call last):\n  File "worker.py", line 1, in main\n    read()\n'
-    text = f"[PYTHON] failed: {trace}minikafka.spark.split_reader.CorruptLog: a.log, position 7: torn\n\n"
+    text = (
+        f"[PYTHON] failed: {trace}minikafka.spark.source.split_reader.CorruptLog: a.log, position 7: torn\n\n"
+    )
     assert explain(RuntimeError(text)) == "a.log, position 7: torn"
     assert explain(RuntimeError(f"x: {trace}ValueError: no\n")) == "ValueError: no"
     assert explain(RuntimeError("[WRONG] it is. SQLSTATE: 42000\n\nJVM stacktrace:\nx")) == "[WRONG] it is."

@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.protocol.batch import (
+from minikafka.protocol.records.batch import (
     HEADER_SIZE,
     CompressionType,
     TimestampType,
     pack_header,
     read_header,
 )
-from minikafka.protocol.compression import CorruptBatch, compress
-from minikafka.protocol.filtered_batch import rebuild_batch
-from minikafka.protocol.record_parser import parse_records, read_varint
-from minikafka.protocol.records import Record, build_batch, iterate_records, plain_batch
-from minikafka.spark.decode import (
+from minikafka.protocol.records.compression import CorruptBatch, compress
+from minikafka.protocol.records.filtered_batch import rebuild_batch
+from minikafka.protocol.records.record_parser import parse_records, read_varint
+from minikafka.protocol.records.records import Record, build_batch, iterate_records, plain_batch
+from minikafka.spark.source.decoding.decode import (
     OffsetRange,
     Origin,
     PlainBatches,
@@ -30,9 +30,9 @@ from minikafka.spark.decode import (
     has_dense_offsets,
     rows_of_headers,
 )
-from minikafka.spark.schemas import RECORD_SCHEMA
-from minikafka.spark.segment_scan import HEADER_DTYPE
-from minikafka.spark.varints import read_varints, skip_varints
+from minikafka.spark.source.decoding.varints import read_varints, skip_varints
+from minikafka.spark.source.schemas import RECORD_SCHEMA
+from minikafka.spark.source.segment_scan import HEADER_DTYPE
 
 ORIGIN = Origin("orders", 3, "00000000000000000000.log", "/logs")
 ALL = OffsetRange(-(2**63), 2**63 - 1)

@@ -18,28 +18,28 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from minikafka.log.txn_index import AbortedTransaction
-from minikafka.protocol.batch import iterate_headers, read_header
-from minikafka.protocol.compression import CompressionType
-from minikafka.protocol.control_records import ControlRecordType
-from minikafka.protocol.records import Record, build_batch
-from minikafka.spark.batches import BatchHeaderReader
-from minikafka.spark.filters import Search
-from minikafka.spark.log_bounds import log_end_offset, offset_of_timestamp
-from minikafka.spark.log_files import NotALogDirectory, PartitionLog, UnfinishedSwap, find_logs
-from minikafka.spark.log_index import IndexEntries
-from minikafka.spark.options import BadOption, Reading, ReadOptions, parse_options
-from minikafka.spark.planning import (
+from minikafka.log.segment.txn_index import AbortedTransaction
+from minikafka.protocol.records.batch import iterate_headers, read_header
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.spark.source.batches import BatchHeaderReader
+from minikafka.spark.source.filters import Search
+from minikafka.spark.source.log_bounds import log_end_offset, offset_of_timestamp
+from minikafka.spark.source.log_files import NotALogDirectory, PartitionLog, UnfinishedSwap, find_logs
+from minikafka.spark.source.log_index import IndexEntries
+from minikafka.spark.source.options import BadOption, Reading, ReadOptions, parse_options
+from minikafka.spark.source.planning import (
     BadOffsets,
     UnknownTopic,
     selected_logs,
     splits_of,
     wanted_of,
 )
-from minikafka.spark.split_reader import CorruptLog, DataLoss, SplitReader
-from minikafka.spark.splits import Split, cut
-from minikafka.spark.storage import ArrowStorage, Location, UnusableLocation
-from minikafka.spark.stream import limited
+from minikafka.spark.source.split_reader import CorruptLog, DataLoss, SplitReader
+from minikafka.spark.source.splits import Split, cut
+from minikafka.spark.source.storage import ArrowStorage, Location, UnusableLocation
+from minikafka.spark.source.stream import limited
 from minikafka.types import TopicPartition
 from tests.spark.logs import NOW_MS, LogDir, batch, marker
 
@@ -275,7 +275,7 @@ def test_what_cannot_be_decompressed_or_is_not_supported_is_named(logs: LogDir) 
     assert offsets(logs) == [0, 1]
     unknown = bytearray(batch(0, 1))
     header = read_header(unknown)
-    from minikafka.protocol.batch import HEADER_SIZE, pack_header
+    from minikafka.protocol.records.batch import HEADER_SIZE, pack_header
 
     unknown[:HEADER_SIZE] = pack_header(header._replace(attributes=6), unknown[HEADER_SIZE:])
     path.write_bytes(unknown)

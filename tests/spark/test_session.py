@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 import minikafka
-from minikafka.spark import package, session
-from minikafka.spark.java import SparkMissing, check_java
-from minikafka.spark.jvm_errors import JvmErrors
-from minikafka.spark.session import check_pyspark, has_own_log4j, is_local, parse_conf
+from minikafka.spark import package
+from minikafka.spark.runtime import session
+from minikafka.spark.runtime.java import SparkMissing, check_java
+from minikafka.spark.runtime.jvm_errors import JvmErrors
+from minikafka.spark.runtime.session import check_pyspark, has_own_log4j, is_local, parse_conf
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import numbered
@@ -218,7 +219,7 @@ def test_executors_of_a_cluster_get_the_package(broker: BrokerProcess, written: 
     script = tmp_path / "where.py"
     script.write_text(
         "import json\n"
-        "from minikafka.spark.session import open_session\n"
+        "from minikafka.spark.runtime.session import open_session\n"
         "def where(_):\n"
         "    import minikafka\n"
         "    return minikafka.__file__\n"

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from minikafka.deferred import deferred
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.apis import HANDLERS
 
 NAME = "a_module_to_be_deferred"

@@ -5,7 +5,8 @@ Kafka: ``GroupCoordinatorShard``. A shard lives while this broker leads the part
 Everything here is synchronous and knows no clock and no I/O; see ``effects`` for how the work is carried out.
 
 A group belongs to one of two protocols, and may change: a heartbeat of KIP-848 upgrades a classic group, the
-last such member's leaving downgrades it (``consumer``). A classic request to a KIP-848 group is served there.
+last such member's leaving downgrades it (``consumer_groups``). A classic request to a KIP-848
+group is served there.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from uuid import UUID
 
-from minikafka.coordinator.group.classic import ClassicGroups
-from minikafka.coordinator.group.consumer import ConsumerGroups
-from minikafka.coordinator.group.consumer_work import GroupWork
+from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
+from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
+from minikafka.coordinator.group.consumer.work import GroupWork
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
     Answer,
@@ -43,8 +44,8 @@ from minikafka.coordinator.group.messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from minikafka.coordinator.group.offsets import GroupOffsets
-from minikafka.coordinator.group.offsets_store import CommittedOffset
+from minikafka.coordinator.group.offsets.group_offsets import GroupOffsets
+from minikafka.coordinator.group.offsets.store import CommittedOffset
 from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode, KafkaError

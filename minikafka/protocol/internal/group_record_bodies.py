@@ -22,7 +22,7 @@ from minikafka.protocol.internal.group_records import (
     TopicPartitions,
     Value,
 )
-from minikafka.protocol.writing import Body
+from minikafka.protocol.wire.writing import Body
 
 NO_TIMESTAMP: Final = -1
 """Where there is none (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""

@@ -13,9 +13,9 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from minikafka.protocol.reading import Reader, compile_reader
-from minikafka.protocol.schema import REQUIRED, EntitySchema, FieldSchema
-from minikafka.protocol.writing import Writer, compile_writer
+from minikafka.protocol.wire.reading import Reader, compile_reader
+from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema
+from minikafka.protocol.wire.writing import Writer, compile_writer
 
 _FOREVER: Final = 0x7FFF
 

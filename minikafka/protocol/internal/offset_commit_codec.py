@@ -12,8 +12,8 @@ from typing import Final
 
 from minikafka.protocol.internal.group_record_bodies import OFFSET_COMMIT
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from minikafka.protocol.reading import topic_uuid
-from minikafka.protocol.writing import unsigned_varint
+from minikafka.protocol.wire.reading import topic_uuid
+from minikafka.protocol.wire.writing import unsigned_varint
 
 _I16: Final = Struct(">h")
 _I32: Final = Struct(">i")

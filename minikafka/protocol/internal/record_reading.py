@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from minikafka.errors import PeerProtocolError
-from minikafka.protocol.reading import ELEMENTS_MAX, MALFORMED, Reader
+from minikafka.protocol.wire.reading import ELEMENTS_MAX, MALFORMED, Reader
 
 UNREADABLE: Final = (PeerProtocolError, *MALFORMED)
 """What ``read_body`` raises of a body that is not what its version says."""

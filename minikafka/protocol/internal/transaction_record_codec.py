@@ -24,8 +24,8 @@ from minikafka.protocol.internal.transaction_records import (
     TransactionLogValue,
     TransactionRecord,
 )
-from minikafka.protocol.reading import Reader, compile_reader
-from minikafka.protocol.writing import Writer, compile_writer
+from minikafka.protocol.wire.reading import Reader, compile_reader
+from minikafka.protocol.wire.writing import Writer, compile_writer
 from minikafka.types import TopicPartition
 
 KEY_VERSION: Final = 0

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Any, Final
 
-from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, REFUSED, ApiKey
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, REFUSED, ApiKey
 
 
 class _Handlers(Mapping[ApiKey, Any]):

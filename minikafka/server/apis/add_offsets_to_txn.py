@@ -15,7 +15,7 @@ from typing import Any
 from minikafka.coordinator.transaction.messages import TRANSACTION_VERSION_1, AddPartitionsToTxn
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

@@ -25,7 +25,7 @@ import os
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services

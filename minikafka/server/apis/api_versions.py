@@ -1,7 +1,7 @@
 """ApiVersions (key 18): which APIs and versions this broker speaks; the first thing a client asks.
 
 Behaviour (``KafkaApis.handleApiVersionsRequest``, KIP-511): the advertised ranges together look like one
-Kafka release, because clients infer the broker's version from them (``protocol.api_versions`` says which
+Kafka release, because clients infer the broker's version from them (``protocol.wire.api_versions`` says which
 and why). From version 3 on the client's software name and version are kept with the connection; a malformed
 one is INVALID_REQUEST.
 
@@ -22,8 +22,8 @@ import re
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ADVERTISED, ApiKey
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.api_versions import ADVERTISED, ApiKey
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.features import FINALIZED_FEATURES_EPOCH, LEVELS
 from minikafka.server.services import Services

@@ -13,8 +13,8 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import DescribedConsumerGroup, DescribedConsumerMember
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
 from minikafka.protocol.internal.group_records import TopicPartitions
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, group_operations
 from minikafka.server.apis.shared.coordinator_requests import outcome
 from minikafka.server.apis.shared.group_requests import check_group_id

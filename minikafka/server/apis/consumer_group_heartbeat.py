@@ -2,7 +2,7 @@
 
 Behaviour (``GroupCoordinatorService.consumerGroupHeartbeat``): the answer says the member's epoch, how soon
 it is to be heard of again, and what it is to own when that has changed. What is wrong with a request is for
-the groups to say (``coordinator.group.consumer``).
+the groups to say (``coordinator.group.consumer.consumer_groups``).
 
 Versions: 0; 1 regular expressions, and the client makes the member's id (KIP-1082).
 """
@@ -14,11 +14,11 @@ from collections.abc import Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from minikafka.coordinator.group.consumer_regex import check_regex, resolve_regex_in_steps
+from minikafka.coordinator.group.consumer.regex import check_regex, resolve_regex_in_steps
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.group_requests import GroupQuestion, ask_group, client_host, client_id
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.context import RequestContext

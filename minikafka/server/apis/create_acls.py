@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

@@ -14,7 +14,7 @@ from collections import Counter
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields

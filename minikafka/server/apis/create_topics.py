@@ -20,7 +20,7 @@ from collections import Counter
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.topic_validation import validate_request_total
 from minikafka.server.requests.context import RequestContext

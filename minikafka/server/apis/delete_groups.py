@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering, error_code
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.replica.delayed_delete_records import DelayedDeleteRecords, PartitionDeletion
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

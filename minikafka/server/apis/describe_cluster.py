@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.metadata import describe_brokers
 from minikafka.server.apis.shared.authorized_operations import cluster_operations
 from minikafka.server.requests.context import RequestContext

@@ -15,7 +15,7 @@ from typing import Any
 
 from minikafka.config.resolution import ConfigEntry
 from minikafka.errors import KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.configs.resource import ConfigResource
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields

@@ -14,7 +14,7 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import DescribedGroup
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, group_operations
 from minikafka.server.apis.shared.coordinator_requests import outcome
 from minikafka.server.requests.context import RequestContext

@@ -18,9 +18,9 @@ import aiofiles.os
 
 from minikafka.errors import ErrorCode
 from minikafka.files import Files, Volume
-from minikafka.log.log_manager import LogManager
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from minikafka.errors import KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.replication.replica_progress import NEVER_MS, ReplicaProgress
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata
 from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name

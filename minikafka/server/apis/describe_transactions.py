@@ -13,7 +13,7 @@ from typing import Any
 
 from minikafka.coordinator.transaction.messages import DescribedTransaction
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.coordinator_requests import outcome
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

@@ -27,10 +27,10 @@ from uuid import UUID
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import field
-from minikafka.protocol.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response_in_steps
+from minikafka.protocol.wire.codec import field
+from minikafka.protocol.wire.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response_in_steps
 from minikafka.replication.fetch_context import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.coordinator.topic import CoordinatorTopic
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import error_fields

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.quota.client_metrics import ACCEPTED_COMPRESSION_TYPES
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

@@ -14,7 +14,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import Heartbeat
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.coordinator_requests import error_code
 from minikafka.server.apis.shared.group_requests import GroupQuestion, ask_group, check_group_id
 from minikafka.server.requests.context import RequestContext

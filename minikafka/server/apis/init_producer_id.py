@@ -19,7 +19,7 @@ from typing import Any
 from minikafka.coordinator.transaction.messages import InitProducerId, InitProducerIdResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

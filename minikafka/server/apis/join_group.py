@@ -2,7 +2,7 @@
 
 Behaviour (``KafkaApis.handleJoinGroupRequest``, ``GroupCoordinatorService.joinGroup``): the answer waits
 until the rebalance has gathered its members, and only the leader's lists them. An empty group id is
-INVALID_GROUP_ID. What else is wrong is for the groups to say (``coordinator.group.classic``).
+INVALID_GROUP_ID. What else is wrong is for the groups to say (``classic_groups``).
 
 Versions: 1 a rebalance timeout apart from the session timeout, which before is both; 2 throttle time; 4
 members without an id get one first (KIP-394); 5 group instance ids (KIP-345); 6 flexible; 7 the protocol type
@@ -17,7 +17,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.group_requests import ask_group, check_group_id, client_host, client_id
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

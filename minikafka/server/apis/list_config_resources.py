@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

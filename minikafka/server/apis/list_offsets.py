@@ -21,8 +21,8 @@ from collections.abc import Coroutine
 from typing import Any, NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import ColdRead, FetchIsolation
-from minikafka.protocol.codec import Body, field
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.replica import partition_offsets as places
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

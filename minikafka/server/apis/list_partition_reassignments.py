@@ -12,7 +12,7 @@ from collections import defaultdict
 from typing import Any
 
 from minikafka.errors import KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services

@@ -18,7 +18,7 @@ from minikafka.coordinator.regex import compile_regex
 from minikafka.coordinator.transaction.listing import unknown_states
 from minikafka.coordinator.transaction.messages import ListTransactions
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish

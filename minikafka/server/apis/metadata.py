@@ -25,7 +25,7 @@ from typing import Any
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.authorized_operations import cluster_operations, topic_operations
 from minikafka.server.apis.shared.mutation_quota import NEVER, MutationQuota
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata

@@ -16,7 +16,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import OffsetCommit, OffsetCommitResult, OffsetToCommit
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.group_requests import ask_group
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

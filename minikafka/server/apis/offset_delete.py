@@ -13,7 +13,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import OffsetCommitResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.group_requests import ask_group, check_group_id
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

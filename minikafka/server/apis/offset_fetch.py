@@ -16,7 +16,7 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import FetchedOffset, OffsetFetchGroup, OffsetFetchResult
 from minikafka.errors import KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.shared.coordinator_requests import error_code, outcome
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

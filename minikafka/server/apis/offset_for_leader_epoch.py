@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each

@@ -33,13 +33,13 @@ from uuid import UUID
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.log.append import HeavyBatch
-from minikafka.log.append_origin import BY_CLIENT, AppendOrigin, AppendTerms, CheckedBatch
+from minikafka.log.producers.append_origin import BY_CLIENT, AppendOrigin, AppendTerms, CheckedBatch
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.batch import BatchHeader, is_transactional, iterate_headers
-from minikafka.protocol.compression import CorruptBatch
-from minikafka.protocol.fast_paths import ProducePartitionResponse
-from minikafka.protocol.record_parser import InvalidRecords
+from minikafka.protocol.records.batch import BatchHeader, is_transactional, iterate_headers
+from minikafka.protocol.records.compression import CorruptBatch
+from minikafka.protocol.records.record_parser import InvalidRecords
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
 from minikafka.server.apis.shared.current_leader import answer_produce_in_steps
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.transaction_verification import (

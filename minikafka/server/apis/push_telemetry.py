@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.get_telemetry_subscriptions import client_attributes
 from minikafka.server.quota.client_metrics import Push
 from minikafka.server.requests.context import RequestContext

@@ -1,4 +1,4 @@
-"""The APIs that Kafka's broker listener has and this broker has not (``protocol.api_versions.REFUSED``).
+"""The APIs that Kafka's broker listener has and this broker has not (``protocol.wire.api_versions.REFUSED``).
 
 Behaviour (``AbstractRequest.getErrorResponse`` with UNSUPPORTED_VERSION, as ``KafkaApis`` answers the APIs
 of share and streams groups when their feature is off): the error stands where the API has room for it, at
@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import Body
-from minikafka.protocol.schema import REQUIRED, Direction, EntitySchema, FieldSchema, message_schema
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import Body
+from minikafka.protocol.wire.schema import REQUIRED, Direction, EntitySchema, FieldSchema, message_schema
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

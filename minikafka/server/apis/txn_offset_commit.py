@@ -19,7 +19,7 @@ from typing import Any
 from minikafka.coordinator.group.messages import OffsetCommitResult, OffsetToCommit, TxnOffsetCommit
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer
 from minikafka.server.apis.shared.group_requests import check_group_id

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.codec import Body, field
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.features import LEVELS
 from minikafka.server.services import Services

@@ -24,10 +24,10 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import EndTransaction
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
+from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.codec import Body, field
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker, marker_batch
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
+from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.replica.committed_append import when_committed

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.codec import AnyBody
+from minikafka.protocol.wire.codec import AnyBody
 
 Connect = Callable[..., Awaitable[BrokerClient]]
 """``BrokerClient.connect``, or what stands for it."""

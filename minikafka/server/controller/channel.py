@@ -25,7 +25,6 @@ from typing import Any, Protocol
 from minikafka.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.control.messages import (
     ControlRequest,
     LeaderAndIsrRequest,
@@ -36,6 +35,7 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.controller.superseded_requests import without_superseded
 

@@ -36,7 +36,7 @@ from minikafka.coordination.store import (
     Watch,
     in_multis,
 )
-from minikafka.log.log_directories import random_uuid
+from minikafka.log.manager.log_directories import random_uuid
 from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.store_reads import gather_some
 from minikafka.server.controller.guarded_store import GuardedStore

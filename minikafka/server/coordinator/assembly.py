@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minikafka.deferred import deferred
-from minikafka.log.log_directories import random_uuid
+from minikafka.log.manager.log_directories import random_uuid
 from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import Metrics
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService

@@ -14,7 +14,7 @@ from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.sensor import Sensor
-from minikafka.protocol.compression import CompressionType
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timer import Timer
 from minikafka.server.coordinator.service import CoordinatorService

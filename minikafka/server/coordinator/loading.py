@@ -19,11 +19,11 @@ from typing import NamedTuple, Protocol
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.log.fetch_data import ColdRead, FetchIsolation
-from minikafka.protocol.batch import BatchHeader, iterate_headers
-from minikafka.protocol.compression import CorruptBatch
-from minikafka.protocol.control_records import ControlRecordType, read_end_transaction_marker
-from minikafka.protocol.records import iterate_records
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
+from minikafka.protocol.records.batch import BatchHeader, iterate_headers
+from minikafka.protocol.records.compression import CorruptBatch
+from minikafka.protocol.records.control_records import ControlRecordType, read_end_transaction_marker
+from minikafka.protocol.records.records import iterate_records
 from minikafka.server.replica.partition import Partition
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.turns import Turns

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from minikafka.coordinator.effects import BatchOfTransaction
-from minikafka.log.append_origin import BY_COORDINATOR, AppendOrigin, AppendTerms
-from minikafka.log.verification_state import VerificationGuard
-from minikafka.protocol.compression import CompressionType
-from minikafka.protocol.control_records import marker_batch
-from minikafka.protocol.records import Record, build_batch
+from minikafka.log.producers.append_origin import BY_COORDINATOR, AppendOrigin, AppendTerms
+from minikafka.log.producers.verification_state import VerificationGuard
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.protocol.records.control_records import marker_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.replica.committed_append import Settled, when_committed
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition

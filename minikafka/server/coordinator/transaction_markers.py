@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.runtime.supervisor import Supervisor

@@ -16,7 +16,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.metrics.sensor import Sensor
-from minikafka.protocol.compression import CompressionType
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
 from minikafka.purgatory.timer import Timer
 from minikafka.server.cluster.producer_ids import ProducerIdManager

@@ -34,8 +34,8 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import BrokerConnection, Connect
 from minikafka.server.coordinator.topic import CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager
@@ -43,7 +43,7 @@ from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log.verification_state import VerificationGuard
+    from minikafka.log.producers.verification_state import VerificationGuard
 
 
 logger = logging.getLogger(__name__)

@@ -24,8 +24,8 @@ from minikafka.deferred import deferred
 from minikafka.errors import InvariantError, PeerProtocolError
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
-from minikafka.protocol.codec import (
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.wire.codec import (
     AnyBody,
     RequestHeader,
     decode_request,
@@ -42,7 +42,7 @@ from minikafka.steps import Steps
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka.protocol.produce_request import ProduceRequest
+    from minikafka.protocol.wire.produce_request import ProduceRequest
     from minikafka.server.dispatch import repeated_fetch, repeated_heartbeat, repeated_produce
 else:
     repeated_fetch = deferred("minikafka.server.dispatch.repeated_fetch")

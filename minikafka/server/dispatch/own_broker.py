@@ -13,8 +13,8 @@ from typing import Any, cast
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import ResponseQueue
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import (
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import (
     Body,
     decode_request,
     decode_response,

@@ -1,7 +1,7 @@
 """A consumer's next fetch without a session, served without reading again what did not change.
 
 The short road of ``apis/fetch`` for clients that name all of their partitions in each request
-(``protocol.fetch_pattern``): the same answer, byte for byte, in a fraction of the time. With hundreds of
+(``protocol.wire.fetch_pattern``): the same answer, byte for byte, in a fraction of the time. With hundreds of
 partitions most have nothing to say but how they stand, because the answer is full or the consumer is at
 their end. Whatever is not of that kind takes the long road, which then says what is wrong, or waits: nothing
 was changed, so it may be read twice. So does a fetch of cold pages, or of too few bytes to answer at once,
@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from minikafka.deferred import deferred
 from minikafka.errors import KafkaError
-from minikafka.log.fetch_data import ColdRead, FetchIsolation
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.broker_topic_stats import TopicStats
 from minikafka.metrics.request_metrics import TIMED_MASK, RequestTiming
 from minikafka.network.connection import Connection, Result
-from minikafka.protocol.fetch_pattern import FetchAnswer, FetchPattern, WantedFields
+from minikafka.protocol.wire.fetch_pattern import FetchAnswer, FetchPattern, WantedFields
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.partition_offsets import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import Budget, FetchParams

@@ -15,7 +15,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode
 from minikafka.metrics.request_metrics import RequestTiming
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.apis.shared.coordinator_requests import error_code
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.accounting import encode_answer, timed

@@ -1,6 +1,6 @@
 """A producer's next batch for the same partition, served without reading again what did not change.
 
-The short road of ``apis/produce`` for what nearly every request is (``protocol.produce_pattern``): the same
+The short road of ``apis/produce`` for what nearly every request is (``wire.produce_pattern``): the same
 answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
 then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
 as the long road does (``DelayedProduce``). A client that a quota counts for takes the long road, and so does
@@ -14,12 +14,12 @@ from minikafka.errors import KafkaError
 from minikafka.log.append import HeavyBatch
 from minikafka.metrics.request_metrics import ProduceTally, RequestCounter, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.batch import producer_of
-from minikafka.protocol.codec import RequestHeader
-from minikafka.protocol.fast_paths import ProducePartitionResponse
-from minikafka.protocol.produce_pattern import ProducePattern
-from minikafka.protocol.produce_request import ProduceRequest
+from minikafka.protocol.records.batch import producer_of
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import RequestHeader
+from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
+from minikafka.protocol.wire.produce_pattern import ProducePattern
+from minikafka.protocol.wire.produce_request import ProduceRequest
 from minikafka.server.apis.shared.current_leader import answer_produce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.quota.client_quotas import QuotaClient

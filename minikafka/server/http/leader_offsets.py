@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.cluster.broker_connection import BrokerConnection
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, BrokerId, Offset, TopicPartition

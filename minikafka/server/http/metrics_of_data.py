@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
 
-from minikafka.log.cleanable_log import dirty_bytes
+from minikafka.log.manager.cleanable_log import dirty_bytes
 from minikafka.metrics import names_of_data as names
 from minikafka.metrics.series import Sample, Series, Source
 from minikafka.network.addresses import format_address

@@ -38,9 +38,9 @@ from minikafka.config.client_metrics import (
 )
 from minikafka.deferred import crc32c
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.checkpoint import encode_uuid
-from minikafka.protocol.compression import CompressionType, CorruptBatch, decompress
-from minikafka.protocol.telemetry import DamagedTelemetryError, metric_names
+from minikafka.log.files.checkpoint import encode_uuid
+from minikafka.protocol.records.compression import CompressionType, CorruptBatch, decompress
+from minikafka.protocol.wire.telemetry import DamagedTelemetryError, metric_names
 
 logger = logging.getLogger(__name__)
 

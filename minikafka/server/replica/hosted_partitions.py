@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.log_manager import LogManager
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.broker_topic_stats import BrokerTopicStats
 from minikafka.types import BrokerId, TopicPartition
 

@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING
 
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.log_manager import LogManager
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.protocol.control.messages import (
     EPOCH_DURING_DELETE,
     LeaderAndIsrPartition,

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append import UnexpectedAppendOffset
-from minikafka.log.append_origin import BY_CLIENT, AppendTerms
+from minikafka.log.producers.append_origin import BY_CLIENT, AppendTerms
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.metrics.broker_topic_stats import TopicStats
-from minikafka.protocol.fast_paths import EpochEndOffset
+from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, BrokerId, LeaderEpoch, Offset, TopicPartition
 
 EARLIEST_TIMESTAMP = -2

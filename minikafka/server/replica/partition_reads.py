@@ -31,14 +31,14 @@ from typing import NamedTuple
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import (
+from minikafka.log.segment.fetch_data import (
     ColdRead,
     FetchedAbortedTransaction,
     FetchIsolation,
     LogOffsetMetadata,
 )
-from minikafka.protocol.batch import CorruptBatch, iterate_headers
-from minikafka.protocol.fast_paths import EpochEndOffset
+from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
+from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
 from minikafka.server.replica.partition import Partition

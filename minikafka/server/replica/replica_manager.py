@@ -22,9 +22,9 @@ from uuid import UUID
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.log.append_origin import BY_CLIENT, AppendTerms
-from minikafka.log.log_manager import LogManager
-from minikafka.log.log_registry import Replacement
+from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.manager.log_registry import Replacement
+from minikafka.log.producers.append_origin import BY_CLIENT, AppendTerms
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector

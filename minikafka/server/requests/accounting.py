@@ -13,8 +13,8 @@ import msgspec
 from minikafka.metrics.request_metrics import RequestChannelMetrics, RequestMetrics, RequestTiming
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.network.responses import UnfinishedRequest
-from minikafka.protocol.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
-from minikafka.protocol.codec import AnyBody, encode_response_in_steps, field
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.wire.codec import AnyBody, encode_response_in_steps, field
 from minikafka.server.requests.context import RequestContext
 from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from minikafka.network.connection import Connection
-from minikafka.protocol.codec import RequestHeader
+from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.server.quota.handler_time import HandlerTime
 
 

@@ -1,7 +1,7 @@
 """File descriptors: how many this process may have, and what they are for.
 
 Kafka keeps every segment's files open and asks for a limit of 100,000. Here the limit bounds connections and
-how many files stay open, not how many partitions there can be (``log/open_files``).
+how many files stay open, not how many partitions there can be (``log/files/open_files``).
 """
 
 from __future__ import annotations

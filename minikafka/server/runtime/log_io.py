@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
-    from minikafka.log.fetch_data import ColdRead
+    from minikafka.log.segment.fetch_data import ColdRead
 
 
 T = TypeVar("T")

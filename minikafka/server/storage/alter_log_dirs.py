@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING
 
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.disk_work import DirectorySync
-from minikafka.log.log_registry import Replacement
+from minikafka.log.manager.disk_work import DirectorySync
+from minikafka.log.manager.log_registry import Replacement
 from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Restart
@@ -42,14 +42,14 @@ from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.types import NO_EPOCH, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log import fetch_data
+    from minikafka.log.segment import fetch_data
     from minikafka.log.unified_log import UnifiedLog
-    from minikafka.protocol import batch
+    from minikafka.protocol.records import batch
     from minikafka.replication import truncation
     from minikafka.server.replica.partition import Partition
 else:
-    fetch_data = deferred("minikafka.log.fetch_data")
-    batch = deferred("minikafka.protocol.batch")
+    fetch_data = deferred("minikafka.log.segment.fetch_data")
+    batch = deferred("minikafka.protocol.records.batch")
     truncation = deferred("minikafka.replication.truncation")
 
 logger = logging.getLogger(__name__)

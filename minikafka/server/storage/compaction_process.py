@@ -18,8 +18,8 @@ import msgspec
 
 from minikafka.errors import KafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.cleaner import Compaction
-from minikafka.log.compaction_job import CompactionJob, CompactionResult
+from minikafka.log.compaction.cleaner import Compaction
+from minikafka.log.compaction.job import CompactionJob, CompactionResult
 from minikafka.server.runtime.pace import Pace
 from minikafka.server.runtime.system_clock import SystemClock
 

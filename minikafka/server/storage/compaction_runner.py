@@ -35,10 +35,10 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.pace import Pace
 
 if TYPE_CHECKING:
-    from minikafka.log import cleaner
-    from minikafka.log.compaction_job import CompactionJob, CompactionResult
+    from minikafka.log.compaction import cleaner
+    from minikafka.log.compaction.job import CompactionJob, CompactionResult
 else:
-    cleaner = deferred("minikafka.log.cleaner")
+    cleaner = deferred("minikafka.log.compaction.cleaner")
 
 _MODULE = "minikafka.server.storage.compaction_process"
 

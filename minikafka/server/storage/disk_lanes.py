@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from minikafka.log.disk_work import DiskWork
+from minikafka.log.manager.disk_work import DiskWork
 from minikafka.server.replica.disk_chores import Noted
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.storage.disk_writer import DiskWriter

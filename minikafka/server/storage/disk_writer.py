@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from minikafka.errors import KafkaError, StartError
 from minikafka.files import is_disk_failure
-from minikafka.log.disk_work import DiskWork, run_all
-from minikafka.log.flush import Flush
+from minikafka.log.files.flush import Flush
+from minikafka.log.manager.disk_work import DiskWork, run_all
 from minikafka.server.services import Services
 
 if TYPE_CHECKING:

@@ -35,8 +35,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.cleanable_log import CleanableLog, check_manifest, filthiest
-from minikafka.log.disk_work import SwapSync
+from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, filthiest
+from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
@@ -51,15 +51,15 @@ from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log import offset_map, segment_swap
-    from minikafka.log import staged_compaction as staged
-    from minikafka.log.compaction_job import CompactionJob, CompactionResult
-    from minikafka.log.retention import DeletedFiles
+    from minikafka.log.compaction import offset_map, segment_swap
+    from minikafka.log.compaction import staged_compaction as staged
+    from minikafka.log.compaction.job import CompactionJob, CompactionResult
+    from minikafka.log.segment.retention import DeletedFiles
     from minikafka.log.unified_log import UnifiedLog
 else:
-    offset_map = deferred("minikafka.log.offset_map")
-    segment_swap = deferred("minikafka.log.segment_swap")
-    staged = deferred("minikafka.log.staged_compaction")
+    offset_map = deferred("minikafka.log.compaction.offset_map")
+    segment_swap = deferred("minikafka.log.compaction.segment_swap")
+    staged = deferred("minikafka.log.compaction.staged_compaction")
 
 logger = logging.getLogger(__name__)
 
@@ -218,7 +218,7 @@ class LogCleaner:
     # What others have compacted
 
     async def swap_in_staged(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None:
-        """Put in what a job has prepared beside a log (``log.staged_compaction``).
+        """Put in what a job has prepared beside a log (``log.compaction.staged_compaction``).
 
         Args:
             manifest_id: of the manifest that is meant.

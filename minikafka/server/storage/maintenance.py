@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from minikafka.log.disk_work import DiskWork, FileRemoval
+from minikafka.log.manager.disk_work import DiskWork, FileRemoval
 from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.turns import Turns
@@ -25,7 +25,7 @@ from minikafka.server.storage.disk_lanes import DiskLanes
 from minikafka.server.storage.disk_writer import PIECES_PER_HOP, DiskWriter
 
 if TYPE_CHECKING:
-    from minikafka.log.retention import DeletedFiles
+    from minikafka.log.segment.retention import DeletedFiles
 
 
 SLEEP_MS_MAX = 24 * 60 * 60 * 1000

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from minikafka.coordination.store import CoordinationStore, NodeExistsError
 from minikafka.errors import InvariantError
-from minikafka.log.log_manager import LogManager
+from minikafka.log.manager.log_manager import LogManager
 from minikafka.server.cluster.controller_election import INITIAL_CONTROLLER_EPOCH
 from minikafka.server.topics.adoption import adopted_config
 from minikafka.server.topics.topic_store import NO_TOPIC_ID, StoredTopic, TopicStore

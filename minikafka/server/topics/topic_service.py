@@ -23,7 +23,7 @@ import msgspec
 from minikafka.config.resolution import ConfigEntry
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.log_directories import random_uuid
+from minikafka.log.manager.log_directories import random_uuid
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.topic_validation import (
     CLUSTER_METADATA_TOPIC,

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.records import Record, build_batch, iterate_records
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.protocol.wire.api_versions import ApiKey
 
 Address = tuple[str, int]
 
@@ -375,7 +375,7 @@ class SimulatedClient:
 
 
 def make_batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, **options: Any) -> bytes:
-    """A batch of records without keys, of now; ``options`` as of ``protocol.records.build_batch``."""
+    """A batch of records without keys, of now; ``options`` as of ``protocol.records.records.build_batch``."""
     if timestamp_ms is None:
         timestamp_ms = time.time_ns() // 1_000_000  # virtual in a simulation: see ``guard``
     return build_batch(

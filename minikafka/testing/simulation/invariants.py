@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
 from minikafka.errors import InvariantError
-from minikafka.log.fetch_data import FetchIsolation
-from minikafka.protocol.batch import iterate_headers
+from minikafka.log.segment.fetch_data import FetchIsolation
+from minikafka.protocol.records.batch import iterate_headers
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.links import HARDWARE
 from minikafka.testing.simulation.store_tree import StoreTree

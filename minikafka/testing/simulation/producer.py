@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import (
     DELIVERY_TIMEOUT_MS,
     SimulatedClient,

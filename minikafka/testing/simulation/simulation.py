@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.coordination.store import CoordinationStore
-from minikafka.protocol import record_codec
+from minikafka.protocol.records import record_codec
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.broker import SimulatedBroker
 from minikafka.testing.simulation.ensemble import SimulatedEnsemble

@@ -6,8 +6,8 @@ import struct
 import time
 from functools import partial
 
-from minikafka.protocol.batch import CompressionType
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.batch import CompressionType
+from minikafka.protocol.records.records import Record, build_batch
 from tests.hostile.attack import Attack
 from tests.hostile.bystander import TOPIC
 from tests.integration.support import confluent

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import Body, encode_request
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import Body, encode_request
 from tests.hostile.attack import Attack
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.wire import RawClient

@@ -20,7 +20,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError, StoreError
 from minikafka.errors import ErrorCode
-from minikafka.protocol.batch import iterate_headers
+from minikafka.protocol.records.batch import iterate_headers
 from minikafka.server.replica.partition_offsets import EARLIEST_TIMESTAMP
 from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment

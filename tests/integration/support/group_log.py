@@ -6,7 +6,6 @@ import struct
 from collections.abc import Iterator
 from uuid import UUID
 
-from minikafka.protocol.batch import iterate_headers
 from minikafka.protocol.internal.group_record_codec import decode_record
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -15,7 +14,8 @@ from minikafka.protocol.internal.group_records import (
     GroupMetadataValue,
     GroupRecord,
 )
-from minikafka.protocol.records import iterate_records
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import iterate_records
 from tests.integration.support.cluster import ProcessCluster
 
 OFFSETS_TOPIC = "__consumer_offsets"

@@ -9,8 +9,8 @@ from minikafka.cli.commands import Address
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import (
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import (
     decode_request,
     decode_response,
     encode_request,

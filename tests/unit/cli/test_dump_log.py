@@ -22,11 +22,11 @@ from minikafka.cli.dump_log_indexes import FINDINGS_MAX
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
-from minikafka.log.append_origin import AppendOrigin
-from minikafka.log.log_manager import LogManager
-from minikafka.protocol.batch import CompressionType
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records import Record, build_batch
+from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.protocol.records.batch import CompressionType
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.types import LeaderEpoch, TopicPartition
 
 TOPIC_ID = UUID("00112233-4455-4677-8899-aabbccddeeff")

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from minikafka.cli.dump_log import main
-from minikafka.protocol.control_records import ControlRecordType
 from minikafka.protocol.internal.transaction_record_codec import encode_record
 from minikafka.protocol.internal.transaction_records import (
     TransactionLogKey,
     TransactionLogValue,
     TransactionRecord,
 )
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.types import TopicPartition
 from tests.unit.log.log_helpers import append, append_marker, idempotent, open_log
 

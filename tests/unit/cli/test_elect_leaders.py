@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.cli import elect_leaders
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
 from tests.unit.cli.fake_cluster import FakeCluster
 

@@ -12,7 +12,7 @@ from minikafka.cli.consumer_assignment import read_assignment
 from minikafka.cli.groups import main
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
 from tests.unit.cli.conftest import cells
 from tests.unit.cli.fake_groups import HOUR_MS, FakeGroups

@@ -12,7 +12,7 @@ import pytest
 from minikafka.cli.quotas import entity_text, main, parse_changes, parse_entity
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing import Broker
 
 DEADLINE_MS = 20_000

@@ -15,7 +15,7 @@ from minikafka.cli.reassign_plan import parse_plan
 from minikafka.cli.reassign_progress import ProgressView, Seen
 from minikafka.cli.reassign_throttle import FOLLOWER_RATE, FOLLOWER_REPLICAS, LEADER_RATE, LEADER_REPLICAS
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import ReplicaAssignment, TopicPartition
 from tests.unit.cli.fake_cluster import BROKER, TOPIC, FakeCluster
 

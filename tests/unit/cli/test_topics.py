@@ -15,7 +15,7 @@ from minikafka.cli.commands import Address
 from minikafka.cli.topic_requests import TopicAdmin
 from minikafka.cli.topics import main, parse_assignment
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 OK, ABSENT = 0, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 

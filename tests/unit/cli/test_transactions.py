@@ -11,7 +11,7 @@ import pytest
 from minikafka.cli.transactions import main
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
 from tests.unit.cli.conftest import cells
 from tests.unit.cli.fake_transactions import FakeProducer, FakeTransaction, FakeTransactions

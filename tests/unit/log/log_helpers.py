@@ -11,12 +11,12 @@ from typing import Any
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import File, Files, OsFiles
-from minikafka.log.append_origin import AppendOrigin
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
-from minikafka.protocol.batch import CompressionType, iterate_headers
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records import Record, build_batch, iterate_records
+from minikafka.protocol.records.batch import CompressionType, iterate_headers
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.types import Buffer, LeaderEpoch, TopicPartition
 
 NOW_MS = 1_700_000_000_000

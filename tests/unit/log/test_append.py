@@ -22,8 +22,8 @@ from minikafka.log.append import (
     plan_follower_append,
     plan_leader_append,
 )
-from minikafka.log.append_origin import AppendOrigin, CheckedBatch
-from minikafka.protocol.batch import (
+from minikafka.log.producers.append_origin import AppendOrigin, CheckedBatch
+from minikafka.protocol.records.batch import (
     HEADER,
     BatchHeader,
     CompressionType,
@@ -32,8 +32,8 @@ from minikafka.protocol.batch import (
     pack_header,
     read_header,
 )
-from minikafka.protocol.control_records import ControlRecordType
-from minikafka.protocol.records import InvalidRecords, Record, build_batch, iterate_records
+from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import InvalidRecords, Record, build_batch, iterate_records
 from minikafka.types import Buffer
 from tests.unit.log.log_helpers import NOW_MS, TP, append, batch, idempotent, marker, open_log, read_all
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.log.disk_work import run_all
-from minikafka.log.flush import Flush
+from minikafka.log.files.flush import Flush
+from minikafka.log.manager.disk_work import run_all
 from tests.unit.log.log_helpers import FailingFiles, append, batch, open_log, small_config
 
 EPOCHS = "leader-epoch-checkpoint"

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.log.append_origin import AppendOrigin
+from minikafka.log.producers.append_origin import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.control_records import ControlRecordType
-from minikafka.protocol.records import iterate_records
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.control_records import ControlRecordType
+from minikafka.protocol.records.records import iterate_records
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import COMMITTED, append, batch, idempotent, marker, open_log
 

@@ -9,10 +9,10 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.append_origin import AppendOrigin
-from minikafka.log.fetch_data import ColdRead
-from minikafka.log.open_files import OpenFiles
-from minikafka.protocol.control_records import ControlRecordType
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.segment.fetch_data import ColdRead
+from minikafka.protocol.records.control_records import ControlRecordType
 from minikafka.types import LeaderEpoch
 from tests.unit.log.log_helpers import (
     COMMITTED,

@@ -12,8 +12,8 @@ import pytest
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient, BrokerTimeout, BrokerUnavailable
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import RequestHeader, decode_request, encode_response, read_request_header
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import RequestHeader, decode_request, encode_response, read_request_header
 from minikafka.types import Buffer
 from tests.unit.network.support import DEADLINE_SECONDS, framed, serving, until
 

@@ -22,8 +22,8 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore
 from minikafka.network.responses import PendingResponse, ResponseQueue
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import (
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import (
     decode_request,
     decode_response,
     encode_request,

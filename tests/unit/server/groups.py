@@ -18,7 +18,7 @@ from minikafka.metrics.names_of_coordinators import GROUP_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket

@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from minikafka.config.broker import broker_config
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.fetch_data import ColdRead, FetchIsolation
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.metrics.timer import KafkaTimer
 from minikafka.metrics.windows import WindowConfig

@@ -18,8 +18,8 @@ from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.fetch_data import ColdRead, FetchIsolation
-from minikafka.log.log_manager import LogManager
+from minikafka.log.manager.log_manager import LogManager
+from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.windows import WindowConfig
 from minikafka.protocol.control.messages import (
     LeaderAndIsrPartition,
@@ -30,7 +30,7 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.purgatory.timer import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector

@@ -15,13 +15,14 @@ from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.metrics.windows import WindowConfig
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.codec import (
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import (
     RequestHeader,
     decode_request,
     decode_response,
@@ -29,8 +30,7 @@ from minikafka.protocol.codec import (
     encode_response,
     read_request_header,
 )
-from minikafka.protocol.fast_paths import EpochEndOffset, FetchPartitionResponse, fetch_response
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.wire.fast_paths import EpochEndOffset, FetchPartitionResponse, fetch_response
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.replica.fetcher.manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from minikafka.config.broker import broker_config
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.cluster.metadata_cache import TopicMetadata
 from minikafka.server.topics.topic_service import CreatedTopic, TopicService

@@ -16,7 +16,7 @@ from aiokafka.errors import KafkaError
 
 from minikafka.errors import ConfigError
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing import Cluster
 from minikafka.testing.broker import Property
 from minikafka.types import TopicPartition as PartitionOf

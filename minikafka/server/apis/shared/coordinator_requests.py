@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.coordinator.hosted_shard import RequestTicket, S, TicketCall
 from minikafka.server.coordinator.service import CoordinatorService
 from minikafka.server.requests.accounting import encode_answer_in_steps

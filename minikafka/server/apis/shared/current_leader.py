@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Set
 
 from minikafka.errors import ErrorCode
 from minikafka.network.peer import Peer, ToldLeaders
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import RequestHeader
-from minikafka.protocol.fast_paths import (
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import RequestHeader
+from minikafka.protocol.wire.fast_paths import (
     CurrentLeader,
     NodeEndpoint,
     ProducePartitionResponse,

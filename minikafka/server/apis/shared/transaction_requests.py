@@ -8,7 +8,7 @@ from typing import Any
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
-from minikafka.protocol.codec import Body
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, ask_coordinator, error_code
 from minikafka.server.coordinator.hosted_shard import TicketCall
 from minikafka.server.requests.context import RequestContext

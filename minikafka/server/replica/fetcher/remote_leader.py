@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, Protocol
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import AnyBody, Body
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import AnyBody, Body
 from minikafka.replication.fetch_session_handler import SessionRequest, TopicIdPartition
 from minikafka.server.replica.replica_fetchers import LeaderEndpoint
 from minikafka.types import BrokerId, LeaderEpoch, Offset, TopicPartition

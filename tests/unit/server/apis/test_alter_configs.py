@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.types import TopicPartition
 
 KEY = ApiKey.ALTER_CONFIGS

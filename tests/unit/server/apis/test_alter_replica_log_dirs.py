@@ -10,8 +10,8 @@ import pytest
 
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.types import TopicPartition
 from tests.unit.server.conftest import AdminBroker

@@ -11,7 +11,7 @@ import pytest
 from minikafka.config.client_quotas import QuotaType
 from minikafka.coordination import notifications, paths
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 
 ALTER, DESCRIBE = ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_CLIENT_QUOTAS
 EXACT, DEFAULT, ANY = 0, 1, 2

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 
 KEY = ApiKey.DELETE_TOPICS
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.types import TopicPartition
 
 KEY = ApiKey.DESCRIBE_LOG_DIRS

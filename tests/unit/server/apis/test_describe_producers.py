@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
 
 KEY = ApiKey.DESCRIBE_PRODUCERS

@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.types import BrokerId, Offset, ReplicaAssignment, TopicPartition
 from tests.unit.server.running import append
 

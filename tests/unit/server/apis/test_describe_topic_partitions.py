@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 
 KEY = ApiKey.DESCRIBE_TOPIC_PARTITIONS
 SIZES = {"a": 3, "b": 1, "c": 4}

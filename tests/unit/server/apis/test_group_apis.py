@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.apis.shared.authorized_operations import GROUP_OPERATIONS
 from tests.unit.server.conftest import AdminBroker
 

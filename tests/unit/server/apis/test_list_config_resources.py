@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.resource import ConfigResource
 
 KEY = ApiKey.LIST_CONFIG_RESOURCES

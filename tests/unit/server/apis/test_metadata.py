@@ -10,7 +10,7 @@ import pytest
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition
 
 KEY = ApiKey.METADATA

@@ -10,7 +10,7 @@ import pytest
 from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.types import BrokerId, ReplicaAssignment
 from tests.unit.server.running import PATIENCE_MS
 

@@ -10,8 +10,8 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.records import Record, build_batch, iterate_records
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.apis.fetch import CONSUMER_ANSWER_BYTES_MAX
 from minikafka.testing import Broker
 from tests.unit.server.running import topics_of

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import REFUSED, SUPPORTED, ApiKey
-from minikafka.protocol.schema import EntitySchema, FieldSchema, message_schema
+from minikafka.protocol.wire.api_versions import REFUSED, SUPPORTED, ApiKey
+from minikafka.protocol.wire.schema import EntitySchema, FieldSchema, message_schema
 from minikafka.server.requests.accounting import error_codes
 
 REFUSALS = [

@@ -13,13 +13,13 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.control.messages import (
     LeaderAndIsrRequest,
     ListenerEndpoint,
     LiveBroker,
     UpdateMetadataRequest,
 )
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.replication.isr import IsrWritten
 from minikafka.server import cluster_membership
 from minikafka.server.apis.shared.current_leader import ASKS_ITSELF_MS

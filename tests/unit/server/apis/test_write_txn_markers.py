@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.types import TopicPartition
 from tests.unit.server.apis.transactional import (

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import Body
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import Body
 from minikafka.server.coordinator.transaction_verification import TransactionVerification
 from minikafka.types import TopicPartition
 from tests.unit.server.conftest import AdminBroker

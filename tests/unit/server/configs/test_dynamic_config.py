@@ -15,10 +15,10 @@ from minikafka.config.broker import BROKER_CONFIG_KEYS, broker_config
 from minikafka.config.definition import UpdateMode
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.compaction_job import CompactionJob, CompactionResult
+from minikafka.log.compaction.job import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.batch import HEADER_SIZE
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.batch import HEADER_SIZE
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.server.storage.log_cleaner import LogCleaner

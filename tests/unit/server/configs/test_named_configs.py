@@ -12,7 +12,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.testing import Broker
 

@@ -13,7 +13,6 @@ import pytest
 from minikafka.controller.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.control.messages import (
     ControlRequest,
     LeaderAndIsrPartition,
@@ -27,6 +26,7 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.controller import channel as controller_channel
 from minikafka.server.controller.channel import ControllerChannel, ControllerChannels, RemoteBroker
 from minikafka.types import BrokerId, LeaderEpoch

@@ -19,9 +19,9 @@ from minikafka.coordinator.group.effects import (
     Park,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.fetch_data import FetchIsolation
-from minikafka.protocol.batch import read_header
-from minikafka.protocol.compression import CompressionType
+from minikafka.log.segment.fetch_data import FetchIsolation
+from minikafka.protocol.records.batch import read_header
+from minikafka.protocol.records.compression import CompressionType
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from tests.unit.server.groups import AT, Asked, Coordinator, NotedAppend, committed
 from tests.unit.server.replicas import LAG_MS, state_of

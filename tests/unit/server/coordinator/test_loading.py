@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.batch import HEADER_SIZE
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.batch import HEADER_SIZE
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.coordinator.hosted_shard import ShardState
 from tests.unit.server.groups import AT, NOW_MS, Coordinator, committed, group_batch
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from tests.unit.server.conftest import AdminBroker
 

@@ -13,8 +13,8 @@ from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState
-from minikafka.protocol.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
-from minikafka.protocol.codec import Body, decode_response, encode_request
+from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import Body, decode_response, encode_request
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.requests.accounting import request_channel_metrics

@@ -19,8 +19,8 @@ from minikafka.config.broker import broker_config
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from minikafka.network.connection import Connection
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import encode_request
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import encode_request
 from minikafka.server.apis import HANDLERS
 from minikafka.server.apis import produce as long_road
 from minikafka.server.dispatch.dispatcher import Dispatcher

@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, given, settings
 
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaType
 from minikafka.files import OsFile
-from minikafka.log.append_origin import BY_COORDINATOR
+from minikafka.log.producers.append_origin import BY_COORDINATOR
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.network.connection import Connection, PendingResponse
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import RequestHeader, encode_request
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker, marker_batch
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import RequestHeader, encode_request
 from minikafka.replication.replica_selector import select_in_rack
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker

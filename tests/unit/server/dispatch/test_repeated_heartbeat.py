@@ -16,8 +16,8 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.request_metrics import FREQUENT_TIMED_ONE_IN, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import encode_request
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import encode_request
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher

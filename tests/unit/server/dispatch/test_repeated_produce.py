@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.apis import produce as long_road
 from minikafka.testing import Broker
 from tests.unit.server.apis.transactional import batch

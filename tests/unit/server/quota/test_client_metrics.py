@@ -12,10 +12,10 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.compression import CompressionType, compress
+from minikafka.protocol.records.compression import CompressionType, compress
 from minikafka.server.quota import client_metrics
 from minikafka.server.quota.client_metrics import ClientMetricsManager, Push, Subscribed
-from tests.unit.protocol.test_telemetry import metrics_data
+from tests.unit.protocol.wire.test_telemetry import metrics_data
 
 MAX_BYTES = 1000
 JAVA = {"client_id": "app-1", "client_software_name": "apache-kafka-java"}

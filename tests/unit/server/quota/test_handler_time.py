@@ -15,9 +15,9 @@ from minikafka.metrics.registry import Metrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import UnfinishedRequest
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import decode_response, encode_request
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import decode_response, encode_request
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas

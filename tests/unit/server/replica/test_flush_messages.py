@@ -13,8 +13,8 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.broker import Broker
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import log_of, running, topics_of

@@ -13,9 +13,9 @@ import pytest
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode
-from minikafka.log.fetch_data import FetchIsolation
 from minikafka.log.log_reader import LogReader
-from minikafka.protocol.batch import iterate_headers
+from minikafka.log.segment.fetch_data import FetchIsolation
+from minikafka.protocol.records.batch import iterate_headers
 from minikafka.replication.isr import IsrRefused, IsrReread, IsrWritten
 from minikafka.replication.replica_progress import ReplicaProgress
 from minikafka.server.replica.partition_offsets import (

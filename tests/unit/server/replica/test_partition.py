@@ -10,8 +10,8 @@ import pytest
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError
-from minikafka.log.fetch_data import FetchIsolation
-from minikafka.protocol.records import Record, build_batch
+from minikafka.log.segment.fetch_data import FetchIsolation
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_offsets import (
     EARLIEST_TIMESTAMP,

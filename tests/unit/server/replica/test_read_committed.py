@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from minikafka.log.append_origin import BY_COORDINATOR
-from minikafka.log.fetch_data import FetchIsolation
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.control_records import ControlRecordType, EndTransactionMarker, marker_batch
-from minikafka.protocol.records import Record, build_batch
+from minikafka.log.producers.append_origin import BY_COORDINATOR
+from minikafka.log.segment.fetch_data import FetchIsolation
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.replica.partition_offsets import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from tests.unit.server.replicas import TP, Replicas, batch
 

@@ -8,9 +8,9 @@ from typing import cast
 from minikafka.errors import ErrorCode
 from minikafka.metrics.request_metrics import RequestMetrics, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.codec import RequestHeader
 from minikafka.protocol.control.messages import LeaderAndIsrResponse, PartitionError
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.server.requests.accounting import (
     api_name,
     encode_answer,

@@ -13,9 +13,9 @@ import pytest
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode
-from minikafka.log.fetch_data import ColdRead
-from minikafka.log.log_placement import PREFERRED_DIRECTORIES_MAX
-from minikafka.protocol.records import Record, build_batch
+from minikafka.log.manager.log_placement import PREFERRED_DIRECTORIES_MAX
+from minikafka.log.segment.fetch_data import ColdRead
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.storage import alter_log_dirs
 from minikafka.testing.simulation.disk import SimulatedDisk

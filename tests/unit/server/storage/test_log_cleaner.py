@@ -17,14 +17,14 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.checkpoint import read_offsets
-from minikafka.log.cleanable_log import CleanableLog, dirty_bytes
-from minikafka.log.cleaner import Compaction, Steps
-from minikafka.log.compaction_job import CompactionJob, CompactionResult
-from minikafka.log.offset_map import ENTRY_BYTES
-from minikafka.log.retention import DeletedFiles
+from minikafka.log.compaction.cleaner import Compaction, Steps
+from minikafka.log.compaction.job import CompactionJob, CompactionResult
+from minikafka.log.compaction.offset_map import ENTRY_BYTES
+from minikafka.log.files.checkpoint import read_offsets
+from minikafka.log.manager.cleanable_log import CleanableLog, dirty_bytes
+from minikafka.log.segment.retention import DeletedFiles
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.runtime.pace import Pace
 from minikafka.server.storage import maintenance

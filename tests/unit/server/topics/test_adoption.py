@@ -16,11 +16,11 @@ from minikafka.config.topic import TopicConfig
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import StartError
 from minikafka.files import OsFiles
-from minikafka.log.checkpoint import encode_uuid, write_partition_metadata
-from minikafka.log.fetch_data import FetchIsolation
+from minikafka.log.files.checkpoint import encode_uuid, write_partition_metadata
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
-from minikafka.protocol.batch import iterate_headers
-from minikafka.protocol.records import Record, build_batch, iterate_records
+from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.server.broker import Broker
 from minikafka.server.cluster import store_patience
 from minikafka.server.topics.topic_store import TopicStore

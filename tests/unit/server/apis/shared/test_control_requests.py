@@ -15,7 +15,6 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError, CreateOp, DeleteOp
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
-from minikafka.protocol.api_versions import ApiKey
 from minikafka.protocol.control.messages import (
     EPOCH_DURING_DELETE,
     LEADER_DURING_DELETE,
@@ -27,7 +26,8 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.protocol.records import Record, build_batch
+from minikafka.protocol.records.records import Record, build_batch
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.apis import leader_and_isr, stop_replica, update_metadata
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.conftest import AdminBroker

@@ -12,8 +12,8 @@ import pytest
 
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.protocol.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.codec import decode_request, encode_response, read_request_header
+from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.protocol.wire.codec import decode_request, encode_response, read_request_header
 from minikafka.server.replica.fetcher.manager import LeaderEndpoint, ReplicaFetcherManager, fetcher_id
 from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer, TopicPartition

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.api_versions import ApiKey
-from minikafka.protocol.fast_paths import EpochEndOffset
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.server.replica.fetcher.fetch_troubles import EXPECTED_ERRORS, NEWS_PAUSE_MS
 from minikafka.testing.simulation.faults import failing
 from minikafka.types import TopicPartition

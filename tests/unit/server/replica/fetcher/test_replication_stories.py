@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID
 
-from minikafka.protocol.api_versions import ApiKey
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.replica.fetcher.manager import InitialFetchState
 from minikafka.types import LeaderEpoch
 from tests.unit.server.replication_support import (

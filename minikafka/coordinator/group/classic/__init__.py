@@ -1,0 +1,1 @@
+"""Classic groups (JoinGroup, SyncGroup): members choose a leader, which computes the assignment."""

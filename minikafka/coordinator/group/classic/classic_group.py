@@ -1,0 +1,420 @@
+"""One group of the classic protocol: members, leader, protocol, state. Kafka: ``ClassicGroup``.
+
+It decides nothing about time: who prepares and completes rebalances is ``rebalance``. Methods that
+answer somebody return the effects.
+
+Invariants (``invariants``):
+- EMPTY and DEAD groups have no members; COMPLETING_REBALANCE and STABLE ones have some, and a protocol that
+  all of them support;
+- the leader is a member, and there is one if there are members;
+- an instance id belongs to exactly one member; an id that waits to join is no member's;
+- requests to join wait only while a rebalance is prepared, or for the append of a static member's new id;
+  requests to sync only in COMPLETING_REBALANCE.
+
+Different from Kafka: a member that is removed has its waiting SyncGroup answered (UNKNOWN_MEMBER_ID), and a
+request that repeats one that waits has the earlier one answered (REBALANCE_IN_PROGRESS); Kafka leaves both
+unanswered. Members are kept in the order in which they came, so the choice of a leader is not left to a hash.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from minikafka.coordinator.group.classic.member import ClassicMember, Protocols
+from minikafka.coordinator.group.classic.protocols import choose_protocol, names, subscribed_topics
+from minikafka.coordinator.group.classic.state import VALID_PREVIOUS_STATES, ClassicGroupState
+from minikafka.coordinator.group.effects import Answer, Effects, GroupOperation, OperationKind, Ticket
+from minikafka.coordinator.group.footprint import PENDING_JOIN_BYTES, Footprint
+from minikafka.coordinator.group.messages import (
+    JoinedMember,
+    JoinGroupResult,
+    ListedGroup,
+    SyncGroupResult,
+)
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.protocol.internal.consumer_protocol import PROTOCOL_TYPE as CONSUMER
+from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupRecord
+
+_EMPTY = ClassicGroupState.EMPTY
+_PREPARING = ClassicGroupState.PREPARING_REBALANCE
+_COMPLETING = ClassicGroupState.COMPLETING_REBALANCE
+_STABLE = ClassicGroupState.STABLE
+_DEAD = ClassicGroupState.DEAD
+
+
+def refused(error: ErrorCode, member_id: str = "") -> JoinGroupResult:
+    return JoinGroupResult(error=error, member_id=member_id)
+
+
+class ClassicGroup:
+    """See the module header. New groups are EMPTY, of generation 0, and in nobody's map yet."""
+
+    __slots__ = (
+        "awaiting_join_count",
+        "footprint",
+        "generation",
+        "group_id",
+        "initial_delay_ms",
+        "initial_remaining_ms",
+        "join_operation",
+        "leader",
+        "members",
+        "new_member_added",
+        "pending_joins",
+        "pending_syncs",
+        "previous_state",
+        "protocol",
+        "protocol_type",
+        "state",
+        "state_timestamp_ms",
+        "static_members",
+        "storing_generation",
+        "subscribed_topics",
+        "supported",
+        "sync_operation",
+    )
+
+    def __init__(
+        self,
+        group_id: str,
+        *,
+        state_timestamp_ms: int | None,
+        state: ClassicGroupState = _EMPTY,
+        generation: int = 0,
+        protocol_type: str | None = None,
+        protocol: str | None = None,
+    ) -> None:
+        """``state_timestamp_ms`` None: read from an old record that does not say when."""
+        self.group_id = group_id
+        self.footprint = Footprint(group_id)
+        self.state = state
+        self.previous_state = state
+        self.state_timestamp_ms = state_timestamp_ms
+        self.generation = generation
+        self.protocol_type = protocol_type
+        self.protocol = protocol
+        self.leader: str | None = None
+        self.members: dict[str, ClassicMember] = {}
+        self.static_members: dict[str, str] = {}
+        """Member ids by instance id."""
+        self.supported: Counter[str] = Counter()
+        """How many members support each protocol."""
+        self.pending_joins: set[str] = set()
+        """Ids that were given out and have not joined yet (KIP-394)."""
+        self.pending_syncs: set[str] = set()
+        """Members that have joined this generation and not synced yet."""
+        self.awaiting_join_count = 0
+        self.storing_generation: int | None = None
+        """The generation whose assignment is on its way to the log."""
+        self.new_member_added = False
+        self.initial_delay_ms = 0
+        self.initial_remaining_ms = 0
+        """What is left of the time by which the first rebalance may be put off."""
+        self.subscribed_topics: frozenset[str] | None = None
+        """None: not known, or not of consumers."""
+        self.join_operation = GroupOperation(OperationKind.JOIN, group_id)
+        self.sync_operation = GroupOperation(OperationKind.SYNC, group_id)
+
+    def __repr__(self) -> str:
+        return (
+            f"ClassicGroup({self.group_id!r}, {self.state.value}, generation={self.generation}, "
+            f"protocol={self.protocol_type}/{self.protocol}, leader={self.leader!r}, "
+            f"members={list(self.members.values())!r}, pending_joins={sorted(self.pending_joins)!r}, "
+            f"pending_syncs={sorted(self.pending_syncs)!r})"
+        )
+
+    # State
+
+    def transition(self, state: ClassicGroupState, now_ms: int) -> None:
+        if self.state not in VALID_PREVIOUS_STATES[state]:
+            raise InvariantError(f"{self!r} cannot become {state.value}")
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = now_ms
+
+    @property
+    def can_rebalance(self) -> bool:
+        return self.state in VALID_PREVIOUS_STATES[_PREPARING]
+
+    def next_generation(self, now_ms: int) -> None:
+        self.generation += 1
+        self.pending_syncs.clear()
+        self.storing_generation = None
+        self.supported = +self.supported  # forget what nobody supports any more
+        if self.members:
+            self.protocol = choose_protocol([member.protocols for member in self.members.values()])
+            self.transition(_COMPLETING, now_ms)
+        else:
+            self.protocol = None
+            self.transition(_EMPTY, now_ms)
+        self.resolve_subscription()
+
+    def resolve_subscription(self) -> None:
+        """Read from the members' metadata which topics are in use; after members or protocol have changed."""
+        self.subscribed_topics = subscribed_topics(self.protocol_type, self.protocol, self.members.values())
+
+    # Members
+
+    def add_member(self, member: ClassicMember, ticket: Ticket | None = None) -> None:
+        """``ticket``: of its JoinGroup, which waits for the next generation."""
+        instance_id = member.group_instance_id
+        if member.member_id in self.members or instance_id in self.static_members:
+            raise InvariantError(f"{member!r} is already in {self!r}")
+        if not self.members:
+            self.protocol_type = member.protocol_type
+        if instance_id is not None:
+            self.static_members[instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self.members[member.member_id] = member
+        self.supported.update(names(member.protocols))
+        self.footprint.adjust(member.size_bytes)
+        self.expect_no_join(member.member_id)
+        self._await_join(member, ticket)
+
+    def update_member(
+        self,
+        member: ClassicMember,
+        *,
+        protocols: Protocols,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        ticket: Ticket,
+    ) -> Effects:
+        """The member joins again. An earlier request of it that still waits is answered."""
+        effects = self.answer_join(member, refused(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self.supported.subtract(names(member.protocols))
+        self.supported.update(names(protocols))
+        self.footprint.adjust(-member.size_bytes)
+        member.protocols = protocols
+        self.footprint.adjust(member.size_bytes)
+        member.rebalance_timeout_ms = rebalance_timeout_ms
+        member.session_timeout_ms = session_timeout_ms
+        self._await_join(member, ticket)
+        return effects
+
+    def remove(self, member: ClassicMember) -> Effects:
+        """The member is gone: its requests are answered, its session ends, another one leads."""
+        effects = self.answer_join(member, refused(ErrorCode.UNKNOWN_MEMBER_ID))
+        effects += self.answer_sync(member, SyncGroupResult(error=ErrorCode.UNKNOWN_MEMBER_ID))
+        effects.append(member.end_session)
+        del self.members[member.member_id]
+        self.footprint.adjust(-member.size_bytes)
+        self.supported.subtract(names(member.protocols))
+        if member.group_instance_id is not None:
+            del self.static_members[member.group_instance_id]
+        self.pending_syncs.discard(member.member_id)
+        if self.leader == member.member_id:
+            self.leader = next(iter(self.members), None)
+        return effects
+
+    def replace_static_member(self, old: ClassicMember, new: ClassicMember, ticket: Ticket) -> Effects:
+        """``new`` takes the place of ``old`` (KIP-345), whose waiting requests learn that they are fenced."""
+        assert new.group_instance_id is not None and new.group_instance_id == old.group_instance_id
+        error = ErrorCode.FENCED_INSTANCE_ID
+        effects = self.answer_join(old, refused(error, old.member_id))
+        effects += self.answer_sync(old, SyncGroupResult(error=error))
+        effects += [old.end_session, new.session]
+        self.members = {
+            (new if member is old else member).member_id: new if member is old else member
+            for member in self.members.values()
+        }
+        self.footprint.adjust(new.size_bytes - old.size_bytes)
+        self.supported.subtract(names(old.protocols))
+        self.supported.update(names(new.protocols))
+        self.static_members[new.group_instance_id] = new.member_id
+        if old.member_id in self.pending_syncs:
+            self.pending_syncs.remove(old.member_id)
+            self.pending_syncs.add(new.member_id)
+        if self.leader == old.member_id:
+            self.leader = new.member_id
+        self._await_join(new, ticket)
+        return effects
+
+    def assign(self, member: ClassicMember, assignment: bytes) -> None:
+        self.footprint.adjust(len(assignment) - len(member.assignment))
+        member.assignment = assignment
+
+    def expect_join(self, member_id: str) -> None:
+        """The id is given out: somebody is to join with it."""
+        if member_id not in self.pending_joins:
+            self.pending_joins.add(member_id)
+            self.footprint.adjust(PENDING_JOIN_BYTES + len(member_id))
+
+    def expect_no_join(self, member_id: str) -> None:
+        """Somebody has, or will not."""
+        if member_id in self.pending_joins:
+            self.pending_joins.remove(member_id)
+            self.footprint.adjust(-PENDING_JOIN_BYTES - len(member_id))
+
+    def elect_joined_leader(self) -> bool:
+        """Let somebody lead who has joined again.
+
+        Returns:
+            Whether there is a leader: not if there is no member, or none that has joined.
+        """
+        if self.leader is not None and self.members[self.leader].awaiting_join is not None:
+            return True
+        joined = [member.member_id for member in self.members.values() if member.awaiting_join is not None]
+        if joined:
+            self.leader = joined[0]
+        return bool(joined)
+
+    @property
+    def all_joined(self) -> bool:
+        return self.awaiting_join_count == len(self.members) and not self.pending_joins
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """That of the slowest member."""
+        return max((0, *(member.rebalance_timeout_ms for member in self.members.values())))
+
+    def supports_protocols(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether one of ``protocols`` is supported by all members."""
+        if self.state is _EMPTY:
+            return bool(protocol_type) and bool(protocols)
+        return protocol_type == self.protocol_type and any(
+            self.supported[name] == len(self.members) for name, _ in protocols
+        )
+
+    # Answers
+
+    def joined(self, member: ClassicMember, *, skip_assignment: bool = False) -> JoinGroupResult:
+        """What a member is told of the current generation."""
+        leads = member.member_id == self.leader
+        return JoinGroupResult(
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol_name=self.protocol,
+            leader=self.leader or "",
+            skip_assignment=skip_assignment and leads,
+            member_id=member.member_id,
+            members=self._joined_members() if leads else (),
+        )
+
+    def synced(self, member: ClassicMember) -> SyncGroupResult:
+        return SyncGroupResult(
+            protocol_type=self.protocol_type, protocol_name=self.protocol, assignment=member.assignment
+        )
+
+    def answer_join(self, member: ClassicMember, result: JoinGroupResult) -> Effects:
+        """Nothing, if the member does not wait."""
+        ticket = member.awaiting_join
+        if ticket is None:
+            return []
+        member.awaiting_join = None
+        self.awaiting_join_count -= 1
+        return [Answer(ticket, result)]
+
+    def answer_sync(self, member: ClassicMember, result: SyncGroupResult) -> Effects:
+        ticket = member.awaiting_sync
+        if ticket is None:
+            return []
+        member.awaiting_sync = None
+        return [Answer(ticket, result)]
+
+    def waiting(self) -> Iterable[Ticket]:
+        for member in self.members.values():
+            if member.awaiting_join is not None:
+                yield member.awaiting_join
+            if member.awaiting_sync is not None:
+                yield member.awaiting_sync
+
+    def _joined_members(self) -> tuple[JoinedMember, ...]:
+        assert self.protocol is not None
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(self.protocol))
+            for member in self.members.values()
+        )
+
+    def _await_join(self, member: ClassicMember, ticket: Ticket | None) -> None:
+        assert member.awaiting_join is None
+        member.awaiting_join = ticket
+        self.awaiting_join_count += ticket is not None
+
+    # What every group has: see ``group.Group``
+
+    @property
+    def is_empty(self) -> bool:
+        return self.state is _EMPTY
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, self.protocol_type or "", self.state.value, "classic")
+
+    def member_error(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
+        """NONE, UNKNOWN_MEMBER_ID or FENCED_INSTANCE_ID. Kafka: ``validateMember``."""
+        if group_instance_id is not None:
+            current = self.static_members.get(group_instance_id)
+            if current is not None and current != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+            if current is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def check_offset_commit(
+        self,
+        *,
+        member_id: str,
+        group_instance_id: str | None,
+        generation_or_member_epoch: int,
+        version: int,
+        is_transactional: bool = False,
+    ) -> None:
+        if self.state is _DEAD:
+            raise KafkaError(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if generation_or_member_epoch < 0 and self.state is _EMPTY:
+            return  # a consumer that assigns partitions to itself, or an administrator
+        if generation_or_member_epoch < 0 and not member_id and group_instance_id is None:
+            if is_transactional:  # before KIP-447 it was not told who reads
+                return
+            raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
+        error = self.member_error(member_id, group_instance_id)
+        if error is not ErrorCode.NONE:
+            raise KafkaError(error)
+        if generation_or_member_epoch != self.generation:
+            raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+        if self.state is _COMPLETING and not is_transactional:  # its partitions may be another's already
+            raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
+
+    def check_offset_fetch(self, *, member_id: str | None, member_epoch: int) -> None:
+        if self.state is _DEAD:
+            raise self._gone()
+
+    def check_offset_delete(self) -> None:
+        if self.state is _DEAD:
+            raise self._gone()
+        if self.state is not _EMPTY and self.protocol_type != CONSUMER:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def check_delete(self) -> None:
+        if self.state is _DEAD:
+            raise self._gone()
+        if self.state is not _EMPTY:
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER
+        return topic in self.subscribed_topics
+
+    def offsets_expire_after(self, *, commit_timestamp_ms: int) -> int | None:
+        if self.protocol_type is None:
+            return commit_timestamp_ms
+        if self.state is _EMPTY:
+            return commit_timestamp_ms if self.state_timestamp_ms is None else self.state_timestamp_ms
+        if self.state is _STABLE and self.subscribed_topics is not None:
+            return commit_timestamp_ms
+        return None
+
+    def heard_of(self, member_id: str) -> Effects:
+        member = self.members.get(member_id)
+        if member is None or self.state not in (_STABLE, _PREPARING):
+            return []
+        return [member.session]
+
+    def tombstones(self) -> list[GroupRecord]:
+        return [GroupRecord(GroupMetadataKey(self.group_id), None)]
+
+    def _gone(self) -> KafkaError:
+        return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")

@@ -1,0 +1,237 @@
+"""Groups of the next-generation protocol (KIP-848): heartbeats, leaving, silence.
+
+Kafka: ``GroupMetadataManager.consumerGroupHeartbeat`` and what hangs on it. A heartbeat is three steps, each
+of which writes only if something is new (``GroupDraft``):
+
+1. what the member tells (``subscription``): another subscription, or other topics, make a new
+   group epoch;
+2. for a new group epoch, a new target assignment (``target``);
+3. one step of this member from what it owns to its target (``reconciliation``).
+
+So the group agrees without ever standing still: each member hears in its own heartbeat what to give back,
+and gets what others have given back. The answer leaves when all of it is committed. A heartbeat that changes
+nothing is answered at once.
+"""
+
+from __future__ import annotations
+
+from minikafka.coordinator.group.classic.classic_group import ClassicGroup
+from minikafka.coordinator.group.consumer.change import GroupDraft
+from minikafka.coordinator.group.consumer.classic_members import ClassicMembers
+from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
+from minikafka.coordinator.group.consumer.description import describe_group
+from minikafka.coordinator.group.consumer.member import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    LEAVE_STATIC_EPOCH,
+    ConsumerGroupMember,
+    MemberState,
+)
+from minikafka.coordinator.group.consumer.membership import (
+    check_epoch,
+    check_room,
+    join_static_member,
+    known_static_member,
+    leave_for_a_while,
+)
+from minikafka.coordinator.group.consumer.migration import draft_in_place_of
+from minikafka.coordinator.group.consumer.request import check_request
+from minikafka.coordinator.group.consumer.subscription import told_by_heartbeat
+from minikafka.coordinator.group.consumer.work import GroupWork, forget_timers, revocation
+from minikafka.coordinator.group.effects import (
+    Answer,
+    Complete,
+    Effects,
+    GroupOperation,
+    OperationKind,
+    Ticket,
+)
+from minikafka.coordinator.group.messages import (
+    ConsumerGroupHeartbeat,
+    ConsumerGroupHeartbeatResult,
+    DescribedConsumerGroup,
+    Heartbeat,
+    JoinGroup,
+    LeaveGroup,
+    SyncGroup,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.internal.group_records import GroupRecord
+
+
+class ConsumerGroups:
+    """The requests of the protocol; what they all need is in ``GroupWork``."""
+
+    def __init__(self, work: GroupWork) -> None:
+        self._work = work
+        self._groups = work.groups
+        self._settings = work.settings
+        self._topics = work.topics
+        self._classic_members = ClassicMembers(work)
+
+    def __repr__(self) -> str:
+        count = sum(isinstance(group, ConsumerGroup) for group in self._groups.values())
+        return f"ConsumerGroups({count} groups)"
+
+    def owns(self, group_id: str) -> bool:
+        """Whether the group is one of this protocol."""
+        return self._work.find(group_id) is not None
+
+    def heartbeat(self, request: ConsumerGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
+        """Also for a group of the classic protocol, which is upgraded if it may be.
+
+        Raises:
+            KafkaError: as the answer says; nothing has changed then.
+        """
+        check_request(request, self._settings.group_consumer_assignors)
+        draft = self._draft(request)
+        if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
+            return self._leave(draft, request, ticket, now_ms)
+        group = draft.group
+        member_id = request.member_id or str(self._work.new_uuid())
+        check_room(group, member_id, self._settings.group_consumer_max_size)
+        replaced = group.static_members.get(request.instance_id or "")
+        before = _member_of(draft, request, member_id)
+        metadata = told_by_heartbeat(before.metadata, request)
+        self._work.check_memory(before, metadata)
+        member = self._work.advance(draft, before, metadata, owned=request.topic_partitions, now_ms=now_ms)
+        timers: Effects = [self._work.session(draft.group, member)]
+        if replaced is not None and replaced != member_id:
+            timers += forget_timers(group.group_id, replaced)
+        if member.current is not before.current:
+            timers.append(revocation(group.group_id, member))
+        result = ConsumerGroupHeartbeatResult(
+            member_id=member_id,
+            member_epoch=member.epoch,
+            heartbeat_interval_ms=self._settings.consumer_group(group.group_id).heartbeat_interval_ms,
+            assignment=(
+                member.assigned if _asks_for_all(request) or member.assigned != before.assigned else None
+            ),
+        )
+        return self._work.carry_out(draft, timers, Answer(ticket, result))
+
+    def _draft(self, request: ConsumerGroupHeartbeat) -> GroupDraft:
+        group = self._groups.get(request.group_id)
+        if isinstance(group, ConsumerGroup):
+            return GroupDraft(group)
+        if request.member_epoch == JOIN_EPOCH:
+            if group is None:
+                return GroupDraft(ConsumerGroup(request.group_id))
+            if isinstance(group, ClassicGroup):
+                return draft_in_place_of(group, self._settings, self._topics)
+        raise _not_found(request.group_id)
+
+    def _leave(
+        self, draft: GroupDraft, request: ConsumerGroupHeartbeat, ticket: Ticket, now_ms: int
+    ) -> Effects:
+        group, member_id = draft.group, request.member_id
+        if request.instance_id is None:
+            group.member(member_id)
+        else:
+            known_static_member(group, request.instance_id, member_id)
+        answer = Answer(
+            ticket,
+            ConsumerGroupHeartbeatResult(
+                member_id=member_id, member_epoch=request.member_epoch, heartbeat_interval_ms=0
+            ),
+        )
+        if request.member_epoch == LEAVE_STATIC_EPOCH:
+            leave_for_a_while(draft, group.members[member_id])
+            # Its session goes on: that is how long it is waited for.
+            operation = GroupOperation(OperationKind.REVOCATION, group.group_id, member_id)
+            return self._work.carry_out(draft, [Complete(operation)], answer)
+        timers = self._work.remove(draft, [member_id], now_ms)
+        return self._work.carry_out(draft, timers, answer)
+
+    def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
+        """A member is silent, keeps partitions that it was to give back, or (of the classic protocol) does
+        not join or sync as it was told: it is fenced."""
+        group = self._work.find(operation.group_id)
+        member = None if group is None else group.members.get(operation.member_id)
+        if group is None or member is None:
+            return []
+        if (
+            operation.kind is OperationKind.REVOCATION
+            and member.state is not MemberState.UNREVOKED_PARTITIONS
+        ):
+            return []
+        draft = GroupDraft(group)
+        timers = self._work.remove(draft, [member.member_id], now_ms)
+        return self._work.carry_out(draft, timers, retry=operation)
+
+    # Members that speak the classic protocol, in a group of this one
+
+    def classic_join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a JoinGroupResult. A group without members becomes one of the classic protocol."""
+        return self._classic_members.join(request, ticket, now_ms)
+
+    def classic_sync(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a SyncGroupResult."""
+        return self._classic_members.sync(request, ticket, now_ms)
+
+    def classic_heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a HeartbeatResult."""
+        return self._classic_members.heartbeat(request, ticket, now_ms)
+
+    def classic_leave(self, request: LeaveGroup, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with a LeaveGroupResult."""
+        return self._classic_members.leave(request, ticket, now_ms)
+
+    # What others ask
+
+    def describe(self, group_id: str) -> DescribedConsumerGroup:
+        """A group that is not there, or not of this protocol, is described as GROUP_ID_NOT_FOUND."""
+        group = self._work.find(group_id)
+        if group is None:
+            error = _not_found(group_id)
+            return DescribedConsumerGroup(group_id=group_id, error=error.code, error_message=error.message)
+        return describe_group(group, self._topics, self._settings.group_consumer_assignors[0])
+
+    # The log
+
+    def replay(self, record: GroupRecord, now_ms: int) -> None:
+        """Any record of KIP-848, when it is loaded and when it was written."""
+        self._work.replay(record, now_ms)
+
+    def loaded(self, now_ms: int) -> Effects:
+        """All members are waited for anew."""
+        effects: Effects = []
+        for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                for member in group.members.values():
+                    effects.append(self._work.session(group, member))
+                    if member.state is MemberState.UNREVOKED_PARTITIONS:
+                        effects.append(revocation(group.group_id, member))
+        return effects
+
+    def waiting(self) -> list[Ticket]:
+        """Nobody: an answer that waits belongs to an append."""
+        return []
+
+
+def _member_of(draft: GroupDraft, request: ConsumerGroupHeartbeat, member_id: str) -> ConsumerGroupMember:
+    """Who sends the heartbeat, as it was before."""
+    joins = request.member_epoch == JOIN_EPOCH
+    if request.instance_id is not None:
+        if joins:
+            return join_static_member(draft, request.instance_id, member_id, is_classic=False)
+        member = known_static_member(draft.group, request.instance_id, member_id)
+    elif joins and member_id not in draft.group.members:
+        return ConsumerGroupMember(member_id)
+    else:
+        member = draft.group.member(member_id)
+    check_epoch(member, request.member_epoch, request.topic_partitions)
+    return member
+
+
+def _asks_for_all(request: ConsumerGroupHeartbeat) -> bool:
+    """A heartbeat that tells all wants to hear all: its client joins, or has missed an answer."""
+    return request.member_epoch == JOIN_EPOCH or (
+        request.rebalance_timeout_ms != -1
+        and (request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None)
+        and request.topic_partitions is not None
+    )
+
+
+def _not_found(group_id: str) -> KafkaError:
+    return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")

@@ -1,0 +1,117 @@
+"""What a member of a KIP-848 group wants, and whether a heartbeat makes that another epoch of the group.
+
+Kafka: ``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Differences: a regular expression
+is resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with
+the first answer; and expressions are resolved again only when topics have changed, since there is nothing
+else here that their result depends on (Kafka does it every ``group.consumer.regex.refresh.interval.ms`` for
+its ACLs).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from minikafka.coordinator.group.consumer.change import GroupDraft
+from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
+from minikafka.coordinator.group.consumer.member import ConsumerGroupMember
+from minikafka.coordinator.group.consumer.membership import forget_regexes, write_metadata
+from minikafka.coordinator.group.consumer.regex import check_regex, resolve_regex
+from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat
+from minikafka.coordinator.group.topic_image import TopicImage
+from minikafka.protocol.internal.group_records import (
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupRegularExpressionValue,
+)
+
+REGEX_REFRESH_INTERVAL_MS = 10_000
+"""Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
+of them make one rebalance."""
+REGEXES_PER_HEARTBEAT = 4
+"""So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
+takes 30 ms, in which nobody else is served. Kafka has a thread for it."""
+
+
+def told_by_heartbeat(
+    before: ConsumerGroupMemberMetadataValue, request: ConsumerGroupHeartbeat
+) -> ConsumerGroupMemberMetadataValue:
+    """What is known of the member after ``request``, which leaves out what has not changed."""
+    names = request.subscribed_topic_names
+    timeout_ms = request.rebalance_timeout_ms
+    return ConsumerGroupMemberMetadataValue(
+        instance_id=before.instance_id if request.instance_id is None else request.instance_id,
+        rack_id=before.rack_id if request.rack_id is None else request.rack_id,
+        client_id=request.client_id,
+        client_host=request.client_host,
+        subscribed_topic_names=before.subscribed_topic_names if names is None else tuple(sorted({*names})),
+        subscribed_topic_regex=(
+            before.subscribed_topic_regex
+            if request.subscribed_topic_regex is None
+            else request.subscribed_topic_regex
+        ),
+        rebalance_timeout_ms=before.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
+        server_assignor=before.server_assignor
+        if request.server_assignor is None
+        else request.server_assignor,
+    )
+
+
+def update_subscription(
+    draft: GroupDraft,
+    before: ConsumerGroupMember,
+    metadata: ConsumerGroupMemberMetadataValue,
+    topics: TopicImage,
+    now_ms: int,
+) -> bool:
+    """Write down what the member tells, if it is new; whether it wants other topics than before.
+
+    Raises:
+        KafkaError: INVALID_REGULAR_EXPRESSION.
+    """
+    if before.member_id in draft.group.members and metadata == before.metadata:
+        return False
+    member = msgspec.structs.replace(before, metadata=metadata)
+    if member.regex is not None and member.regex not in draft.group.regexes:
+        check_regex(member.regex)
+    write_metadata(draft, member)
+    if member.regex != before.regex:
+        forget_regexes(draft)
+        if member.regex is not None and member.regex not in draft.group.regexes:
+            _resolve(draft, member.regex, topics, now_ms)
+        return True
+    return metadata.subscribed_topic_names != before.metadata.subscribed_topic_names
+
+
+def refresh_regexes(draft: GroupDraft, group: ConsumerGroup, topics: TopicImage, now_ms: int) -> bool:
+    """Look for topics that have come or gone; whether there are any. ``group`` is the one that is no draft,
+    where it is noted what is up to date."""
+    if not draft.group.regexes:
+        return False
+    if not group.regexes_to_check:
+        if group.regexes_checked_version == topics.version:
+            return False
+        if now_ms < group.regexes_checked_ms + REGEX_REFRESH_INTERVAL_MS:
+            return False
+        group.regexes_to_check = list(draft.group.regexes)
+        group.regexes_checked_version, group.regexes_checked_ms = topics.version, now_ms
+    now, later = (
+        group.regexes_to_check[:REGEXES_PER_HEARTBEAT],
+        group.regexes_to_check[REGEXES_PER_HEARTBEAT:],
+    )
+    changed = [
+        regex
+        for regex in now
+        if regex in draft.group.regexes and resolve_regex(regex, topics) != draft.group.regexes[regex].topics
+    ]
+    for regex in changed:
+        _resolve(draft, regex, topics, now_ms)
+    # What has changed is looked at again: the log may refuse to have it.
+    group.regexes_to_check = later + changed
+    return bool(changed)
+
+
+def _resolve(draft: GroupDraft, regex: str, topics: TopicImage, now_ms: int) -> None:
+    value = ConsumerGroupRegularExpressionValue(
+        topics=resolve_regex(regex, topics), version=topics.version, timestamp_ms=now_ms
+    )
+    draft.write(ConsumerGroupRegularExpressionKey(draft.group.group_id, regex), value)

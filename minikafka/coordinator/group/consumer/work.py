@@ -1,0 +1,215 @@
+"""What all requests to KIP-848 groups have in common: a member moves on, members go, a change is carried out.
+
+``ConsumerGroups`` serves members that speak KIP-848, ``ClassicMembers`` those of the classic protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from uuid import UUID
+
+import msgspec
+
+from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
+from minikafka.coordinator.group.consumer.change import GroupChange, GroupDraft
+from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
+from minikafka.coordinator.group.consumer.member import NOTHING_TOLD, ConsumerGroupMember, MemberState
+from minikafka.coordinator.group.consumer.membership import reconcile, remove_members
+from minikafka.coordinator.group.consumer.migration import downgrade_if_due
+from minikafka.coordinator.group.consumer.subscription import refresh_regexes, update_subscription
+from minikafka.coordinator.group.consumer.target import bump_epoch, topics_have_changed, update_target
+from minikafka.coordinator.group.counts import GroupCounts
+from minikafka.coordinator.group.effects import (
+    Answer,
+    Complete,
+    Effect,
+    Effects,
+    GroupOperation,
+    OperationKind,
+    Park,
+)
+from minikafka.coordinator.group.memory import GroupMap
+from minikafka.coordinator.group.settings import GroupSettings
+from minikafka.coordinator.group.topic_image import TopicImage
+from minikafka.errors import ErrorCode
+from minikafka.protocol.internal.group_records import (
+    ConsumerGroupMemberMetadataValue,
+    ConsumerGroupMetadataKey,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    GroupRecord,
+    TopicPartitions,
+)
+
+
+class GroupWork:
+    """See the module header."""
+
+    def __init__(
+        self,
+        groups: GroupMap,
+        *,
+        classic: ClassicGroups,
+        settings: GroupSettings,
+        topics: TopicImage,
+        new_uuid: Callable[[], UUID],
+        counts: GroupCounts,
+    ) -> None:
+        """``groups`` is shared with the shard's other parts; ``classic`` is where groups come from that are
+        upgraded, and go that are downgraded."""
+        self.groups = groups
+        self.classic = classic
+        self.settings = settings
+        self.topics = topics
+        self.new_uuid = new_uuid
+        self.counts = counts
+
+    def find(self, group_id: str) -> ConsumerGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ConsumerGroup) else None
+
+    def advance(
+        self,
+        draft: GroupDraft,
+        before: ConsumerGroupMember,
+        metadata: ConsumerGroupMemberMetadataValue,
+        *,
+        owned: TopicPartitions | None,
+        now_ms: int,
+    ) -> ConsumerGroupMember:
+        """The three steps of ``consumer_groups``'s module header, for a member that was ``before``, tells
+        ``metadata`` and says that it owns ``owned``; what it is then.
+
+        Raises:
+            KafkaError: INVALID_REGULAR_EXPRESSION, FENCED_MEMBER_EPOCH.
+        """
+        topics = self.topics
+        noted = draft.group
+        wants_others = update_subscription(draft, before, metadata, topics, now_ms)
+        others_match = refresh_regexes(draft, noted, topics, now_ms)
+        if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
+            bump_epoch(draft, topics)
+            self.counts.consumer_group_rebalances += 1
+        if draft.group.epoch > draft.group.assignment_epoch:
+            update_target(draft, topics, self.settings.group_consumer_assignors[0])
+        reconcile(draft, before.member_id, topics, owned=owned, subscription_changed=wants_others)
+        return draft.group.members[before.member_id]
+
+    def check_memory(self, before: ConsumerGroupMember, metadata: ConsumerGroupMemberMetadataValue) -> None:
+        """Whether the member may tell ``metadata``.
+
+        Raises:
+            KafkaError: INVALID_REQUEST, GROUP_MAX_SIZE_REACHED.
+        """
+        if metadata == before.metadata:
+            return
+        self.groups.memory.check_member(
+            msgspec.structs.replace(before, metadata=metadata).size_bytes,
+            before_bytes=0 if before.metadata is NOTHING_TOLD else before.size_bytes,
+        )
+
+    def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:
+        """Members leave or are fenced; the timers that end with that."""
+        member_ids = list(member_ids)
+        remove_members(draft, member_ids, self.topics)
+        downgrade_if_due(draft, self.settings, self.topics, now_ms)
+        return [timer for each in member_ids for timer in forget_timers(draft.group.group_id, each)]
+
+    def carry_out(
+        self,
+        draft: GroupDraft,
+        timers: Effects,
+        answer: Answer | None = None,
+        *,
+        retry: GroupOperation | None = None,
+    ) -> Effects:
+        """Write what the draft says; without anything to write, what would follow it follows at once."""
+        group_id = draft.group.group_id
+        if draft.records:
+            return [
+                GroupChange(
+                    draft.records,
+                    group=lambda: self.find(group_id),
+                    before=lambda now_ms: self._end_classic(draft, now_ms),
+                    replay=self.replay,
+                    after=lambda now_ms: timers + self._begin_classic(draft, now_ms),
+                    answer=answer,
+                    retry=retry,
+                )
+            ]
+        effects: list[Effect] = [*timers]
+        if answer is not None:
+            if draft.group.uncommitted is None:
+                effects.append(answer)
+            else:
+                draft.group.uncommitted.answers.append(answer)
+        return effects
+
+    def _end_classic(self, draft: GroupDraft, now_ms: int) -> Effects:
+        """Who waits in the group that becomes this one joins again, and finds this one."""
+        if draft.replaces is None:
+            return []
+        effects = self.classic.forget(draft.replaces, ErrorCode.REBALANCE_IN_PROGRESS, now_ms)
+        return effects + [self.session(draft.group, member) for member in draft.group.members.values()]
+
+    def _begin_classic(self, draft: GroupDraft, now_ms: int) -> Effects:
+        """The members of the group that this one becomes have sessions there, and rebalance if anything is to
+        be assigned anew."""
+        if draft.becomes is None:
+            return []
+        effects: Effects = []
+        for member_id in draft.becomes.members:
+            effects += forget_timers(draft.becomes.group_id, member_id)
+        effects += self.classic.adopt(draft.becomes, now_ms)
+        if draft.group.epoch > draft.origin.epoch:
+            effects += self.classic.prepare_rebalance(draft.becomes, "downgraded from KIP-848", now_ms)
+        return effects
+
+    def session(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Park[GroupOperation]:
+        classic = member.metadata.classic_member_metadata
+        timeout_ms = (
+            self.settings.consumer_group(group.group_id).session_timeout_ms
+            if classic is None
+            else classic.session_timeout_ms
+        )
+        return Park(GroupOperation(OperationKind.SESSION, group.group_id, member.member_id), timeout_ms)
+
+    def replay(self, record: GroupRecord, now_ms: int) -> None:
+        """Any record of KIP-848, and those of classic groups that end or begin with a change."""
+        key, value = record.key, record.value
+        if isinstance(key, GroupMetadataKey):
+            assert value is None or isinstance(value, GroupMetadataValue)
+            self.classic.replay(key, value, now_ms)
+            return
+        group = self.find(key.group_id)
+        if isinstance(key, ConsumerGroupMetadataKey) and value is None:
+            if group is not None:
+                del self.groups[key.group_id]
+            return
+        if group is None:
+            if value is None:
+                return
+            group = ConsumerGroup(key.group_id)
+            self.groups[key.group_id] = group
+        group.apply(record)
+
+
+def revocation(group_id: str, member: ConsumerGroupMember) -> Effect:
+    """Begin or end the time in which the member must have given back what is taken from it."""
+    operation = GroupOperation(OperationKind.REVOCATION, group_id, member.member_id)
+    if member.state is MemberState.UNREVOKED_PARTITIONS:
+        return Park(operation, member.metadata.rebalance_timeout_ms)
+    return Complete(operation)
+
+
+def forget_timers(group_id: str, member_id: str) -> Effects:
+    """Of a member that is gone, whichever protocol it spoke."""
+    return [
+        Complete(GroupOperation(kind, group_id, member_id))
+        for kind in (
+            OperationKind.SESSION,
+            OperationKind.REVOCATION,
+            OperationKind.JOIN,
+            OperationKind.SYNC,
+        )
+    ]

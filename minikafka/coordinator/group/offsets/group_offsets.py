@@ -1,0 +1,325 @@
+"""Committed offsets of the groups of one shard. Kafka: ``OffsetMetadataManager``.
+
+A commit is one append. Its offsets are seen when the high watermark has passed it, unless a newer commit of
+the partition has come first; ``OffsetsLog`` says what counts meanwhile. A request whose partitions are all
+refused writes nothing. The offsets of a transaction are seen when the high watermark has passed its marker.
+
+Where it differs: offsets that are deleted are not seen any more as soon as their tombstone is written; a
+retention time that ends after the end of time is for ever, where Kafka's sum overflows into the past.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+from minikafka.config.definition import LONG_MAX
+from minikafka.coordinator.effects import BatchOfTransaction
+from minikafka.coordinator.group.counts import GroupCounts
+from minikafka.coordinator.group.effects import Answer, Effects, Ticket
+from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.messages import (
+    EndTransaction,
+    FetchedOffset,
+    OffsetCommit,
+    OffsetCommitResult,
+    OffsetFetchGroup,
+    OffsetFetchResult,
+    OffsetToCommit,
+    TxnOffsetCommit,
+)
+from minikafka.coordinator.group.offsets.appends import (
+    MarkerAppend,
+    OffsetsCommit,
+    OffsetsDelete,
+    TransactionalOffsetsCommit,
+)
+from minikafka.coordinator.group.offsets.offsets_log import OffsetsLog
+from minikafka.coordinator.group.offsets.store import CommittedOffset
+from minikafka.coordinator.group.settings import GroupSettings
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
+from minikafka.types import TopicPartition
+
+DEFAULT_RETENTION_TIME_MS = -1
+"""Of a request that leaves the retention to the broker (``OffsetCommitRequest.DEFAULT_RETENTION_TIME``)."""
+
+DEFAULT_TIMESTAMP_MS = -1
+"""Of an offset that leaves its time to the broker (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
+
+
+class GroupOffsets:
+    """Works on the groups of a shard; ``groups`` is shared with the shard's other parts."""
+
+    def __init__(
+        self,
+        groups: dict[str, Group],
+        *,
+        settings: GroupSettings,
+        make_simple: Callable[[str, int], Group],
+        counts: GroupCounts,
+    ) -> None:
+        """``make_simple(group_id, now_ms)`` makes a group for a commit of somebody who is no member."""
+        self._groups = groups
+        self._settings = settings
+        self._counts = counts
+        self._log = OffsetsLog(groups, make_simple)
+
+    # Requests
+
+    def commit(self, request: OffsetCommit, ticket: Ticket, now_ms: int) -> Effects:
+        """Answered with an OffsetCommitResult when the append is committed.
+
+        Raises:
+            KafkaError: the group is unknown or refuses it (``Group.check_offset_commit``).
+        """
+        effects = self._admit(request)
+        expire_timestamp_ms = None
+        if request.retention_time_ms != DEFAULT_RETENTION_TIME_MS:
+            expire_timestamp_ms = min(now_ms + request.retention_time_ms, LONG_MAX)
+        records, result = self._records(request.group_id, request.offsets, expire_timestamp_ms, now_ms)
+        self._counts.offset_commits += len(records)
+        if records:
+            effects.append(OffsetsCommit(self._log, records, result, ticket))
+        else:
+            effects.append(Answer(ticket, result))
+        return effects
+
+    def _admit(self, request: OffsetCommit) -> Effects:
+        """Kafka: ``validateOffsetCommit``."""
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            group.check_offset_commit(
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation_or_member_epoch=request.generation_or_member_epoch,
+                version=request.version,
+            )
+            return list(group.heard_of(request.member_id))
+        if request.generation_or_member_epoch < 0:
+            return []  # it becomes a simple group when its first offset is written
+        if request.version >= 9:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+        raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+
+    def commit_transactional(self, request: TxnOffsetCommit, ticket: Ticket, now_ms: int) -> Effects:
+        """As part of a transaction that was checked. Answered with an OffsetCommitResult when the append is
+        committed; the offsets are visible after ``end_transaction``.
+
+        Raises:
+            KafkaError: the group is unknown or refuses it (``Group.check_offset_commit``).
+        """
+        self._admit_transactional(request)
+        records, result = self._records(request.group_id, request.offsets, None, now_ms)
+        self._counts.offset_commits += len(records)
+        if not records:
+            return [Answer(ticket, result)]
+        transaction = BatchOfTransaction(
+            request.producer_id, request.producer_epoch, request.verification_guard
+        )
+        return [TransactionalOffsetsCommit(self._log, records, result, ticket, transaction)]
+
+    def _admit_transactional(self, request: TxnOffsetCommit) -> None:
+        """Kafka: ``validateTransactionalOffsetCommit``."""
+        group = self._groups.get(request.group_id)
+        if group is None:
+            if request.generation >= 0:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
+            return  # it becomes a simple group when its first offset is written
+        try:
+            group.check_offset_commit(
+                member_id=request.member_id,
+                group_instance_id=request.group_instance_id,
+                generation_or_member_epoch=request.generation,
+                version=request.version,
+                is_transactional=True,
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+                raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
+            raise
+
+    def _records(
+        self, group_id: str, offsets: Iterable[OffsetToCommit], expire_timestamp_ms: int | None, now_ms: int
+    ) -> tuple[list[GroupRecord], OffsetCommitResult]:
+        metadata_max = self._settings.offset_metadata_max_bytes
+        records = []
+        errors = []
+        for offset in offsets:
+            if _java_length(offset.metadata) > metadata_max:
+                errors.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+                continue
+            errors.append(ErrorCode.NONE)
+            key = OffsetCommitKey(group_id, offset.topic, offset.partition)
+            records.append(GroupRecord(key, _value(offset, expire_timestamp_ms, now_ms)))
+        return records, OffsetCommitResult(tuple(errors))
+
+    def end_transaction(self, request: EndTransaction, ticket: Ticket) -> Effects:
+        """A transaction coordinator has decided: write the marker. Answered with None when it is committed;
+        from then on a committed transaction's offsets are visible."""
+        return [MarkerAppend(self._log, request, ticket)]
+
+    def fetch(self, request: OffsetFetchGroup) -> OffsetFetchResult:
+        """What is visible; of an unknown group nothing is.
+
+        Raises:
+            KafkaError: the group refuses it (``Group.check_offset_fetch``).
+        """
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            try:
+                group.check_offset_fetch(member_id=request.member_id, member_epoch=request.member_epoch)
+            except KafkaError as error:
+                if error.code is not ErrorCode.GROUP_ID_NOT_FOUND:
+                    raise
+                group = None
+        if group is None:
+            return OffsetFetchResult(
+                tuple(FetchedOffset(topic_partition=each) for each in request.partitions or ())
+            )
+        wanted = request.partitions
+        if wanted is None:
+            wanted = tuple(
+                TopicPartition(topic, partition)
+                for topic, partitions in self._log.visible.of_group(request.group_id).items()
+                for partition in partitions
+            )
+        return OffsetFetchResult(tuple(self._fetched(request, each) for each in wanted))
+
+    def _fetched(self, request: OffsetFetchGroup, topic_partition: TopicPartition) -> FetchedOffset:
+        topic, partition = topic_partition
+        if request.require_stable and self._log.is_in_transaction(request.group_id, topic, partition):
+            return FetchedOffset(topic_partition=topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        found = self._log.visible.get(request.group_id, topic, partition)
+        if found is None:
+            return FetchedOffset(topic_partition=topic_partition)
+        return FetchedOffset(
+            topic_partition=topic_partition,
+            offset=found.offset,
+            leader_epoch=found.leader_epoch,
+            metadata=found.metadata,
+        )
+
+    def delete(
+        self, group_id: str, partitions: Collection[TopicPartition], ticket: Ticket, now_ms: int
+    ) -> Effects:
+        """OffsetDelete (KIP-496), answered with an OffsetCommitResult.
+
+        Raises:
+            KafkaError: GROUP_ID_NOT_FOUND, or the group refuses it (``Group.check_offset_delete``).
+        """
+        group = self._groups.get(group_id)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
+        group.check_offset_delete()
+        records = []
+        errors = []
+        for topic, partition in partitions:
+            if group.is_subscribed_to(topic):
+                errors.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+                continue
+            errors.append(ErrorCode.NONE)
+            if self._log.holds(group_id, topic, partition):
+                records.append(_tombstone(group_id, topic, partition))
+        self._counts.offset_deletions += len(records)
+        result = OffsetCommitResult(tuple(errors))
+        return [OffsetsDelete(self._log, records, result, ticket) if records else Answer(ticket, result)]
+
+    # What is not needed any more
+
+    def delete_groups_offsets(self, group_id: str) -> list[GroupRecord]:
+        """Tombstones of all offsets of a group that is being deleted."""
+        return [_tombstone(group_id, *each) for each in self._log.partitions(group_id)]
+
+    def has_offsets(self, group_id: str) -> bool:
+        """Whether the log holds any, visible or not."""
+        return bool(self._log.partitions(group_id))
+
+    @property
+    def committed_count(self) -> int:
+        return len(self._log.visible)
+
+    def committed(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
+        """Group, topic, partition and offset of all that are visible, as they are now."""
+        return self._log.visible.items()
+
+    def committed_of(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
+        """What is visible of one group, by topic and partition. A view."""
+        return self._log.visible.of_group(group_id)
+
+    def expired_records(self, now_ms: int) -> list[GroupRecord]:
+        """Tombstones of offsets whose retention is over, and of groups that are empty and have none left."""
+        records: list[GroupRecord] = []
+        for group in self._groups.values():
+            has_left = self._expire(group, records, now_ms)
+            if not has_left and group.is_empty:
+                records += group.tombstones()
+        return records
+
+    def _expire(self, group: Group, records: list[GroupRecord], now_ms: int) -> bool:
+        """Whether offsets are left (``cleanupExpiredOffsets``)."""
+        group_id = group.group_id
+        has_left = self._log.has_transactions(group_id)
+        for topic, partition in self._log.partitions(group_id):
+            newest = self._log.newest(group_id, topic, partition)
+            if newest is None:
+                continue  # only a transaction has it
+            if (
+                group.is_subscribed_to(topic)
+                or self._log.is_in_transaction(group_id, topic, partition)
+                or not self._is_expired(group, newest, now_ms)
+            ):
+                has_left = True
+            else:
+                records.append(_tombstone(group_id, topic, partition))
+                self._counts.offset_expirations += 1
+        return has_left
+
+    def _is_expired(self, group: Group, offset: CommittedOffset, now_ms: int) -> bool:
+        """Kafka: ``OffsetExpirationConditionImpl``."""
+        since_ms = group.offsets_expire_after(commit_timestamp_ms=offset.commit_timestamp_ms)
+        if since_ms is None:
+            return False
+        if offset.expire_timestamp_ms is not None:
+            return now_ms >= offset.expire_timestamp_ms
+        return now_ms - since_ms >= self._settings.offsets_retention_minutes * 60_000
+
+    def topics_deleted(self, topics: Collection[str]) -> list[GroupRecord]:
+        """Tombstones of the offsets of deleted topics (``onPartitionsDeleted``)."""
+        return [
+            _tombstone(group_id, topic, partition)
+            for group_id in self._groups
+            for topic, partition in self._log.partitions(group_id, topics)
+        ]
+
+    # The log
+
+    def replay(self, key: OffsetCommitKey, value: OffsetCommitValue | None, *, producer_id: int = -1) -> None:
+        """``producer_id``: of a transactional batch, whose offsets are pending until its marker."""
+        self._log.replay(key, value, producer_id=producer_id)
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """The newest commit of a partition wins, as in the log: a transaction's is as old as its record."""
+        self._log.replay_marker(producer_id, committed=committed)
+
+
+def _java_length(text: str | None) -> int:
+    """Kafka compares ``String.length()``, UTF-16 units, with offset.metadata.max.bytes."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _value(offset: OffsetToCommit, expire_timestamp_ms: int | None, now_ms: int) -> OffsetCommitValue:
+    """Kafka: ``OffsetAndMetadata.fromRequest``."""
+    return OffsetCommitValue(
+        offset=offset.offset,
+        leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata or "",
+        commit_timestamp_ms=now_ms if offset.timestamp_ms == DEFAULT_TIMESTAMP_MS else offset.timestamp_ms,
+        expire_timestamp_ms=expire_timestamp_ms,
+        topic_id=offset.topic_id,
+    )
+
+
+def _tombstone(group_id: str, topic: str, partition: int) -> GroupRecord:
+    return GroupRecord(OffsetCommitKey(group_id, topic, partition), None)

@@ -1,0 +1,136 @@
+"""What stays of a batch when its log is compacted. Kafka: the record filter in ``Cleaner.cleanInto``, and
+``Cleaner.shouldRetainRecord`` (KIP-534).
+
+| record | stays |
+|---|---|
+| past the end of the map | always |
+| without a key | no |
+| with a newer one of its key | no |
+| a tombstone, the newest of its key | until the batch's delete horizon |
+| of an aborted transaction | no |
+| a marker | until nothing is left of its transaction, and then until the delete horizon |
+
+The first pass that finds a tombstone, or a marker with nothing left of its transaction, writes the delete
+horizon into the batch: ``delete.retention.ms`` from now. A batch without records stays, as a header, when
+it is an active producer's last one (its sequence follows from it) or the last of what becomes one segment.
+
+Differs from Kafka: the last batch of every new segment stays, not only that of the round; so the segment
+reaches as far as the old ones did, and a start that finds an interrupted swap knows which ones they were. A
+batch past the end of the map is not touched, where Kafka gives it a delete horizon.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from minikafka.log.compaction.cleaned_transactions import CleanedTransactions
+from minikafka.log.compaction.job import LastRecord
+from minikafka.protocol.records.batch import BatchHeader
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.protocol.records.filtered_batch import RawRecord, empty_batch, raw_records, rebuild_batch
+from minikafka.types import Buffer
+
+DECOMPRESSED_BYTES_MAX = 1024 * 1024 * 1024
+"""A batch that the log holds was accepted once; this only bounds what a damaged one can cost."""
+
+
+class NewestRecords(Protocol):
+    """Knows which records are the newest of their keys: an ``OffsetMap``, or ``RetainedOffsets``."""
+
+    @property
+    def latest_offset(self) -> int:
+        """The offset up to which it knows."""
+        ...
+
+    def select(self, records: Iterable[RawRecord]) -> list[RawRecord]:
+        """Those records of one batch, in their order, that have a key and no newer one of it."""
+        ...
+
+
+class BatchRetention:
+    """The rules of one round. With a ``codec``, batches that another one was used for are written again."""
+
+    def __init__(
+        self,
+        newest: NewestRecords,
+        transactions: CleanedTransactions,
+        *,
+        last_records: Mapping[int, LastRecord],
+        now_ms: int,
+        delete_retention_ms: int,
+        codec: CompressionType | None = None,
+    ) -> None:
+        self._newest = newest
+        self._codec = codec
+        self._transactions = transactions
+        self._last_records = last_records
+        self._now_ms = now_ms
+        self._delete_horizon_ms = now_ms + delete_retention_ms
+        self.records_kept = 0
+        self.records_dropped = 0
+
+    def apply(self, header: BatchHeader, batch: Buffer, *, is_last: bool) -> Buffer | None:
+        """What to write for the next batch of the log: itself, another one, or nothing.
+
+        Args:
+            is_last: the last batch of what becomes one segment.
+
+        Raises:
+            CorruptBatch: its records cannot be read.
+            OSError: the new transaction index could not be written.
+        """
+        may_discard = self._transactions.may_discard(header, batch)
+        kept: Buffer | None = None
+        if header.record_count and header.is_control:
+            kept = self._marker(header, batch) if may_discard else batch
+        elif header.record_count and not may_discard:
+            kept = self._filter(header, batch)
+        if kept is None:
+            self.records_dropped += header.record_count
+            return empty_batch(header) if is_last or self._is_last_of_producer(header) else None
+        return kept
+
+    def _marker(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        """A marker with nothing left of its transaction; None once it may go."""
+        horizon_ms = header.delete_horizon_ms
+        if horizon_ms is not None:
+            return None if horizon_ms <= self._now_ms else batch
+        records = raw_records(batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        return rebuild_batch(header, records, delete_horizon_ms=self._delete_horizon_ms)
+
+    def _filter(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
+        """A data batch with the records that stay; None without any."""
+        if header.base_offset > self._newest.latest_offset:
+            self.records_kept += header.record_count
+            return batch
+        horizon_ms = header.delete_horizon_ms
+        records = raw_records(batch, header, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX)
+        kept = self._newest.select(records)
+        has_tombstones = any(record.value is None for record in kept)
+        if has_tombstones and horizon_ms is not None and horizon_ms <= self._now_ms:
+            kept = [record for record in kept if record.value is not None]
+            has_tombstones = False
+        self.records_kept += len(kept)
+        if not kept:
+            return None
+        is_whole = len(kept) == header.record_count
+        needs_horizon = has_tombstones and horizon_ms is None
+        needs_codec = self._codec is not None and self._codec != header.compression
+        if is_whole and not needs_horizon and not needs_codec:
+            return batch
+        self.records_dropped += header.record_count - len(kept)
+        return rebuild_batch(
+            header,
+            kept,
+            delete_horizon_ms=self._delete_horizon_ms if needs_horizon else horizon_ms,
+            codec=self._codec,
+        )
+
+    def _is_last_of_producer(self, header: BatchHeader) -> bool:
+        last = self._last_records.get(header.producer_id) if header.producer_id >= 0 else None
+        if last is None:
+            return False
+        if last.last_data_offset >= 0:
+            return header.last_offset == last.last_data_offset
+        return header.is_control and header.producer_epoch == last.producer_epoch

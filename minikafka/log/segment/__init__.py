@@ -1,0 +1,1 @@
+"""One segment: its batches, its indexes, and the segments of a log in order."""

@@ -1,0 +1,447 @@
+"""One segment of a log: a file of record batches with its indexes. Kafka: ``LogSegment``.
+
+The active segment takes appends; the others only give. Its file and its indexes are opened when they are
+used, the active one's too, and close when ``OpenFiles`` wants their descriptors, or with ``release``.
+
+Invariants: ``size`` is the end of the last batch; last offsets are at least the base offset and ascend; a
+batch gets an index entry when more than ``index.interval.bytes`` were appended since the last entry was
+added.
+
+Differs from Kafka: an index entry that leads to something else than it promises makes the segment build its
+indexes anew, at any time and not only on load; ``segment.jitter.ms`` is spread by a hash of the path, not
+drawn at random.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import zlib
+from collections.abc import Sequence
+
+from minikafka.config.topic import TopicConfig
+from minikafka.files import Files
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.segment.file_records import (
+    BATCH_FIELDS,
+    RELATIVE_OFFSET_MAX,
+    BatchPlace,
+    CorruptSegment,
+    FileRecords,
+)
+from minikafka.log.segment.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.segment.offset_index import OffsetIndex
+from minikafka.log.segment.time_index import TimeIndex, TimestampOffset
+from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
+from minikafka.types import NO_TIMESTAMP, Buffer
+
+_log = logging.getLogger(__name__)
+
+
+BatchSpan = tuple[int, int, int]
+"""What the indexes need of an appended batch: last offset, largest timestamp, bytes."""
+
+
+class LogSegment(FileRecords):
+    """The batches from ``base_offset`` on, up to the next segment."""
+
+    __slots__ = (
+        "_is_active",
+        "_txn_index",
+        "bytes_since_index_entry",
+        "created_ms",
+        "has_aborted_transactions",
+        "indexes_are_full",
+        "max_timestamp_so_far",
+        "offset_index",
+        "offset_of_max_timestamp_so_far",
+        "roll_jitter_ms",
+        "rolling_timestamp",
+        "time_index",
+    )
+
+    def __init__(
+        self,
+        directory: str,
+        base_offset: int,
+        *,
+        config: TopicConfig,
+        files: Files,
+        size: int,
+        created_ms: int,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        """``open_files``: the cache that its files share with others; one of its own unless given."""
+        open_files = OpenFiles() if open_files is None else open_files
+        super().__init__(
+            directory,
+            base_offset,
+            files=files,
+            size=size,
+            index_interval_bytes=config.index_interval_bytes,
+            open_files=open_files,
+        )
+        self._is_active = False
+        self._txn_index: TransactionIndex | None = None
+        index_path = os.path.join(directory, file_name(base_offset, INDEX_SUFFIX))
+        time_path = os.path.join(directory, file_name(base_offset, TIME_INDEX_SUFFIX))
+        bytes_max = config.segment_index_bytes
+        self.offset_index = OffsetIndex(
+            index_path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files
+        )
+        self.time_index = TimeIndex(
+            time_path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files
+        )
+        self.created_ms = created_ms
+        self.has_aborted_transactions = False
+        self.indexes_are_full = False
+        self.bytes_since_index_entry = 0
+        self.rolling_timestamp: int | None = None  # of the first batch; None: not known
+        self.max_timestamp_so_far: int | None = None if size else NO_TIMESTAMP  # None: not read yet
+        self.offset_of_max_timestamp_so_far = base_offset
+        jitter_ms = min(config.segment_jitter_ms, config.max_segment_ms)
+        self.roll_jitter_ms = zlib.crc32(self.path.encode()) % jitter_ms if jitter_ms else 0
+
+    @classmethod
+    def create(
+        cls,
+        directory: str,
+        base_offset: int,
+        *,
+        config: TopicConfig,
+        files: Files,
+        created_ms: int,
+        open_files: OpenFiles | None = None,
+    ) -> LogSegment:
+        """A new, empty, active segment. Files of its name that lie about are emptied."""
+        segment = cls(
+            directory,
+            base_offset,
+            config=config,
+            files=files,
+            size=0,
+            created_ms=created_ms,
+            open_files=open_files,
+        )
+        segment._is_active = True
+        file = files.open(segment.path, create=True)
+        try:
+            file.truncate(0)
+            if config.preallocate:
+                file.truncate(config.segment_bytes)
+        finally:
+            file.close()
+        segment.offset_index.reset()
+        segment.time_index.reset()
+        segment.txn_index.reset()
+        segment._note_full_indexes()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"LogSegment({self.path!r}, size={self.size}{', active' if self._is_active else ''})"
+
+    @property
+    def is_active(self) -> bool:
+        return self._is_active
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it holds descriptors."""
+        return self._file is not None or self.offset_index.is_mapped or self.time_index.is_mapped
+
+    @property
+    def txn_index(self) -> TransactionIndex:
+        if self._txn_index is None:
+            path = os.path.join(self.directory, file_name(self.base_offset, TXN_INDEX_SUFFIX))
+            self._txn_index = TransactionIndex(path, self._files, self._open_files)
+        return self._txn_index
+
+    # ---- append
+
+    def should_roll(
+        self,
+        *,
+        segment_bytes: int,
+        segment_ms: int,
+        batch_bytes: int,
+        max_timestamp: int,
+        last_offset: int,
+        now_ms: int,
+    ) -> bool:
+        """Whether a batch like this one needs a new segment before it (``LogSegment.shouldRoll``)."""
+        size = self.size
+        return (
+            size + batch_bytes > segment_bytes
+            or self.indexes_are_full
+            or last_offset - self.base_offset > RELATIVE_OFFSET_MAX
+            or (
+                size > 0
+                and self.time_waited_for_roll_ms(now_ms, max_timestamp) > segment_ms - self.roll_jitter_ms
+            )
+        )
+
+    def time_waited_for_roll_ms(self, now_ms: int, max_timestamp: int) -> int:
+        """Age by record time, from the first batch's to this one's; by the clock where there is none."""
+        first_timestamp = self.rolling_timestamp
+        if first_timestamp is None:
+            header = self.file().read(BATCH_FIELDS.size, 0) if self.size else b""
+            first_timestamp = NO_TIMESTAMP
+            if len(header) == BATCH_FIELDS.size:
+                first_timestamp = BATCH_FIELDS.unpack(header)[5]
+            self.rolling_timestamp = first_timestamp
+        return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
+
+    def append(self, buffers: Sequence[Buffer], spans: Sequence[BatchSpan]) -> None:
+        """Write batches at the end; ``spans`` describes them in order.
+
+        Raises:
+            OSError: the file may hold a part of them beyond ``size``; the caller must not append again.
+        """
+        start = self.size
+        (self._file or self.file()).write(buffers, start)
+        self.was_used = True
+        try:
+            for last_offset, max_timestamp, size in spans:
+                self.index_batch(last_offset, max_timestamp, size)
+        except OSError:
+            self.size = start
+            raise
+
+    def index_batch(self, last_offset: int, max_timestamp: int, size: int) -> None:
+        """Take note of the batch that lies at the end of the segment, and move the end behind it."""
+        position = self.size
+        max_so_far = self.max_timestamp_so_far
+        if max_so_far is None:
+            max_so_far = self.max_timestamp().timestamp
+        if max_timestamp > max_so_far:
+            self.max_timestamp_so_far = max_timestamp
+            self.offset_of_max_timestamp_so_far = last_offset
+        if not position:
+            self.rolling_timestamp = max_timestamp
+        if self.bytes_since_index_entry > self.index_interval_bytes:
+            self._add_index_entries(last_offset, position)
+            self.bytes_since_index_entry = size
+        else:
+            self.bytes_since_index_entry += size
+        self.size = position + size
+
+    def append_aborted(self, aborted: AbortedTransaction) -> None:
+        """Note a transaction that a marker in this segment has aborted. Raises OSError."""
+        self.txn_index.append(aborted)
+        self.has_aborted_transactions = True
+
+    def _add_index_entries(self, last_offset: int, position: int) -> None:
+        # Full or out of reach are only segments of another configuration: they roll, or are scanned for
+        # longer.
+        if self.offset_index.is_full or last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
+            return
+        self.offset_index.append(last_offset, position)
+        if not self.time_index.is_full:
+            self.time_index.maybe_append(*self.max_timestamp())
+        self._note_full_indexes()
+
+    def _note_full_indexes(self) -> None:
+        self.indexes_are_full = self.offset_index.is_full or self.time_index.is_full
+
+    # ---- read
+
+    def find_batch(self, offset: int, *, cached_only: bool = False) -> BatchPlace | None:
+        """The first batch whose last offset is at least ``offset``; None when the segment ends before.
+
+        Raises:
+            CorruptSegment: the way there is damaged.
+            ColdRead: it is not in memory, and ``cached_only``.
+        """
+        if not self.offset_index.is_mapped:
+            self._open_offset_index(cached_only)
+        indexed_offset, position = self.offset_index.lookup(offset)
+        try:
+            return self.search(
+                offset, position=position, indexed_offset=indexed_offset, cached_only=cached_only
+            )
+        except CorruptSegment as error:
+            if error.position != position or not self.offset_index.entries:
+                raise  # not the index is wrong, but the records
+        _log.warning("%s leads astray for offset %d: building it anew", self.offset_index.path, offset)
+        self.rebuild_indexes()
+        indexed_offset, position = self.offset_index.lookup(offset)
+        return self.search(offset, position=position, indexed_offset=indexed_offset)
+
+    def find_last_batch_below(self, offset: int) -> BatchPlace | None:
+        """The last batch that begins below ``offset``; None when the first one does not.
+
+        Raises:
+            CorruptSegment: the way there is damaged.
+        """
+        found = self.find_batch(offset - 1)
+        if found is not None and found.base_offset < offset:
+            return found
+        last = None  # compaction has left a gap there, or the segment ends before
+        for place in self.batches(self.offset_index.lookup(offset - 1).position):
+            if place.base_offset >= offset:
+                break
+            last = place
+        return last
+
+    def _open_offset_index(self, cached_only: bool) -> None:
+        self.offset_index.open(cached_only=cached_only)
+        if not self.offset_index.is_plausible(self.size):
+            _log.warning("%s is damaged: building it anew", self.offset_index.path)
+            self.rebuild_indexes()
+
+    def read_next_offset(self) -> int:
+        """The offset after the last batch (``readNextOffset``).
+
+        Raises:
+            CorruptSegment: the last index entry, or what lies behind it, is damaged.
+        """
+        indexed_offset, position = self.offset_index.last_entry()
+        if position:
+            self.search(self.base_offset, position=position, indexed_offset=indexed_offset)
+        next_offset = self.base_offset
+        for place in self.batches(position):
+            next_offset = place.last_offset + 1
+        return next_offset
+
+    # ---- timestamps
+
+    def max_timestamp(self) -> TimestampOffset:
+        """The largest timestamp of the segment and the last offset of its batch; (-1, base offset) without
+        any."""
+        if self.max_timestamp_so_far is None:
+            last = self.time_index.last_entry()
+            if self.time_index.is_plausible() and self._has_timestamp(last):
+                self.max_timestamp_so_far, self.offset_of_max_timestamp_so_far = last
+            else:
+                _log.warning("%s is damaged: building it anew", self.time_index.path)
+                self.rebuild_indexes()
+        timestamp = self.max_timestamp_so_far
+        return TimestampOffset(
+            NO_TIMESTAMP if timestamp is None else timestamp, self.offset_of_max_timestamp_so_far
+        )
+
+    def _has_timestamp(self, entry: TimestampOffset) -> bool:
+        """Whether the batch of a time index entry has the timestamp that the entry says."""
+        if entry.timestamp < 0:
+            return True
+        place = self.find_batch(entry.offset)
+        return (
+            place is not None and place.base_offset <= entry.offset and place.max_timestamp == entry.timestamp
+        )
+
+    def largest_timestamp(self) -> int:
+        """For retention and lookups: the largest record timestamp, or the file's age where records have
+        none."""
+        timestamp = self.max_timestamp().timestamp
+        return timestamp if timestamp >= 0 else self._files.modified_ms(self.path)
+
+    # ---- indexes
+
+    def load_indexes(self) -> bool:
+        """Take over the index files, unread. False when one is missing or cannot be right
+        (``sanityCheck``)."""
+        offset_index_is_whole = self.offset_index.load()
+        return self.time_index.load() and offset_index_is_whole
+
+    def rebuild_indexes(self) -> None:
+        """Write both indexes anew from the batch headers, up to the first damage."""
+        size, was_active = self.size, self._is_active
+        self.forget_batches()
+        for place in self.batches_until_damage(end=size):
+            self.index_batch(place.last_offset, place.max_timestamp, place.size)
+        self.size = size
+        if not was_active:
+            self.become_inactive()
+
+    def forget_batches(self) -> None:
+        """Empty the indexes; ``index_batch`` then tells of the batches again, from the first one on."""
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.size = 0
+        self.bytes_since_index_entry = 0
+        self.max_timestamp_so_far = NO_TIMESTAMP
+        self.offset_of_max_timestamp_so_far = self.base_offset
+        self.rolling_timestamp = None
+
+    # ---- life
+
+    def activate(self) -> None:
+        """Take appends from now on."""
+        if not self._is_active:
+            self.release()
+            self._is_active = True
+        self.offset_index.activate()
+        self.time_index.activate()
+        self._note_full_indexes()
+
+    def become_inactive(self) -> None:
+        """Another segment takes the appends: add the last time entry, trim the files
+        (``onBecomeInactiveSegment``)."""
+        if self.max_timestamp_so_far is not None and self.max_timestamp_so_far >= 0:
+            self.time_index.maybe_append(*self.max_timestamp(), use_last_slot=True)
+        self.offset_index.trim()
+        self.time_index.trim()
+        if self._is_active and self._files.size(self.path) > self.size:
+            self.file().truncate(self.size)  # what was preallocated
+        self._is_active = False
+        self.release()
+
+    def release(self) -> None:
+        """Close descriptors and maps; whoever needs them next opens them again."""
+        if self._file is not None:
+            self._open_files.forget(self)
+            self.close_idle()
+        self.offset_index.release()
+        self.time_index.release()
+        if self._txn_index is not None:
+            self._txn_index.close()
+
+    def update_directory(self, directory: str) -> None:
+        """The log's directory was renamed; what is open stays open."""
+        self.directory = directory
+        for file in (self, self.offset_index, self.time_index):
+            file.path = os.path.join(directory, os.path.basename(file.path))
+        if self._txn_index is not None:
+            self._txn_index.update_directory(directory)
+
+    def cut(self, position: int) -> None:
+        """End the file here: what lies behind is no batch. The indexes know nothing of it."""
+        self.release()
+        file = self._files.open(self.path)
+        try:
+            file.truncate(position)
+        finally:
+            file.close()
+        self.size = position
+
+    def truncate_to(self, offset: int, *, now_ms: int) -> int:
+        """Drop every batch that reaches ``offset``; the segment is active afterwards.
+
+        Returns the offset after the last batch that stays, or ``offset`` where no batch was dropped.
+        """
+        place = self.find_batch(offset)
+        self.activate()
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        self._note_full_indexes()
+        if place is not None:
+            self.file().truncate(place.position)
+            self.size = place.position
+        self.bytes_since_index_entry = 0
+        if not self.size:
+            self.created_ms = now_ms
+            self.rolling_timestamp = None
+        self._reread_max_timestamp()
+        return offset if place is None else min(offset, place.base_offset)
+
+    def _reread_max_timestamp(self) -> None:
+        timestamp, offset = self.time_index.last_entry()
+        # While the time index had room, no batch up to the offset index's last entry was later than its own.
+        indexed = offset if self.time_index.is_full else self.offset_index.last_entry().offset
+        first = self.find_batch(max(offset, indexed))
+        if first is not None:
+            for place in self.batches(first.position):
+                if place.max_timestamp > timestamp:
+                    timestamp, offset = place.max_timestamp, place.last_offset
+        self.max_timestamp_so_far, self.offset_of_max_timestamp_so_far = timestamp, offset

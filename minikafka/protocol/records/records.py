@@ -1,0 +1,349 @@
+"""The records inside a batch: read, validated, built.
+
+Kafka: ``DefaultRecord``, ``DefaultRecordBatch.iterator``, ``MemoryRecordsBuilder``, and the per-record half
+of ``LogValidator`` (KIP-467 record errors, KIP-32 timestamps).
+
+aiokafka's compiled codec does the common case, ``record_parser`` what it refuses: the parser alone says what
+is valid and why not. ``uniform_runs`` shortcuts the validation of records that have one size.
+
+Differences from Kafka: the offset deltas of a produced batch must be 0, 1, 2 … (Kafka rebuilds a compressed
+batch whose deltas are not, for clients of 2016, and looks away in an uncompressed one); and a varint inside
+a record may be longer than Java reads (5 bytes for an int) without being noticed.
+
+Measured (µs a record of 1 KiB without key, an empty Python call took 0.07): ``validate_records`` 2.3 in a
+batch of one, 0.46 in a batch of 16, 0.16 in a batch of 1,000 of one size, 0.33 of mixed sizes. For
+comparison, in the same batch: aiokafka's iteration alone 0.22, a Python walk over lengths and deltas alone
+0.85, the whole record in Python 1.3, the parser 5. ``iterate_records`` 0.87, ``build_batch`` 1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from minikafka.deferred import deferred
+from minikafka.errors import ErrorCode, InvariantError
+from minikafka.protocol.records.batch import (
+    COMPRESSION_MASK,
+    CONTROL_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC,
+    TIMESTAMP_TYPE_MASK,
+    TRANSACTIONAL_MASK,
+    BatchHeader,
+    CompressionType,
+    CorruptBatch,
+    TimestampType,
+    pack_header,
+    read_header,
+)
+from minikafka.protocol.records.compression import compress, decompress
+from minikafka.protocol.records.record_codec import load as codec
+from minikafka.protocol.records.record_parser import InvalidRecords, Record, RecordError, parse_records
+from minikafka.types import NO_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, NO_TIMESTAMP, Buffer
+
+if TYPE_CHECKING:
+    from minikafka.protocol.records import uniform_runs
+else:
+    uniform_runs = deferred("minikafka.protocol.records.uniform_runs")  # for batches of many records
+
+__all__ = [
+    "InvalidRecords",
+    "Record",
+    "RecordError",
+    "RecordsSummary",
+    "build_batch",
+    "iterate_records",
+    "recompress",
+    "validate_records",
+]
+
+DECOMPRESSED_BYTES_MAX: Final = 1 << 30
+"""Where the caller states no bound: for batches that have been validated once."""
+
+_OFFSET_DELTA_MAX: Final = 2**31 - 1
+
+_BASE_TIMESTAMP_MAX: Final = 1 << 62
+"""Above it a timestamp might leave 64 bits; the other roads know what happens then."""
+
+
+class RecordsSummary(NamedTuple):
+    """What the broker needs to know of a validated batch. Timestamps as the records have them, before
+    LogAppendTime."""
+
+    record_count: int
+    min_timestamp: int
+    max_timestamp: int
+    offset_of_max_timestamp: int
+    """Of the first record with ``max_timestamp``; counted from the header's base offset."""
+    uncompressed_size: int
+
+
+def iterate_records(
+    batch: Buffer, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
+    """The records of one whole batch. Keys and values are copies.
+
+    Raises:
+        CorruptBatch: the batch is cut off, cannot be decompressed within the bound, or a record is malformed.
+    """
+    header = read_header(batch)
+    plain = plain_batch(batch, header, decompressed_bytes_max)
+    try:
+        records = [
+            Record(
+                record.offset,
+                NO_TIMESTAMP if record.timestamp is None else record.timestamp,
+                record.key,
+                record.value,
+                tuple(record.headers),
+            )
+            for record in codec().Batch(plain)
+        ]
+    except codec().refusals:
+        return parse_records(plain, header)
+    return iter(records)
+
+
+def validate_records(
+    batch: Buffer,
+    header: BatchHeader,
+    *,
+    decompressed_bytes_max: int,
+    keys_required: bool = False,
+    timestamp_ms_min: int | None = None,
+    timestamp_ms_max: int | None = None,
+) -> RecordsSummary:
+    """Check every record of a produced batch whose CRC is known to be right.
+
+    ``keys_required`` is for compacted topics; the timestamp bounds (both included) are for CreateTime, a
+    record without a timestamp passes them.
+
+    Raises:
+        InvalidRecords: INVALID_RECORD or INVALID_TIMESTAMP; ``record_errors`` names the records when it is a
+            matter of single ones.
+        CorruptBatch: the batch is cut off or cannot be decompressed within the bound.
+    """
+    count = header.record_count
+    if header.last_offset_delta + 1 != count or count <= 0:
+        raise InvalidRecords(
+            f"a batch of {count} records whose last offset delta is {header.last_offset_delta}"
+        )
+    plain = plain_batch(batch, header, decompressed_bytes_max)
+    if count == 1:  # what a producer without linger sends: no columns, no minimum of one
+        only = _only_timestamp(plain, header, keys_required, timestamp_ms_min, timestamp_ms_max)
+        if only is not None:
+            return RecordsSummary(1, only, only, header.base_offset, len(plain) - HEADER_SIZE)
+    base = header.base_timestamp
+    deltas = None
+    if 0 <= base <= _BASE_TIMESTAMP_MAX:
+        deltas = uniform_runs.timestamp_deltas(plain, header, keys_required=keys_required)
+    if deltas is not None:
+        earliest, latest, index_of_latest = (
+            base + deltas.least,
+            base + deltas.greatest,
+            deltas.index_of_greatest,
+        )
+    else:
+        timestamps = _all_timestamps(plain, header, keys_required)
+        earliest, latest = min(timestamps), max(timestamps)
+        index_of_latest = timestamps.index(latest)
+    too_early = timestamp_ms_min is not None and earliest < timestamp_ms_min
+    if too_early or (timestamp_ms_max is not None and latest > timestamp_ms_max):
+        timestamps = _all_timestamps(plain, header, keys_required)
+        _check_timestamps(timestamps, timestamp_ms_min, timestamp_ms_max)
+    return RecordsSummary(
+        count,
+        earliest,
+        latest,
+        header.base_offset + index_of_latest,
+        len(plain) - HEADER_SIZE,
+    )
+
+
+def _only_timestamp(
+    plain: memoryview,
+    header: BatchHeader,
+    keys_required: bool,
+    timestamp_ms_min: int | None,
+    timestamp_ms_max: int | None,
+) -> int | None:
+    """The timestamp of the only record; None unless it is certainly valid."""
+    timestamp: int | None = None
+    try:
+        for record in codec().Batch(plain):
+            timestamp = record.timestamp
+            if record.offset != header.base_offset or (keys_required and record.key is None):
+                return None
+    except codec().refusals:
+        return None
+    if (
+        timestamp is None
+        or (timestamp_ms_min is not None and timestamp < timestamp_ms_min)
+        or (timestamp_ms_max is not None and timestamp > timestamp_ms_max)
+    ):
+        return None
+    return timestamp
+
+
+def _all_timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int]:
+    """In order. Raises InvalidRecords."""
+    timestamps = _timestamps(plain, header, keys_required)
+    return _timestamps_one_by_one(plain, header, keys_required) if timestamps is None else timestamps
+
+
+def _timestamps(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int] | None:
+    """The timestamps in order; None unless every record is certainly valid."""
+    offset = header.base_offset
+    timestamps: list[int] = []
+    append = timestamps.append
+    try:
+        if keys_required:
+            for record in codec().Batch(plain):
+                if record.offset != offset or record.key is None:
+                    return None
+                offset += 1
+                append(record.timestamp)
+        else:
+            for record in codec().Batch(plain):
+                if record.offset != offset:
+                    return None
+                offset += 1
+                append(record.timestamp)
+    except codec().refusals:
+        return None
+    return None if None in timestamps else timestamps
+
+
+def _timestamps_one_by_one(plain: memoryview, header: BatchHeader, keys_required: bool) -> list[int]:
+    timestamps = []
+    keyless = []
+    for index, record in enumerate(parse_records(plain, header)):
+        if record.offset != header.base_offset + index:
+            raise InvalidRecords(
+                f"record {index} has offset delta {record.offset - header.base_offset}, expected {index}"
+            )
+        if keys_required and record.key is None:
+            keyless.append(RecordError(index, "A compacted topic does not accept a record without a key."))
+        timestamps.append(record.timestamp)
+    if keyless:
+        raise InvalidRecords(f"{len(keyless)} records without a key in a compacted topic", keyless)
+    return timestamps
+
+
+def _check_timestamps(timestamps: list[int], minimum: int | None, maximum: int | None) -> None:
+    errors = [
+        RecordError(index, f"Timestamp {timestamp} is not within {minimum} and {maximum}.")
+        for index, timestamp in enumerate(timestamps)
+        if timestamp != NO_TIMESTAMP
+        and ((minimum is not None and timestamp < minimum) or (maximum is not None and timestamp > maximum))
+    ]
+    if errors:
+        raise InvalidRecords(
+            f"{len(errors)} records with a timestamp out of range", errors, ErrorCode.INVALID_TIMESTAMP
+        )
+
+
+def plain_batch(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> memoryview:
+    """The batch with its records uncompressed; the header's attributes say so, its length and CRC stay as
+    they are.
+
+    The memory behind it ends with the batch or goes on with bytes of the same buffer: aiokafka may look a
+    few bytes past the end before it notices.
+    """
+    size = LOG_OVERHEAD + header.batch_length
+    view = memoryview(batch)
+    if size != len(view):
+        if size > len(view):
+            raise CorruptBatch(f"{len(view)} bytes of a batch of {size}")
+        view = view[:size]
+    if header.attributes & COMPRESSION_MASK == 0:
+        return view
+    plain = decompress(
+        view[HEADER_SIZE:], header.compression, bytes_max=decompressed_bytes_max, reserve=HEADER_SIZE
+    )
+    HEADER.pack_into(plain, 0, *header._replace(attributes=header.attributes & ~COMPRESSION_MASK))
+    return memoryview(plain)
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    compression: CompressionType = CompressionType.NONE,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    leader_epoch: int = NO_EPOCH,
+) -> bytes:
+    """A batch of at least one record; their offsets are absolute, ascending, from ``base_offset`` on.
+
+    Raises:
+        InvariantError: no records, or offsets that do not fit.
+    """
+    builder = codec().Builder(MAGIC, 0, 0, -1, -1, -1, _OFFSET_DELTA_MAX)
+    previous = -1
+    count = 0
+    for record in records:
+        delta = record.offset - base_offset
+        if not previous < delta <= _OFFSET_DELTA_MAX:
+            raise InvariantError(
+                f"offset {record.offset} in a batch from {base_offset}, after delta {previous}"
+            )
+        appended = builder.append(delta, record.timestamp, record.key, record.value, list(record.headers))
+        if appended is None:
+            raise InvariantError("a batch of more than 2 GiB")
+        previous = delta
+        count += 1
+    if count == 0:
+        raise InvariantError("a batch without records")
+    built = builder.build()
+    plain = HEADER.unpack_from(built)
+    attributes = int(compression)
+    attributes |= TIMESTAMP_TYPE_MASK if timestamp_type else 0
+    attributes |= TRANSACTIONAL_MASK if transactional else 0
+    attributes |= CONTROL_MASK if control else 0
+    body = compress(memoryview(built)[HEADER_SIZE:], compression)
+    header = BatchHeader(
+        base_offset,
+        HEADER_SIZE - LOG_OVERHEAD + len(body),
+        leader_epoch,
+        MAGIC,
+        0,
+        attributes,
+        previous,
+        plain[7],
+        plain[8],
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    )
+    return pack_header(header, body) + body
+
+
+def recompress(
+    batch: Buffer,
+    compression: CompressionType,
+    *,
+    level: int | None = None,
+    decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+) -> bytes:
+    """The same batch with its records in another compression (``compression.type`` of the topic, and the
+    ``level`` that it has for that).
+
+    Raises:
+        CorruptBatch: the batch is cut off or cannot be decompressed within the bound.
+    """
+    header = read_header(batch)
+    body = compress(plain_batch(batch, header, decompressed_bytes_max)[HEADER_SIZE:], compression, level)
+    header = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD + len(body),
+        attributes=header.attributes & ~COMPRESSION_MASK | compression,
+    )
+    return pack_header(header, body) + body

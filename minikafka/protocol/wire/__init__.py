@@ -1,0 +1,1 @@
+"""Requests and responses: versions, schemas, and the codec with its fast paths."""

@@ -1,0 +1,361 @@
+"""From plain bodies to bytes: a compiled writer per message.
+
+Kafka: the generated ``…Data.write`` methods; KIP-482 for compact types and tagged fields.
+
+A body is a tree of dicts and lists with kio's field names. One body serves all versions: a name that this
+version lacks but another has is left out, a missing name takes the schema's default. Durations and
+timestamps are ints in milliseconds, UUIDs are ``UUID`` or None, bytes are any buffer. A tagged field that
+equals its default is not written, as in Kafka.
+
+Whatever does not fit is our bug, never the peer's: ``InvariantError`` with the entity and the field.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from minikafka.errors import InvariantError
+from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
+
+Body = Mapping[str, Any]
+Writer = Callable[[bytearray, Any], None]
+StepWriter = Callable[[bytearray, Any], Steps[None]]
+NamesElsewhere = Callable[[tuple[str, ...]], Iterable[frozenset[str]]]
+"""The names that the entity at a path has in each version; as many versions are asked as are needed."""
+
+_MISFIT: Final = (struct.error, TypeError, ValueError, AttributeError, OverflowError)
+
+_FIXED: Final = {
+    "int8": ">b",
+    "int16": ">h",
+    "int32": ">i",
+    "int64": ">q",
+    "uint8": ">B",
+    "uint16": ">H",
+    "uint32": ">I",
+    "uint64": ">Q",
+    "float64": ">d",
+    "error_code": ">h",
+    "timedelta_i32": ">i",
+    "timedelta_i64": ">q",
+    "datetime_i64": ">q",
+}
+_pack_i16 = struct.Struct(">h").pack
+_pack_i32 = struct.Struct(">i").pack
+_NULL_I16 = _pack_i16(-1)
+_NULL_I32 = _pack_i32(-1)
+_ZERO_UUID = bytes(16)
+
+
+def unsigned_varint(value: int) -> bytes:
+    """The bytes of a length, count or tag."""
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    parts = bytearray()
+    while value >= 0x80:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+_ONE_BYTE = [bytes((value,)) for value in range(0x80)]
+
+
+def compile_writer(schema: EntitySchema, names_elsewhere: NamesElsewhere) -> Writer:
+    """The writer of an entity, given as a mapping."""
+    writer = _compile(schema, names_elsewhere, ())
+    return _at_once(writer)
+
+
+def compile_writer_in_steps(schema: EntitySchema, names_elsewhere: NamesElsewhere) -> StepWriter:
+    """The same in steps. An entity without arrays is one step."""
+    writer = _compile(schema, names_elsewhere, ())
+    if isinstance(writer, _InSteps):
+        return writer.write
+    write = writer
+
+    def write_at_once(out: bytearray, body: Body) -> Steps[None]:
+        write(out, body)
+        return
+        yield
+
+    return write_at_once
+
+
+class _InSteps(NamedTuple):
+    """The writer of something with an array in it."""
+
+    write: StepWriter
+
+
+_AnyWriter = Writer | _InSteps
+
+
+def _at_once(writer: _AnyWriter) -> Writer:
+    if not isinstance(writer, _InSteps):
+        return writer
+    write_in_steps = writer.write
+    return lambda out, value: finish(write_in_steps(out, value))
+
+
+def _compile(schema: EntitySchema, names_elsewhere: NamesElsewhere, path: tuple[str, ...]) -> _AnyWriter:
+    fields: list[tuple[str, Any, Any, bool]] = []
+    tagged: list[_TaggedField] = []
+    for field in schema.fields:
+        writer = _field_writer(field, names_elsewhere, (*path, field.name), flexible=schema.flexible)
+        if field.tag is not None:
+            writer = _at_once(writer)
+            tagged.append(
+                _TaggedField(field.name, unsigned_varint(field.tag), _encoded_default(field, writer), writer)
+            )
+        elif isinstance(writer, _InSteps):
+            fields.append((field.name, field.default, writer.write, True))
+        else:
+            fields.append((field.name, field.default, writer, False))
+    accepted = frozenset(field.name for field in schema.fields)
+    flexible = schema.flexible
+    write_tagged = _tagged_section(schema.name, tagged)
+
+    def check_names(body: Body) -> None:
+        nonlocal accepted
+        for names in names_elsewhere(path):
+            accepted |= names
+            if body.keys() <= accepted:
+                return
+        unknown = ", ".join(sorted(body.keys() - accepted))
+        raise InvariantError(f"{schema.name} has no field {unknown} in any version")
+
+    def misfit(name: str, value: Any, error: BaseException) -> InvariantError:
+        if value is REQUIRED:
+            return InvariantError(f"{schema.name}.{name} is missing")
+        return InvariantError(f"{schema.name}.{name} cannot be {value!r}: {error}")
+
+    def write(out: bytearray, body: Body) -> None:
+        if not body.keys() <= accepted:
+            check_names(body)
+        for name, default, writer, _ in fields:
+            value = body.get(name, default)
+            try:
+                writer(out, value)
+            except _MISFIT as error:
+                raise misfit(name, value, error) from error
+        if flexible:
+            write_tagged(out, body)
+
+    def write_in_steps(out: bytearray, body: Body) -> Steps[None]:
+        if not body.keys() <= accepted:
+            check_names(body)
+        for name, default, writer, in_steps in fields:
+            value = body.get(name, default)
+            try:
+                if in_steps:
+                    yield from writer(out, value)
+                else:
+                    writer(out, value)
+            except _MISFIT as error:
+                raise misfit(name, value, error) from error
+        if flexible:
+            write_tagged(out, body)
+
+    return _InSteps(write_in_steps) if any(in_steps for *_, in_steps in fields) else write
+
+
+class _TaggedField(NamedTuple):
+    name: str
+    tag: bytes
+    default: bytes | None
+    write: Writer
+
+
+def _tagged_section(entity: str, tagged: Sequence[_TaggedField]) -> Writer:
+    """The writer of the tagged fields, those that are not their default."""
+
+    def write(out: bytearray, body: Body) -> None:
+        count = 0
+        section = bytearray()
+        for name, tag, default, write_value in tagged:
+            value = body.get(name)
+            if value is None:
+                continue
+            content = bytearray()
+            try:
+                write_value(content, value)
+            except _MISFIT as error:
+                raise InvariantError(f"{entity}.{name} cannot be {value!r}: {error}") from error
+            if bytes(content) == default:
+                continue
+            count += 1
+            section += tag
+            section += unsigned_varint(len(content))
+            section += content
+        out.append(count)
+        out += section
+
+    return write
+
+
+def _encoded_default(field: FieldSchema, writer: Writer) -> bytes | None:
+    """What a tagged field must differ from to be written; None when there is no default (or it is null)."""
+    if field.default is REQUIRED or field.default is None:
+        return None
+    content = bytearray()
+    writer(content, field.default)
+    return bytes(content)
+
+
+def _field_writer(
+    field: FieldSchema, names_elsewhere: NamesElsewhere, path: tuple[str, ...], *, flexible: bool
+) -> _AnyWriter:
+    if field.entity is not None:
+        writer = _compile(field.entity, names_elsewhere, path)
+        if field.is_array:
+            return _InSteps(_array(writer, nullable=field.nullable, flexible=flexible))
+        if not field.nullable:
+            return writer
+        if isinstance(writer, _InSteps):
+            return _InSteps(_nullable_in_steps(writer.write))
+        return _nullable_entity(writer)
+    kafka_type = field.kafka_type or ""
+    if field.is_array:
+        item = _value_writer(kafka_type, nullable=False, flexible=flexible)
+        return _InSteps(_array(item, nullable=field.nullable, flexible=flexible))
+    return _value_writer(kafka_type, nullable=field.nullable, flexible=flexible)
+
+
+def _value_writer(kafka_type: str, *, nullable: bool, flexible: bool) -> Writer:
+    if kafka_type in _FIXED:
+        return _fixed(struct.Struct(_FIXED[kafka_type]).pack, null=-1 if nullable else None)
+    if kafka_type == "bool":
+        return _write_bool
+    if kafka_type == "uuid":
+        return _write_uuid
+    if kafka_type == "string":
+        return _compact_string(nullable=nullable) if flexible else _string(nullable=nullable)
+    return _compact_bytes(nullable=nullable) if flexible else _bytes(nullable=nullable)
+
+
+def _refuse_null(value: Any, *, nullable: bool) -> None:
+    """Called on a value that has no length: fine when it is a null that may be."""
+    if value is not None or not nullable:
+        raise TypeError("null where a value must be" if value is None else f"a {type(value).__name__}")
+
+
+def _fixed(pack: Callable[[Any], bytes], *, null: int | None) -> Writer:
+    def write(out: bytearray, value: Any) -> None:
+        out += pack(value)
+
+    def write_nullable(out: bytearray, value: Any) -> None:
+        out += pack(null if value is None else value)
+
+    return write if null is None else write_nullable
+
+
+def _write_bool(out: bytearray, value: bool) -> None:
+    """``struct`` would take any object for True, also the mark of a field that is missing."""
+    if not isinstance(value, bool):
+        raise TypeError(f"a {type(value).__name__}")
+    out.append(value)
+
+
+def _write_uuid(out: bytearray, value: UUID | None) -> None:
+    out += _ZERO_UUID if value is None else value.bytes
+
+
+def _string(*, nullable: bool) -> Writer:
+    def write(out: bytearray, value: Any) -> None:
+        if not isinstance(value, str):
+            _refuse_null(value, nullable=nullable)
+            out += _NULL_I16
+            return
+        data = value.encode()
+        out += _pack_i16(len(data))
+        out += data
+
+    return write
+
+
+def _compact_string(*, nullable: bool) -> Writer:
+    def write(out: bytearray, value: Any) -> None:
+        if not isinstance(value, str):
+            _refuse_null(value, nullable=nullable)
+            out.append(0)
+            return
+        data = value.encode()
+        out += unsigned_varint(len(data) + 1)
+        out += data
+
+    return write
+
+
+def _bytes(*, nullable: bool) -> Writer:
+    def write(out: bytearray, value: Any) -> None:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            _refuse_null(value, nullable=nullable)
+            out += _NULL_I32
+            return
+        out += _pack_i32(len(value))
+        out += value
+
+    return write
+
+
+def _compact_bytes(*, nullable: bool) -> Writer:
+    def write(out: bytearray, value: Any) -> None:
+        if not isinstance(value, (bytes, bytearray, memoryview)):
+            _refuse_null(value, nullable=nullable)
+            out.append(0)
+            return
+        out += unsigned_varint(len(value) + 1)
+        out += value
+
+    return write
+
+
+def _array(item: _AnyWriter, *, nullable: bool, flexible: bool) -> StepWriter:
+    in_steps = item.write if isinstance(item, _InSteps) else None
+    at_once = _at_once(item)
+
+    def write(out: bytearray, values: Any) -> Steps[None]:
+        if values is None:
+            _refuse_null(values, nullable=nullable)
+            out += b"\0" if flexible else _NULL_I32
+            return
+        out += unsigned_varint(len(values) + 1) if flexible else _pack_i32(len(values))
+        for done, value in enumerate(values, start=1):
+            if in_steps is not None:
+                yield from in_steps(out, value)
+            else:
+                at_once(out, value)
+            if done % ELEMENTS_A_STEP == 0:
+                yield
+
+    return write
+
+
+def _nullable_entity(writer: Writer) -> Writer:
+    """KIP-893: −1 for null, 1 before the entity."""
+
+    def write(out: bytearray, value: Any) -> None:
+        if value is None:
+            out.append(0xFF)
+            return
+        out.append(1)
+        writer(out, value)
+
+    return write
+
+
+def _nullable_in_steps(writer: StepWriter) -> StepWriter:
+    def write(out: bytearray, value: Any) -> Steps[None]:
+        if value is None:
+            out.append(0xFF)
+            return
+        out.append(1)
+        yield from writer(out, value)
+
+    return write

@@ -1,0 +1,1 @@
+"""``minikafka analyze``: the job, what it computes, and its report."""

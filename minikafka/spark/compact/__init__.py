@@ -1,0 +1,1 @@
+"""``minikafka compact``: the job, its plan, and the segments it writes."""

@@ -1,0 +1,1 @@
+"""``minikafka export``: the job, its formats and decoders, and its output."""

@@ -1,0 +1,221 @@
+"""``minikafka export``: log directories to Parquet. How each record gets there once: ``output``."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark.sql import Column, Observation, SparkSession
+from pyspark.sql import functions as F
+
+from minikafka.metrics.names_of_spark import (
+    BYTES,
+    DAMAGED_BATCHES,
+    LOST_RECORDS,
+    OUTPUT_BYTES,
+    PARTITIONS,
+    RECORDS,
+    UNDECODED_RECORDS,
+)
+from minikafka.spark import register
+from minikafka.spark.export.decoders import make_decoder
+from minikafka.spark.export.decoding import KEY, VALUE, Decoder, OnError, decode
+from minikafka.spark.export.formats import TopicFormat
+from minikafka.spark.export.layout import PARTITION_COLUMNS, lay_out
+from minikafka.spark.export.output import LOCK, Commit, ExportOutput, Offsets
+from minikafka.spark.export.output_store import OutputStore, open_store
+from minikafka.spark.export.plan import ExportRange, check_topic_ids, plan, source_options, topic_ids
+from minikafka.spark.runtime.counters import JobCounters
+from minikafka.spark.runtime.job import Job
+from minikafka.spark.source.datasource import FORMAT
+from minikafka.spark.source.options import OnCorrupt, parse_options
+from minikafka.spark.source.planning import selected_logs
+from minikafka.spark.source.schemas import ERROR
+
+RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
+ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]
+
+_SIZE = "__size"
+_COUNTED = {
+    "records": RECORDS,
+    "bytes": BYTES,
+    "undecoded": UNDECODED_RECORDS,
+    "damaged": DAMAGED_BATCHES,
+}
+COUNTED_TOPICS_MAX = 20
+"""Topics that are counted one by one: each costs four comparisons a record."""
+
+OpenStore = Callable[[str, str, SparkSession], OutputStore]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportOptions:
+    """What the user asked for."""
+
+    paths: Sequence[str]
+    output: str
+    selection: Mapping[str, str]
+    """``subscribe`` or ``subscribePattern`` of the data source, or nothing."""
+    by: str
+    isolation: str
+    latest: str
+    on_corrupt: str
+    on_error: OnError
+    format_of: Callable[[str], TopicFormat]
+    """Of a topic. Raises JobError: it needs a schema and has none."""
+    confluent: bool
+    compression: str
+
+    def source(self) -> dict[str, str]:
+        """The options of the data source that do not change between runs."""
+        return {
+            "path": json.dumps(list(self.paths)),
+            "isolation": self.isolation,
+            "latest": self.latest,
+            "onCorrupt": self.on_corrupt,
+            "includeHeaders": "true",
+        }
+
+
+def export(job: Job, options: ExportOptions, *, open_store: OpenStore = open_store) -> Commit | None:
+    """Export what is new. Returns its commit; None: there is nothing new.
+
+    Raises:
+        MinikafkaError: something cannot be used, in one line.
+    """
+    spark, counters = job.spark, job.counters
+    register(spark)
+    store = open_store(options.output, LOCK, spark)
+    with store.locked():
+        output = ExportOutput(store, by=options.by)
+        output.recover(now_ms=_now_ms())
+        done: Offsets = output.last.offsets if output.last else {}
+        ids = output.last.topic_ids if output.last else {}
+        with job.progress.phase("plan"):
+            read = parse_options({**options.source(), **options.selection})
+            logs = selected_logs(read)
+            ids_now = topic_ids(logs)
+            check_topic_ids(ids, ids_now)
+            ranges = plan(logs, done, read)
+        _count_ranges(ranges, counters)
+        if not ranges:
+            return None
+        decoders = _decoders(ranges, options)
+        staging = str(uuid.uuid4())
+        try:
+            with job.progress.phase("write Parquet"):
+                records = sum(
+                    _write(job, options, decoding, chosen, output.staging_uri(staging))
+                    for decoding, chosen in decoders
+                )
+            files = output.staged(staging)
+            _count_files(files, counters)
+        except Exception:
+            output.discard(staging)
+            raise
+        return output.commit(
+            staging,
+            files=[name for name, _ in files],
+            records=records,
+            offsets=advanced(done, ranges),
+            topic_ids={**ids, **ids_now},
+            now_ms=_now_ms(),
+        )
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def advanced(offsets: Offsets, ranges: Sequence[ExportRange]) -> Offsets:
+    """``offsets`` behind the ranges."""
+    found = {topic: dict(partitions) for topic, partitions in offsets.items()}
+    for each in ranges:
+        found.setdefault(each.topic, {})[each.partition] = each.end_offset
+    return found
+
+
+def _decoders(
+    ranges: Sequence[ExportRange], options: ExportOptions
+) -> list[tuple[tuple[Decoder, Decoder], list[ExportRange]]]:
+    """The ranges that are decoded alike, with what decodes them: one write each, as their columns differ."""
+    groups: dict[TopicFormat, list[ExportRange]] = {}
+    for each in ranges:
+        groups.setdefault(options.format_of(each.topic), []).append(each)
+    return [
+        (
+            (
+                make_decoder(found.key, confluent=options.confluent),
+                make_decoder(found.value, confluent=options.confluent),
+            ),
+            chosen,
+        )
+        for found, chosen in groups.items()
+    ]
+
+
+def _write(
+    job: Job,
+    options: ExportOptions,
+    decoders: tuple[Decoder, Decoder],
+    ranges: Sequence[ExportRange],
+    uri: str,
+) -> int:
+    """Write what the ranges hold, and count it on the way. Returns the records."""
+    reader = job.spark.read.format(FORMAT).options(**options.source(), **source_options(ranges))
+    if options.on_corrupt == OnCorrupt.SKIP.value:  # as rows, so that they are counted before they go
+        reader = reader.option("onCorrupt", OnCorrupt.COLUMN.value)
+        frame = reader.option("columns", json.dumps([*RECORD_COLUMNS, ERROR])).load()
+    else:
+        frame = reader.option("columns", json.dumps(RECORD_COLUMNS)).load()
+        frame = frame.withColumn(ERROR, F.lit(None).cast("string"))
+    size = sum((F.coalesce(F.length(name), F.lit(0)) for name in (KEY, VALUE)), F.lit(0))
+    frame = decode(frame.withColumn(_SIZE, size), *decoders, options.on_error)
+    topics = sorted({each.topic for each in ranges})
+    seen = Observation()
+    frame = frame.observe(seen, F.count_if(_is_record()).alias("records"), *_counts(topics))
+    frame = frame.where(_is_record())
+    frame = frame.drop(_SIZE, ERROR, *([] if options.on_error is OnError.COLUMN else ERROR_COLUMNS))
+    writer = lay_out(frame, options.by).write.mode("append").partitionBy(*PARTITION_COLUMNS[options.by])
+    writer.option("compression", options.compression).parquet(uri)
+    counted = seen.get
+    for index, topic in enumerate(_counted_apart(topics)):
+        for name, series in _COUNTED.items():
+            job.counters.add(series, counted[f"{name} {index}"] or 0, topic=topic)
+    return int(counted["records"])
+
+
+def _counted_apart(topics: Sequence[str]) -> Sequence[str]:
+    return topics if len(topics) <= COUNTED_TOPICS_MAX else [""]
+
+
+def _counts(topics: Sequence[str]) -> Iterator[Column]:
+    """What is counted while the records pass: for each topic, or for all together where they are many."""
+    is_undecoded = F.lit(False)
+    for name in ERROR_COLUMNS:
+        is_undecoded = is_undecoded | F.col(name).isNotNull()
+    for index, topic in enumerate(_counted_apart(topics)):
+        belongs = F.col("topic") == topic if topic else F.lit(True)
+        yield F.count_if(belongs & _is_record()).alias(f"records {index}")
+        yield F.sum(F.when(belongs, F.col(_SIZE))).alias(f"bytes {index}")
+        yield F.count_if(belongs & is_undecoded).alias(f"undecoded {index}")
+        yield F.count_if(belongs & ~_is_record()).alias(f"damaged {index}")
+
+
+def _is_record() -> Column:
+    """Not a damaged piece of a log."""
+    return F.col(ERROR).isNull()
+
+
+def _count_ranges(ranges: Sequence[ExportRange], counters: JobCounters) -> None:
+    for each in ranges:
+        counters.add(PARTITIONS, 1, topic=each.topic)
+        counters.add(LOST_RECORDS, each.lost, topic=each.topic)
+
+
+def _count_files(files: Sequence[tuple[str, int]], counters: JobCounters) -> None:
+    for name, size in files:
+        counters.add(OUTPUT_BYTES, size, topic=name.partition("/")[0].removeprefix("topic="))

@@ -1,1 +1,0 @@
-"""The jobs: each reads, applies transforms, and writes."""

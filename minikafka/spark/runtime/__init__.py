@@ -1,0 +1,1 @@
+"""What the jobs share: the Spark session, Java, progress, counters and failures."""

@@ -1,0 +1,212 @@
+"""Counters of a job, for Prometheus: which series there are is ``minikafka.metrics.names_of_spark``.
+
+A job ends before it is scraped, so there are three roads, and any number of them may be taken:
+
+- ``--metrics-file``: a file for node_exporter's textfile collector, replaced while the job runs and at its
+  end. It stays, so it also says when the job last ended well; the next run carries that on.
+- ``--pushgateway``: the same, pushed. What this run does not know stays there as it was.
+- ``--metrics-port``: a page ``/metrics`` as long as the job runs, on loopback unless an address is given.
+
+That a series cannot be delivered does not fail the job: it is said in one line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from minikafka.errors import MinikafkaError
+from minikafka.metrics.names_of_spark import (
+    DURATION,
+    FAILED,
+    LAST_SUCCESS,
+    RUNNING,
+    SPARK_SERIES,
+    TASKS,
+    TASKS_DONE,
+)
+from minikafka.metrics.series import Series
+from minikafka.spark.runtime.prometheus_output import MetricsPage, push, read_value, write_file
+
+TOPICS_MAX = 100
+"""Topics with a label of their own; a job may read thousands, and Prometheus keeps each for ever."""
+
+OTHER_TOPICS = "(others)"
+
+REFRESH_S = 5.0
+"""A third of Prometheus's usual interval."""
+
+
+LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"
+
+
+class ListenAddress(NamedTuple):
+    """Where a page is served."""
+
+    address: str
+    port: int
+
+
+class UnusableMetrics(MinikafkaError):
+    """An option of these cannot be used: a port that is taken, a directory that is not there."""
+
+
+def add_counter_options(options: argparse.ArgumentParser) -> None:
+    """``--metrics-file``, ``--pushgateway`` and ``--metrics-port``."""
+    group = options.add_argument_group("Prometheus")
+    group.add_argument(
+        "--metrics-file",
+        type=Path,
+        metavar="FILE.prom",
+        help="write the job's series here, for node_exporter's textfile collector",
+    )
+    group.add_argument("--pushgateway", metavar="HOST:PORT", help="push them to this pushgateway")
+    group.add_argument(
+        "--metrics-port",
+        type=listen_address,
+        metavar="[ADDRESS:]PORT",
+        help=f"serve them while the job runs (on {LOOPBACK} unless it is said; :PORT for all addresses)",
+    )
+
+
+def listen_address(text: str) -> ListenAddress:
+    """``PORT``, ``ADDRESS:PORT``, ``[IPV6]:PORT``, ``:PORT`` as in Prometheus. Raises ArgumentTypeError."""
+    address, colon, port = text.rpartition(":")
+    if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a port, or ADDRESS:PORT such as 0.0.0.0:9500")
+    if not colon:
+        return ListenAddress(LOOPBACK, int(port))
+    return ListenAddress(address.strip("[]") or EVERY_ADDRESS, int(port))
+
+
+class JobCounters:
+    """The numbers of one run. Any thread may read them."""
+
+    def __init__(self, job: str, now_s: Callable[[], float] = time.time) -> None:
+        self.job = job
+        self._now_s = now_s
+        self._began_s = now_s()
+        self._lock = threading.Lock()
+        self._topics: set[str] = set()
+        # What is not counted is 0 and not absent, so that a graph says "none" and not "no data".
+        self._values: dict[tuple[Series, str], float] = {
+            (series, ""): 0 for series in SPARK_SERIES if series not in (DURATION, LAST_SUCCESS)
+        }
+        self._values[RUNNING, ""] = 1
+
+    def __repr__(self) -> str:
+        return f"<JobCounters {self.job} {len(self._values)} values>"
+
+    def add(self, series: Series, value: float, *, topic: str = "") -> None:
+        """Count ``value`` more."""
+        with self._lock:
+            key = series, self._label(topic)
+            self._values[key] = self._values.get(key, 0) + value
+
+    def set(self, series: Series, value: float) -> None:
+        """For series without topics."""
+        with self._lock:
+            self._values[series, ""] = value
+
+    def value(self, series: Series, *, topic: str = "") -> float | None:
+        """None: it has not been counted."""
+        with self._lock:
+            return self._values.get((series, topic))
+
+    def of_topics(self, series: Series) -> list[tuple[str, float]]:
+        """What has been counted of each topic, by topic."""
+        with self._lock:
+            return sorted((topic, value) for (found, topic), value in self._values.items() if found is series)
+
+    def samples(self) -> Iterator[tuple[Series, dict[str, str], float]]:
+        """Every number with its labels, those of one series one after the other."""
+        with self._lock:
+            values = dict(self._values)
+        if values[RUNNING, ""]:
+            values[DURATION, ""] = self._now_s() - self._began_s
+        for series in SPARK_SERIES:
+            for (found, topic), value in sorted(values.items(), key=lambda item: item[0][1]):
+                if found is series:
+                    yield series, dict(zip(series.labels, (self.job, topic), strict=False)), value
+
+    def finish(self, *, is_success: bool) -> None:
+        """The run has ended."""
+        now_s = self._now_s()
+        with self._lock:
+            ended = {RUNNING: 0, TASKS: 0, TASKS_DONE: 0, FAILED: not is_success}
+            self._values |= {(series, ""): float(value) for series, value in ended.items()}
+            self._values[DURATION, ""] = now_s - self._began_s
+            if is_success:
+                self._values[LAST_SUCCESS, ""] = now_s
+
+    def _label(self, topic: str) -> str:
+        if topic and topic not in self._topics:
+            if len(self._topics) >= TOPICS_MAX:
+                return OTHER_TOPICS
+            self._topics.add(topic)
+        return topic
+
+
+@contextmanager
+def published(counters: JobCounters, arguments: argparse.Namespace) -> Iterator[None]:
+    """While the body runs its counters are where the options say; at its end they are there once more.
+
+    Raises:
+        UnusableMetrics: before the body, when one of them cannot be used at all.
+    """
+    file: Path | None = arguments.metrics_file
+    gateway: str | None = arguments.pushgateway
+    page = None
+    if file is not None:
+        if file.is_dir() or not file.parent.is_dir():
+            raise UnusableMetrics(f"--metrics-file {file}: must be a file in a directory that is there")
+        last_success = read_value(file, LAST_SUCCESS.name, counters.job)
+        if last_success is not None:
+            counters.set(LAST_SUCCESS, last_success)
+    if arguments.metrics_port is not None:
+        try:
+            page = MetricsPage(counters, *arguments.metrics_port)
+        except OSError as error:
+            raise UnusableMetrics(
+                f"--metrics-port {':'.join(map(str, arguments.metrics_port))}: {error}"
+            ) from error
+
+    def deliver() -> None:
+        if file is not None:
+            _tell(write_file(counters, file))
+        if gateway is not None:
+            _tell(push(counters, gateway))
+
+    stopped = threading.Event()
+
+    def refresh() -> None:
+        while not stopped.wait(REFRESH_S):
+            deliver()
+
+    thread = threading.Thread(target=refresh, name="job-counters", daemon=True)
+    is_success = False
+    try:
+        if file is not None or gateway is not None:
+            deliver()
+            thread.start()
+        yield
+        is_success = True
+    finally:
+        stopped.set()
+        if thread.is_alive():
+            thread.join()
+        counters.finish(is_success=is_success)
+        deliver()
+        if page is not None:
+            page.close()
+
+
+def _tell(trouble: str | None) -> None:
+    if trouble is not None:
+        print(f"minikafka: the job's metrics: {trouble}", file=sys.stderr)

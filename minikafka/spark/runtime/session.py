@@ -1,0 +1,200 @@
+"""The Spark session of every job: ``--master`` and ``--conf``, Java, quiet logs, the package on executors.
+
+On its own a job runs inside one JVM on this machine (``local[*]``), bound to loopback. With ``--master`` of a
+cluster its executors get this package as a zip; the libraries that it imports must be installed there. Under
+``spark-submit`` the JVM is there already, and its master and settings count. What the user gives with
+``--conf`` always wins. pyspark is imported only when a session is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from minikafka.spark.package import PACKAGE, ZIP_NAME, is_zipped, write_package
+from minikafka.spark.runtime.failures import explain
+from minikafka.spark.runtime.java import SparkMissing, check_java
+from minikafka.spark.runtime.jvm_errors import JvmErrors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL_MASTER = "local[*]"
+
+SETTINGS = {
+    "spark.sql.python.filterPushdown.enabled": "true",  # the source skips segments by what is filtered
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",  # a record's date is the same wherever the job runs
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",  # a topic "0012" stays a string
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",  # not INT96, which only Spark and Hive read
+    "spark.ui.enabled": "false",  # half a second, and a port
+    "spark.ui.showConsoleProgress": "false",  # minikafka.spark.runtime.progress shows it
+}
+"""For every master; ``--conf`` overrides them."""
+
+LOCAL_SETTINGS = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "2g",
+}
+
+PANDAS_WARNING = "PySpark does not yet fully support pandas"
+"""Said at import; the jobs use Arrow, and no pandas."""
+
+
+def add_spark_options(options: argparse.ArgumentParser) -> None:
+    """``--master`` and ``--conf``, for ``open_session``."""
+    group = options.add_argument_group("Spark")
+    group.add_argument(
+        "--master", metavar="URL", help=f"local[N], spark://…, yarn, k8s://… ({LOCAL_MASTER}: every core)"
+    )
+    group.add_argument(
+        "--conf",
+        action="append",
+        default=[],
+        type=parse_conf,
+        metavar="KEY=VALUE",
+        help="a setting of Spark's, such as spark.driver.memory=8g; may be given several times",
+    )
+
+
+def parse_conf(text: str) -> tuple[str, str]:
+    """``spark.x=y`` as a pair. Raises ArgumentTypeError."""
+    key, separator, value = text.partition("=")
+    if not separator or not key.strip().startswith("spark."):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a setting such as spark.driver.memory=8g")
+    return key.strip(), value.strip()
+
+
+@contextmanager
+def open_session(
+    name: str, *, master: str | None = None, conf: Sequence[tuple[str, str]] = ()
+) -> Iterator[SparkSession]:
+    """A session called ``name``, stopped at the end.
+
+    Raises:
+        SparkMissing: no pyspark, no Java, or Spark does not start; one line that says what to do.
+    """
+    check_pyspark()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=PANDAS_WARNING)
+        with ThreadPoolExecutor(1) as starting:  # not here: PySpark would take SIGINT, see ``interruption``
+            session = starting.submit(_start, name, master, dict(conf)).result()
+        try:
+            with _package_on_executors(session):
+                yield session
+        finally:
+            session.stop()  # a second stop does nothing
+
+
+def check_pyspark() -> None:
+    """Raises SparkMissing when the extra ``spark`` is not installed."""
+    for module in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(module) is None:
+            raise SparkMissing(f"{module} is not installed: pip install 'minikafka[spark]'")
+
+
+def _start(name: str, master: str | None, conf: Mapping[str, str]) -> SparkSession:
+    is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    chosen = master or conf.get("spark.master") or (None if is_submitted else LOCAL_MASTER)
+    settings = SETTINGS | {"spark.app.name": name}
+    if chosen is not None:
+        settings["spark.master"] = chosen
+        if is_local(chosen):
+            settings |= LOCAL_SETTINGS
+    settings |= conf
+    if not is_submitted:
+        _launch(settings)
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (Py4JError, PySparkException) as error:  # a master that it cannot read or reach
+        raise SparkMissing(f"Spark does not start: {explain(error)}") from error
+    return session
+
+
+def is_local(master: str) -> bool:
+    """Whether driver and executors are one process."""
+    return master == "local" or master.startswith("local[")
+
+
+def _launch(settings: dict[str, str]) -> None:
+    """Start the JVM, unless an earlier session of this process left one."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    check_java()
+    options = settings.get("spark.driver.extraJavaOptions", "")
+    if "log4j" not in options and not has_own_log4j(os.environ):
+        quiet = Path(__file__).with_name("log4j2.properties").as_uri()
+        settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet} {options}".strip()
+    conf = SparkConf(loadDefaults=False)
+    for key, value in settings.items():
+        conf.set(key, value)
+    errors = JvmErrors()
+    try:
+        with _variables_for_workers(settings):
+            gateway = launch_gateway(conf, {"stderr": errors.writing_end})  # type: ignore[no-untyped-call]
+    except PySparkException as error:
+        raise SparkMissing(f"Spark does not start: {errors.failed() or error}") from error
+    errors.started()
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def has_own_log4j(environment: Mapping[str, str]) -> bool:
+    """Whether Spark finds a log4j configuration of the user's where it looks for one."""
+    places = [environment[name] for name in ("SPARK_CONF_DIR",) if name in environment]
+    if not places and "SPARK_HOME" in environment:
+        places = [os.path.join(environment["SPARK_HOME"], "conf")]
+    return any(path.suffix != ".template" for place in places for path in Path(place).glob("log4j2.*"))
+
+
+@contextmanager
+def _variables_for_workers(settings: Mapping[str, str]) -> Iterator[None]:
+    """The environment of the JVM, and so of Python workers on this machine: they are run by this interpreter,
+    and import the package from where this process has it."""
+    if is_local(settings["spark.master"]):
+        os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
+    before = os.environ.get("PYTHONPATH")
+    root = str(PACKAGE.parent)
+    os.environ["PYTHONPATH"] = root if before is None else f"{root}{os.pathsep}{before}"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONPATH"]
+        else:
+            os.environ["PYTHONPATH"] = before
+
+
+@contextmanager
+def _package_on_executors(session: SparkSession) -> Iterator[None]:
+    """Executors on other machines import the package from a zip; ``--py-files`` may have brought it already.
+    They fetch it from this process, when they like, so it stays until the session stops."""
+    if is_local(session.conf.get("spark.master") or "") or is_zipped():
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="minikafka-spark-") as directory:
+        session.sparkContext.addPyFile(str(write_package(Path(directory) / ZIP_NAME)))
+        try:
+            yield
+        finally:
+            session.stop()

@@ -1,0 +1,1 @@
+"""From the bytes of batches to Arrow columns."""

@@ -1,0 +1,280 @@
+"""Which partitions and segments a log directory has, by the names of its files. Nothing is read but the small
+checkpoints.
+
+Kafka: ``LogManager.loadLogs``, ``LogLoader``. A partition's directory is ``<topic>-<partition>``; those that
+wait for removal (``-delete``), are copies in the making (``-future``) or belong to nobody (``-stray``) are no
+logs. A segment is a ``<20 digits>.log``; ``.cleaned``, ``.swap`` and ``.deleted`` files are steps of a
+compaction or a removal, not part of the log. While a broker renames ``.swap`` files the old segments are
+gone and the new ones have no names yet, so a directory is listed again until none is left; after a crash in
+that moment they stay until a broker starts, and the log is refused rather than read with a hole.
+
+A live directory changes while it is listed. What was there at that moment is the answer; the readers deal
+with files that went since.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from minikafka.errors import MinikafkaError
+from minikafka.log.files.checkpoint import (
+    LOG_START_OFFSET_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    decode_offsets,
+)
+from minikafka.log.files.directory_names import DirectoryKind, parse_directory_name
+from minikafka.log.files.meta_properties import META_PROPERTIES
+from minikafka.log.segment.files import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
+    parse_file_name,
+)
+from minikafka.spark.source.storage import Entry, Location, LogStorage, UnusableLocation, join
+from minikafka.types import TopicPartition
+
+__all__ = [
+    "NotALogDirectory",
+    "PartitionLog",
+    "SegmentFiles",
+    "UnfinishedSwap",
+    "find_logs",
+    "partition_log",
+    "segments_of",
+]
+
+
+class NotALogDirectory(MinikafkaError):
+    """A path that is no log directory and no partition's directory; says what it is instead."""
+
+
+class UnfinishedSwap(MinikafkaError):
+    """A log between two states, which only a broker's start can finish."""
+
+
+_SWAP_TRIES = 20
+_SWAP_WAIT_SECONDS = 0.05
+"""A swap is a handful of renames: a second is long enough for one that is under way."""
+
+
+class SegmentFiles(NamedTuple):
+    """The files of one segment and their sizes; None for one that is not there."""
+
+    base_offset: int
+    size: int
+    """Of the ``.log`` file."""
+    offset_index_bytes: int | None
+    time_index_bytes: int | None
+    txn_index_bytes: int | None
+    modified_ms: int
+    """Of the ``.log`` file; 0 where the store does not say."""
+
+    @property
+    def name(self) -> str:
+        """Of the ``.log`` file: the column ``segment``."""
+        return file_name(self.base_offset, LOG_SUFFIX)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLog:
+    """One partition's log in one log directory."""
+
+    topic_partition: TopicPartition
+    log_dir: Location
+    """As the user named it; of a partition's own directory its parent."""
+    storage: LogStorage = field(repr=False, compare=False)
+    path: str
+    """The partition's directory, in the store."""
+    segments: tuple[SegmentFiles, ...] = ()
+    """Ascending; empty for a directory that holds none yet."""
+    snapshots: tuple[int, ...] = ()
+    """The offsets of its producer snapshots, ascending."""
+    high_watermark: int | None = None
+    """As the checkpoint of the log directory says, which is written every few seconds; None where it does
+    not name the partition."""
+    checkpoint_ms: int | None = None
+    """When that checkpoint was written; None: the log directory has none at all."""
+    log_start_offset: int = 0
+    """Records below were deleted (DeleteRecords) although their segment is there; at least the base offset of
+    the first segment."""
+
+    @property
+    def name(self) -> str:
+        """For errors: where it is, as the user would say it."""
+        return self.log_dir.shown(str(self.topic_partition))
+
+    def file(self, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+        """The path of one of its files, in the store."""
+        return join(self.path, file_name(base_offset, suffix))
+
+    def shown(self, base_offset: int, suffix: str = LOG_SUFFIX) -> str:
+        """The same for errors."""
+        return join(self.name, file_name(base_offset, suffix))
+
+
+def find_logs(log_dir: Location, storage: LogStorage, path: str) -> list[PartitionLog]:
+    """Every partition in the log directory at ``path`` of ``storage``, by topic and partition; or the one
+    whose own directory ``path`` is.
+
+    Raises:
+        NotALogDirectory: it is neither.
+        UnusableLocation: it cannot be listed: missing, no permission.
+        UnfinishedSwap: a compaction was interrupted at the one step that leaves a hole.
+        CorruptCheckpoint: a checkpoint cannot be read.
+    """
+    entries = _list(log_dir, storage, path)
+    own = parse_directory_name(path.rstrip("/").rpartition("/")[2])
+    if own is not None and any(parse_file_name(entry.name) for entry in entries):
+        if own.kind is not DirectoryKind.CURRENT:
+            raise NotALogDirectory(
+                f"{log_dir.shown()} is a {own.kind.value} directory, not a partition's log"
+            )
+        parent = log_dir.parent()
+        parent_path = path.rstrip("/").rpartition("/")[0] or "/"
+        log = partition_log(parent, storage, parent_path, own.topic_partition)
+        return [log] if log is not None else []
+    found: dict[TopicPartition, Entry] = {}
+    for entry in entries:
+        parsed = parse_directory_name(entry.name)
+        if entry.is_directory and parsed is not None and parsed.kind is DirectoryKind.CURRENT:
+            found[parsed.topic_partition] = entry
+    if not found and not any(_belongs_to_a_log_directory(entry) for entry in entries):
+        raise NotALogDirectory(
+            f"{log_dir.shown()} is not a log directory: no {META_PROPERTIES}, no checkpoint and no directory "
+            "<topic>-<partition> in it"
+        )
+    checkpoints = _Checkpoints.read(log_dir, storage, entries, path)
+    logs = []
+    for topic_partition, entry in sorted(found.items()):
+        partition_path = join(path, entry.name)
+        try:
+            files = _files_of_partition(log_dir.shown(entry.name), storage, partition_path)
+        except FileNotFoundError:  # its topic was deleted since
+            continue
+        logs.append(_log(topic_partition, log_dir, storage, partition_path, files, checkpoints))
+    return logs
+
+
+def partition_log(
+    log_dir: Location, storage: LogStorage, directory: str, topic_partition: TopicPartition
+) -> PartitionLog | None:
+    """One partition of the log directory at ``directory``, as it is now; None when it is not there."""
+    path = join(directory, str(topic_partition))
+    try:
+        files = _files_of_partition(log_dir.shown(str(topic_partition)), storage, path)
+    except FileNotFoundError:
+        return None
+    checkpoints = _Checkpoints.read(log_dir, storage, _list(log_dir, storage, directory), directory)
+    return _log(topic_partition, log_dir, storage, path, files, checkpoints)
+
+
+def segments_of(entries: Sequence[Entry]) -> Iterator[SegmentFiles]:
+    """The segments among a directory's entries, by base offset."""
+    sizes: dict[tuple[int, str], int] = {}
+    logs: list[tuple[int, Entry]] = []
+    for entry in entries:
+        parsed = parse_file_name(entry.name)
+        if parsed is not None and not entry.is_directory:
+            sizes[parsed] = entry.size
+            if parsed[1] == LOG_SUFFIX:
+                logs.append((parsed[0], entry))
+    for base_offset, entry in sorted(logs):
+        yield SegmentFiles(
+            base_offset,
+            entry.size,
+            sizes.get((base_offset, INDEX_SUFFIX)),
+            sizes.get((base_offset, TIME_INDEX_SUFFIX)),
+            sizes.get((base_offset, TXN_INDEX_SUFFIX)),
+            entry.modified_ms,
+        )
+
+
+def _files_of_partition(shown: str, storage: LogStorage, path: str) -> list[Entry]:
+    """Its entries, at a moment when no swap is under way. Raises FileNotFoundError."""
+    swaps: list[str] = []
+    for _ in range(_SWAP_TRIES):
+        try:
+            entries = storage.list(path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise UnusableLocation(f"{shown} cannot be listed: {error.strerror or error}") from error
+        swaps = [entry.name for entry in entries if entry.name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+        if not swaps:
+            return entries
+        time.sleep(_SWAP_WAIT_SECONDS)
+    raise UnfinishedSwap(
+        f"{shown}: a compaction was interrupted while it put {', '.join(swaps)} in its place; start a broker "
+        "on the directory, which finishes it"
+    )
+
+
+def _belongs_to_a_log_directory(entry: Entry) -> bool:
+    return entry.name == META_PROPERTIES or entry.name.endswith("-checkpoint")
+
+
+def _list(log_dir: Location, storage: LogStorage, path: str) -> list[Entry]:
+    try:
+        return storage.list(path)
+    except FileNotFoundError:
+        raise UnusableLocation(f"{log_dir.shown()} does not exist") from None
+    except NotADirectoryError:
+        raise NotALogDirectory(f"{log_dir.shown()} is a file, not a log directory") from None
+    except OSError as error:
+        raise UnusableLocation(f"{log_dir.shown()} cannot be listed: {error.strerror or error}") from error
+
+
+class _Checkpoints(NamedTuple):
+    """What the checkpoints of a log directory say of its partitions."""
+
+    high_watermarks: Mapping[TopicPartition, int]
+    written_ms: int | None
+    """When the high watermarks were written; None: there is no such checkpoint."""
+    log_starts: Mapping[TopicPartition, int]
+
+    @classmethod
+    def read(
+        cls, log_dir: Location, storage: LogStorage, entries: Sequence[Entry], path: str
+    ) -> _Checkpoints:
+        """``entries`` are those of the log directory at ``path``."""
+        written = {entry.name: entry.modified_ms for entry in entries}
+        read = []
+        for name in (REPLICATION_OFFSET_CHECKPOINT, LOG_START_OFFSET_CHECKPOINT):
+            shown = log_dir.shown(name)
+            try:
+                data = storage.read_bytes(join(path, name)) if name in written else b""
+            except OSError as error:
+                raise UnusableLocation(f"{shown}: {error.strerror or error}") from error
+            read.append(decode_offsets(data, path=shown))
+        return cls(read[0], written.get(REPLICATION_OFFSET_CHECKPOINT), read[1])
+
+
+def _log(
+    topic_partition: TopicPartition,
+    log_dir: Location,
+    storage: LogStorage,
+    path: str,
+    files: Sequence[Entry],
+    checkpoints: _Checkpoints,
+) -> PartitionLog:
+    parsed = [parse_file_name(entry.name) for entry in files]
+    segments = tuple(segments_of(files))
+    log_start = checkpoints.log_starts.get(topic_partition, 0)
+    return PartitionLog(
+        topic_partition,
+        log_dir,
+        storage,
+        path,
+        segments=segments,
+        snapshots=tuple(sorted(each[0] for each in parsed if each and each[1] == SNAPSHOT_SUFFIX)),
+        high_watermark=checkpoints.high_watermarks.get(topic_partition),
+        checkpoint_ms=checkpoints.written_ms,
+        log_start_offset=max(log_start, segments[0].base_offset if segments else 0),
+    )

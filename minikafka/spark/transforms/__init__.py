@@ -1,1 +1,0 @@
-"""Pure functions from DataFrames to DataFrames: what the jobs compute, apart from reading and writing."""
