@@ -9,9 +9,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from importlib import import_module
 
-from minikafka.cli.commands import OK
+from minikafka.cli.shared.commands import OK
 
 PROG = "minikafka completion"
 _INSTALL = """\
@@ -45,10 +44,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def command_parsers() -> dict[Path, argparse.ArgumentParser]:
     """The parser of each subcommand, and those of subcommands that have a module of their own."""
-    from minikafka.cli import cluster
-    from minikafka.cli.main import SUBCOMMANDS
+    from minikafka.cli.cluster import command as cluster
+    from minikafka.cli.main import SUBCOMMANDS, load
 
-    found = {(name,): import_module(module).parser() for name, (module, _) in SUBCOMMANDS.items()}
+    found = {(name,): load(module).parser() for name, (module, _) in SUBCOMMANDS.items()}
     return found | {("cluster", name): options for name, options in cluster.subcommand_parsers().items()}
 
 

@@ -8,32 +8,31 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from types import ModuleType
 
 from minikafka import __version__
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
-    "analyze": ("minikafka.cli.analyze", "say what is in log directories; compare replicas (Spark)"),
-    "bench": ("minikafka.cli.bench", "load for any broker: throughput, latency, comparisons"),
-    "broker": ("minikafka.cli.broker", "run a broker"),
-    "cluster": ("minikafka.cli.cluster", "run several brokers on this machine; describe a cluster"),
-    "compact": ("minikafka.cli.compact", "keep the newest record of each key in a log directory; by Spark"),
-    "completion": ("minikafka.cli.completion", "print a completion script for bash, zsh or fish"),
-    "consume": ("minikafka.cli.consume", "print the records of a topic"),
-    "dump-log": ("minikafka.cli.dump_log", "look into segments, indexes and checkpoints; verify them"),
-    "elect-leaders": ("minikafka.cli.elect_leaders", "let preferred or unclean leaders be elected"),
-    "export": ("minikafka.cli.export", "records of log directories to Parquet, each exactly once (Spark)"),
-    "groups": ("minikafka.cli.groups", "list, describe and delete consumer groups; reset their offsets"),
-    "produce": ("minikafka.cli.produce", "write lines of standard input as records"),
-    "profile": (
-        "minikafka.cli.profile",
-        "keep addresses and settings of clusters, in place of -b",
-    ),
-    "quotas": ("minikafka.cli.quotas", "show and change client quotas; why a client was throttled"),
-    "reassign": ("minikafka.cli.reassign", "move replicas: plan, execute, verify, cancel"),
-    "topics": ("minikafka.cli.topics", "create, list, describe, alter and delete topics"),
-    "transactions": ("minikafka.cli.transactions", "list, describe, find and abort transactions that hang"),
+    "analyze": ("spark.analyze", "say what is in log directories; compare replicas (Spark)"),
+    "bench": ("bench.command", "load for any broker: throughput, latency, comparisons"),
+    "broker": ("broker", "run a broker"),
+    "cluster": ("cluster.command", "run several brokers on this machine; describe a cluster"),
+    "compact": ("spark.compact", "keep the newest record of each key in a log directory; by Spark"),
+    "completion": ("completion", "print a completion script for bash, zsh or fish"),
+    "consume": ("console.consume", "print the records of a topic"),
+    "dump-log": ("dump_log.command", "look into segments, indexes and checkpoints; verify them"),
+    "elect-leaders": ("reassign.elect_leaders", "let preferred or unclean leaders be elected"),
+    "export": ("spark.export", "records of log directories to Parquet, each exactly once (Spark)"),
+    "groups": ("groups.command", "list, describe and delete consumer groups; reset their offsets"),
+    "produce": ("console.produce", "write lines of standard input as records"),
+    "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),
+    "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
+    "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
+    "topics": ("topics.command", "create, list, describe, alter and delete topics"),
+    "transactions": ("transactions.command", "list, describe, find and abort transactions that hang"),
 }
-"""Name → module with ``main(argv) -> exit status``, and what it is for."""
+"""Name → module below ``minikafka.cli`` with ``parser()`` and ``main(argv) -> exit status``, and what it is
+for."""
 
 USAGE_ERROR = 2
 
@@ -54,8 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if name not in SUBCOMMANDS:
         print(f"minikafka: there is no subcommand {name!r}{_suggestion(name)}", file=sys.stderr)
         return USAGE_ERROR
-    run: Callable[[Sequence[str]], int] = import_module(SUBCOMMANDS[name][0]).main
+    run: Callable[[Sequence[str]], int] = load(SUBCOMMANDS[name][0]).main
     return run(rest)
+
+
+def load(module: str) -> ModuleType:
+    """The module of a subcommand, by its name in ``SUBCOMMANDS``."""
+    return import_module(f"minikafka.cli.{module}")
 
 
 def _help() -> str:

@@ -18,8 +18,9 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from minikafka.cli.admin_client import AdminClient, raise_error
-from minikafka.cli.commands import (
+from minikafka.cli.groups.view import table
+from minikafka.cli.shared.admin_client import AdminClient, raise_error
+from minikafka.cli.shared.commands import (
     OK,
     add_connection_options,
     as_json,
@@ -28,9 +29,8 @@ from minikafka.cli.commands import (
     run,
     with_action_first,
 )
-from minikafka.cli.group_view import table
-from minikafka.cli.profiles import ProfileParser
-from minikafka.cli.quantities import format_duration, parse_bytes
+from minikafka.cli.shared.profiles import ProfileParser
+from minikafka.cli.shared.quantities import format_duration, parse_bytes
 from minikafka.config.client_quotas import (
     CLIENT_ID,
     THROTTLE,
@@ -40,8 +40,8 @@ from minikafka.config.client_quotas import (
     checked_quota,
 )
 from minikafka.errors import KafkaError
+from minikafka.metrics.throttle import Throttle, number_text
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.quota.client_sensor import Throttle, number_text
 
 PROG = "minikafka quotas"
 ACTIONS = ("describe", "alter", "why")

@@ -59,11 +59,11 @@ from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.server.storage.maintenance import Maintenance
+from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:

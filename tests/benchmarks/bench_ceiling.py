@@ -20,7 +20,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from minikafka.cli.bench_compare import turn_line
+from minikafka.cli.bench.compare import turn_line
 from minikafka.loadgen import alternation, recipes
 from minikafka.loadgen.alternation import Contestant, Turn
 from minikafka.loadgen.comparison import row as paired

@@ -16,8 +16,8 @@ import subprocess
 import sys
 from typing import Any
 
-from minikafka.cli.bench_compare import entries_of, turn_line
-from minikafka.cli.commands import as_json
+from minikafka.cli.bench.compare import entries_of, turn_line
+from minikafka.cli.shared.commands import as_json
 from minikafka.errors import MinikafkaError
 from minikafka.loadgen import alternation, recipes
 from minikafka.loadgen.comparison import Row, number

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import KafkaException, TopicPartition
 
-from minikafka.cli import dump_log
+from minikafka.cli.dump_log import command as dump_log
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess, StartFailed

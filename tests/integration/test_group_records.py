@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from minikafka.cli.dump_log import main
+from minikafka.cli.dump_log.command import main
 from minikafka.protocol.internal.group_record_codec import encode_record
 from minikafka.protocol.internal.group_records import GroupRecord
 from minikafka.protocol.records.records import Record, build_batch

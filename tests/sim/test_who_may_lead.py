@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from minikafka.config.resource import ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import CreateOp
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import InvariantChecker
 from minikafka.testing.simulation.simulation import Simulation

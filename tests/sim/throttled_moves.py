@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from minikafka.cli import reassign
-from minikafka.cli.cluster_requests import ClusterAdmin
-from minikafka.cli.reassign_execute import execute
+from minikafka.cli.reassign import command as reassign
+from minikafka.cli.reassign.execute import execute
+from minikafka.cli.shared.cluster_requests import ClusterAdmin
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation import SimulatedClient, Simulation
 from minikafka.testing.simulation.broker import PORT

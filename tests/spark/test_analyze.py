@@ -25,8 +25,8 @@ pytest.importorskip("pyspark")
 
 import pyarrow.parquet
 
-from minikafka.cli.analyze_output import print_summary
 from minikafka.cli.main import main
+from minikafka.cli.spark.analyze_output import print_summary
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
 from minikafka.protocol.records.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType, compress, decompress

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from minikafka.cli import export
+from minikafka.cli.spark import export
 from minikafka.metrics.names_of_spark import FAILED, LAST_SUCCESS, RECORDS, RUNNING, SPARK_SERIES
 from minikafka.spark.runtime.counters import (
     OTHER_TOPICS,

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from minikafka.cli import export
 from minikafka.cli.main import main
+from minikafka.cli.spark import export
 from minikafka.spark.runtime.counters import JobCounters
 from minikafka.spark.runtime.failures import explain
 from minikafka.spark.runtime.progress import JobProgress, PlainView, Status, TerminalView

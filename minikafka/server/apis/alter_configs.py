@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from minikafka.config.resource import ConfigResource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.configs.resource import ConfigResource
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.turns import Turns

@@ -9,7 +9,7 @@ Minikafka's own: a filter with the entity type ``throttle`` asks why clients of 
 down, with any other components for user and client id. Kafka refuses that type, and no client sends it
 unless told to. Each entry is one throttle, the oldest first: its entity is the user, the client id and
 ``throttle``, named by the quota's key with ``#`` and a number; its values are ``observed``, ``bound``,
-``window_ms``, ``throttle_time_ms`` and ``at_ms`` (``server.quota.client_sensor.Throttle``). An exact match of
+``window_ms``, ``throttle_time_ms`` and ``at_ms`` (``metrics.throttle.Throttle``). An exact match of
 ``throttle`` is by the quota's key.
 
 Versions: 1 flexible.
@@ -29,8 +29,8 @@ from minikafka.config.client_quotas import (
     quota_filter,
 )
 from minikafka.errors import KafkaError
+from minikafka.metrics.throttle import Throttle
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.quota.client_sensor import Throttle
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services

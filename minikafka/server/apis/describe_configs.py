@@ -14,9 +14,9 @@ from functools import partial
 from typing import Any
 
 from minikafka.config.resolution import ConfigEntry
+from minikafka.config.resource import ConfigResource
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.configs.resource import ConfigResource
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from minikafka.config.resource import ConfigResourceType
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.configs.resource import ConfigResourceType
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

@@ -44,6 +44,13 @@ from minikafka.config.resolution import (
     describe_group,
     describe_topic,
 )
+from minikafka.config.resource import (
+    ConfigResource,
+    ConfigResourceType,
+    check_broker_name,
+    check_named,
+    unsupported,
+)
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
@@ -54,13 +61,6 @@ from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.broker_loggers import alter_logger_levels, logger_levels
 from minikafka.server.configs.client_quota_configs import ClientQuotaConfigs
 from minikafka.server.configs.named_configs import ApplyNamed, NamedConfigs
-from minikafka.server.configs.resource import (
-    ConfigResource,
-    ConfigResourceType,
-    check_broker_name,
-    check_named,
-    unsupported,
-)
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
 from minikafka.server.configs.stored_configs import usable_broker_properties, usable_topic_properties
 from minikafka.server.configs.topic_configs import Apply, TopicConfigs

@@ -33,8 +33,9 @@ from minikafka.config.client_quotas import (
     bound_for,
 )
 from minikafka.metrics.registry import Metrics
+from minikafka.metrics.throttle import Throttle
 from minikafka.metrics.windows import WindowConfig
-from minikafka.server.quota.client_sensor import ClientSensor, Throttle, Violation
+from minikafka.server.quota.client_sensor import ClientSensor, Violation
 
 ANONYMOUS = "ANONYMOUS"
 """``KafkaPrincipal.ANONYMOUS``."""

@@ -10,7 +10,7 @@ from collections import deque
 
 from minikafka.clock import Clock
 from minikafka.metrics.request_metrics import Reservoir
-from minikafka.server.runtime.system_clock import thread_cpu_ns
+from minikafka.system_clock import thread_cpu_ns
 
 PROBE_INTERVAL_MS = 500
 PROBES_OF_SHARE = 20

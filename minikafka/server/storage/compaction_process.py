@@ -21,7 +21,7 @@ from minikafka.files import Files, OsFiles
 from minikafka.log.compaction.cleaner import Compaction
 from minikafka.log.compaction.job import CompactionJob, CompactionResult
 from minikafka.server.runtime.pace import Pace
-from minikafka.server.runtime.system_clock import SystemClock
+from minikafka.system_clock import SystemClock
 
 NICENESS = 19
 """The least priority there is: a broker that wants the core gets it."""

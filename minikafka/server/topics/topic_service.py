@@ -21,6 +21,7 @@ from uuid import UUID
 import msgspec
 
 from minikafka.config.resolution import ConfigEntry
+from minikafka.controller.assignment import BrokerMetadata, assign_replicas
 from minikafka.coordination.store import CoordinationStore
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.manager.log_directories import random_uuid
@@ -37,7 +38,6 @@ from minikafka.server.cluster.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.configs.service import ConfigService
-from minikafka.server.topics.assignment import BrokerMetadata, assign_replicas
 from minikafka.server.topics.topic_store import StoredTopic, TopicStore
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment
 

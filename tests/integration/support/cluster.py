@@ -22,7 +22,7 @@ from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoN
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.server.replica.partition_offsets import EARLIEST_TIMESTAMP
-from minikafka.server.runtime.system_clock import SystemClock
+from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from minikafka.cli.dump_log_verify import Verifier
+from minikafka.cli.dump_log.verify import Verifier
 from minikafka.files import OsFiles
 from minikafka.log.files.meta_properties import META_PROPERTIES
 

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli import coordinator_requests, reassign_execute
-from minikafka.cli.admin_client import AdminClient
-from minikafka.cli.commands import Address
+from minikafka.cli.reassign import execute as reassign_execute
+from minikafka.cli.shared import coordinator_requests
+from minikafka.cli.shared.admin_client import AdminClient
+from minikafka.cli.shared.commands import Address
 from tests.unit.cli.fake_cluster import FakeCluster
 
 

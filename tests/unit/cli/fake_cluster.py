@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from minikafka.cli.commands import Address
+from minikafka.cli.shared.commands import Address
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable

@@ -29,7 +29,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import StartError
-from minikafka.server.runtime.system_clock import SystemClock
+from minikafka.system_clock import SystemClock
 
 
 @pytest.fixture
@@ -343,7 +343,7 @@ LEASES_MS = (150, 600, 2_400, 9_600)
 _BROKER = """
 import asyncio, sys
 from minikafka.coordination.sqlite import SqliteStore
-from minikafka.server.runtime.system_clock import SystemClock
+from minikafka.system_clock import SystemClock
 
 async def main():
     store = await SqliteStore.open(sys.argv[1], clock=SystemClock(), session_timeout_ms=int(sys.argv[2]))

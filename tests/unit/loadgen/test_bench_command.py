@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli import bench, bench_options
+from minikafka.cli.bench import command as bench
+from minikafka.cli.bench import options as bench_options
 from minikafka.errors import ConfigError
 from minikafka.loadgen import interpreter
 from minikafka.loadgen.alternation import Comparison, Contestant, Turn, alternate

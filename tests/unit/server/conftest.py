@@ -34,8 +34,8 @@ from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.system_clock import SystemClock
 from minikafka.steps import finish
+from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer
 from tests.unit.server.running import PATIENCE_MS, eventually, topics_of
 

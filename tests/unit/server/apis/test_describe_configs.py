@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from minikafka.config.resource import ConfigResource
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.server.configs.resource import ConfigResource
 
 KEY = ApiKey.DESCRIBE_CONFIGS
 VERSIONS = range(SUPPORTED[KEY].min, SUPPORTED[KEY].max + 1)

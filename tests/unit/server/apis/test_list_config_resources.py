@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from minikafka.config.resource import ConfigResource
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.configs.resource import ConfigResource
 
 KEY = ApiKey.LIST_CONFIG_RESOURCES
 TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32

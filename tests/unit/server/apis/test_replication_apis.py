@@ -25,7 +25,7 @@ from minikafka.server import cluster_membership
 from minikafka.server.apis.shared.current_leader import ASKS_ITSELF_MS
 from minikafka.server.broker import Broker
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
-from minikafka.server.runtime.system_clock import SystemClock
+from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.replicas import ALL, ONE, TWO, IsrStore, batch, state_of
 from tests.unit.server.running import running, until

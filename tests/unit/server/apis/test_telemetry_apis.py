@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.compression import CompressionType, compress
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from tests.unit.protocol.wire.test_telemetry import metrics_data
 
 GET, PUSH = ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY

@@ -13,6 +13,7 @@ import pytest
 from minikafka.config.alteration import Alteration, AlterOperation
 from minikafka.config.broker import BROKER_CONFIG_KEYS, broker_config
 from minikafka.config.definition import UpdateMode
+from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.compaction.job import CompactionJob, CompactionResult
@@ -20,7 +21,6 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import HEADER_SIZE
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
-from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.types import TopicPartition
 from tests.unit.server.running import topics_of

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.group_requests import GroupAdmin
+from minikafka.cli.groups.requests import GroupAdmin
 from minikafka.config.alteration import Alteration, AlterOperation
+from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.testing import Broker
 
 SESSION, HEARTBEAT = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"

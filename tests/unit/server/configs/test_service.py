@@ -9,9 +9,9 @@ import pytest
 
 from minikafka.config.alteration import Alteration, AlterOperation
 from minikafka.config.definition import ConfigSource
+from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.configs.resource import ConfigResource, ConfigResourceType
 from minikafka.types import TopicPartition
 
 TOPIC = ConfigResource(ConfigResourceType.TOPIC, "a")

@@ -1,0 +1,1 @@
+"""``minikafka bench``: the command line of the load generator."""

@@ -1,0 +1,1 @@
+"""``minikafka cluster``: brokers on this machine, and what a cluster looks like."""

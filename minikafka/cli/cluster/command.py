@@ -1,0 +1,292 @@
+"""``minikafka cluster``: several brokers on this machine, started and stopped together.
+
+One child process a broker (``minikafka-broker`` with a port, a directory and a log file of its own), or all
+in this process. They share a SQLite file in the data directory, or a ZooKeeper. A cluster that is started
+again on the same directory goes on with its records, if it has as many brokers as before.
+
+``minikafka cluster describe`` is another command (``cluster_describe``): it looks at a cluster that runs.
+So are ``start``, ``stop`` and ``kill`` (``cluster_control``), which ask the one that runs on the same data
+directory.
+
+Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
+A second signal ends everything at once, as a crash would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from minikafka.cli.broker import HTTP_PORT_BASE, OFF
+from minikafka.cli.cluster import control as cluster_control
+from minikafka.cli.cluster.control import DEFAULT_DATA_DIR
+from minikafka.cli.cluster.members import ChildMember, InProcessMember, Member, MemberConfig
+from minikafka.cli.cluster.supervisor import ClusterSupervisor
+from minikafka.cli.cluster.view import ClusterView
+from minikafka.config.loader import load, parse_setting
+from minikafka.errors import ConfigError, StartError
+
+FAILURE = 1
+BROKERS_MAX = 100
+PORT_MAX = 65535
+NODE_ID_MAX = 2**31 - 1
+DEFAULTS = {"zookeeper.session.timeout.ms": "6000"}
+"""A killed broker is noticed after 6 s: Kafka's 18 s are for networks and garbage collections."""
+OWN = ("node.id", "broker.id", "listeners", "advertised.listeners", "log.dirs", "log.dir", "coordination")
+"""Properties that differ from broker to broker, or hold them together: they are not for ``--set``."""
+
+_EPILOG = """\
+minikafka cluster start|stop|kill ID, in another terminal: one broker of the cluster that runs.
+minikafka cluster describe --bootstrap-server HOST:PORT: how a cluster is (any cluster).
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka cluster``."""
+    options = argparse.ArgumentParser(
+        prog="minikafka cluster",
+        description="A cluster of several brokers on this machine; Ctrl-C stops it.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    options.add_argument("--brokers", type=int, default=3, metavar="N", help="how many (3)")
+    options.add_argument(
+        "--in-process", action="store_true", help="all brokers in this process, instead of one process each"
+    )
+    options.add_argument(
+        "--data-dir",
+        default=DEFAULT_DATA_DIR,
+        metavar="DIR",
+        help=f"keep records, logs and the cluster's state below DIR ({DEFAULT_DATA_DIR})",
+    )
+    options.add_argument(
+        "--port",
+        type=int,
+        default=9092,
+        metavar="PORT",
+        help="of the first broker; the others take the next ones (9092; 0: any free ports)",
+    )
+    options.add_argument(
+        "--http-port",
+        metavar="PORT",
+        help="of the first broker's status page and metrics; the others take the next ones "
+        f"({HTTP_PORT_BASE} + the broker's id, where that is free; 0: any free ports, off: none)",
+    )
+    options.add_argument(
+        "--first-id",
+        type=int,
+        default=1,
+        metavar="ID",
+        help="id of the first broker; the others have the next ones (1)",
+    )
+    options.add_argument(
+        "--set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="set a property of all brokers; may be repeated",
+    )
+    options.add_argument(
+        "--zookeeper",
+        metavar="HOST:PORT",
+        help="keep the cluster's state in this ZooKeeper, instead of a SQLite file",
+    )
+    return options
+
+
+def subcommand_parsers() -> dict[str, argparse.ArgumentParser]:
+    """The command lines of ``describe``, ``start``, ``stop`` and ``kill``."""
+    from minikafka.cli.cluster import describe as cluster_describe
+
+    actions = {action: cluster_control.parser(action) for action in cluster_control.ACTIONS}
+    return {"describe": cluster_describe.parser()} | actions
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a cluster until a signal stops it, or describe one. Returns the exit status."""
+    given = list(sys.argv[1:] if argv is None else argv)
+    if given[:1] == ["describe"]:
+        from minikafka.cli.cluster import describe as cluster_describe
+
+        return cluster_describe.main(given[1:])
+    if given and given[0] in cluster_control.ACTIONS:
+        return cluster_control.main(given[0], given[1:])
+    options = parser()
+    arguments = options.parse_args(given)
+    if not 1 <= arguments.brokers <= BROKERS_MAX:
+        options.error(f"--brokers {arguments.brokers}: must be from 1 to {BROKERS_MAX}")
+    if not 0 <= arguments.first_id <= NODE_ID_MAX - arguments.brokers:
+        options.error(f"--first-id {arguments.first_id}: must be from 0 to {NODE_ID_MAX - arguments.brokers}")
+    if arguments.http_port is not None and not _is_http_port(arguments.http_port, arguments.brokers):
+        options.error(
+            f"--http-port {arguments.http_port}: must be off, or from 0 to {PORT_MAX - arguments.brokers}"
+        )
+    if not 0 <= arguments.port <= PORT_MAX - arguments.brokers:
+        options.error(f"--port {arguments.port}: must be from 0 to {PORT_MAX - arguments.brokers}")
+    try:
+        configs = member_configs(arguments)
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            members = list(map(_kind(arguments), configs))
+            return runner.run(_serve(members, Path(arguments.data_dir).absolute()))
+    except (ConfigError, StartError) as error:
+        print(f"minikafka cluster: {error}", file=sys.stderr)
+        return FAILURE
+
+
+def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
+    """What each broker is started with.
+
+    Raises:
+        ConfigError: a property cannot be. StartError: a port is taken, the directory cannot be made.
+    """
+    directory = Path(arguments.data_dir).absolute()
+    common = DEFAULTS | {"default.replication.factor": str(min(3, arguments.brokers))}
+    if arguments.zookeeper is not None:
+        common["zookeeper.connect"] = arguments.zookeeper
+    else:
+        common["coordination"] = f"sqlite:///{directory}/coordination.sqlite"
+    for setting in map(parse_setting, arguments.set):
+        if setting.name in OWN:
+            raise ConfigError(f"--set {setting.name}: the cluster chooses that for each broker")
+        if setting.name == "http.port" and arguments.http_port is not None:
+            raise ConfigError(f"--http-port and --set http.port={setting.value} say the same thing twice")
+        common[setting.name] = setting.value
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"cannot make the data directory {directory}: {error.strerror}") from None
+    configs = [
+        MemberConfig(
+            node_id=node_id,
+            port=port,
+            data_dir=directory / f"broker-{node_id}",
+            log_path=directory / f"broker-{node_id}.log",
+            properties=common | {"node.id": str(node_id)},
+            http_port=_http_port(arguments.http_port, index),
+        )
+        for index, port in enumerate(_ports(arguments.port, arguments.brokers, arguments.first_id))
+        for node_id in [arguments.first_id + index]
+    ]
+    load(
+        environment=os.environ, settings=configs[0].settings()
+    )  # a mistake is said once, and before all else
+    return configs
+
+
+def _is_http_port(text: str, count: int) -> bool:
+    return text == OFF or (text.isascii() and text.isdigit() and int(text[:6]) <= PORT_MAX - count)
+
+
+def _http_port(first: str | None, index: int) -> str | None:
+    return first if first in (None, OFF, "0") else str(int(first) + index)
+
+
+def _ports(first: int, count: int, first_id: int) -> list[int]:
+    """Free ones. Raises StartError: somebody has one of those that were asked for."""
+    with contextlib.ExitStack() as probes:
+        ports = []
+        for number in range(count):
+            probe = probes.enter_context(socket.socket())
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            port = first + number if first else 0
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError as error:
+                raise StartError(
+                    f"broker {first_id + number} cannot listen on port {port}: "
+                    f"{os.strerror(error.errno or 0)}; --port chooses others"
+                ) from None
+            ports.append(probe.getsockname()[1])
+        return ports
+
+
+def _kind(arguments: argparse.Namespace) -> Callable[[MemberConfig], Member]:
+    if not arguments.in_process:
+        return ChildMember
+    from minikafka.cli.logs import configure_logging
+    from minikafka.server.runtime.descriptors import raise_limit
+
+    configure_logging(level="warning", format="text")
+    raise_limit()
+    return InProcessMember
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(members: Sequence[Member], directory: Path) -> int:
+    view = ClusterView({member.config.node_id: member.config.address for member in members})
+    supervisor = ClusterSupervisor(members, view.say)
+    stopped = _stop_on_signals(supervisor)
+    tasks: list[asyncio.Task[Any]] = []
+    try:
+        async with cluster_control.served(directory, supervisor):
+            starting = asyncio.create_task(supervisor.start_all())
+            tasks.append(starting)
+            ends: set[asyncio.Future[Any]] = {starting, stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                return 0
+            view.begin(_banner(members, await starting))
+            ended = asyncio.create_task(supervisor.ended.wait())
+            tasks += [ended, asyncio.create_task(view.watch())]
+            ends = {ended, stopped}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if stopped.done():
+                return 0
+            print("minikafka cluster: all brokers have ended", file=sys.stderr)
+            return FAILURE
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        view.end()
+        await supervisor.stop_all(last=view.controller)
+
+
+def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tuple[str, str]]:
+    servers = ",".join("{}:{}".format(*member.config.address) for member in members)
+    return [
+        ("bootstrap servers", servers),
+        *((f"broker {each.config.node_id}", each.where) for each in members),
+        *(
+            (
+                f"status page of {each.config.node_id}",
+                page or "nowhere (its log says why; try --set http.port=0)",
+            )
+            for each, page in zip(members, pages, strict=True)
+        ),
+        ("one broker", "minikafka cluster start|stop|kill ID (in another terminal)"),
+        ("stop it", "Ctrl-C"),
+    ]
+
+
+def _stop_on_signals(supervisor: ClusterSupervisor) -> asyncio.Future[None]:
+    """A future that the first signal resolves; the second ends everything at once."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def handle(number: signal.Signals) -> None:
+        if not stopped.done():
+            stopped.set_result(None)
+            return
+        supervisor.kill_all()
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle, number)
+    return stopped

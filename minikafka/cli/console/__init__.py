@@ -1,0 +1,1 @@
+"""``minikafka produce`` and ``minikafka consume``."""

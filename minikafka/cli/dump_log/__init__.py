@@ -1,0 +1,1 @@
+"""``minikafka dump-log``: log directories, without a broker."""

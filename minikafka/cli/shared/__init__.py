@@ -1,0 +1,1 @@
+"""What several commands use: options and errors, the admin client, profiles, quantities."""

@@ -1,0 +1,1 @@
+"""``minikafka analyze``, ``compact`` and ``export``: the command lines of the Spark jobs."""

@@ -1,0 +1,217 @@
+"""``minikafka analyze``: what is in log directories, and whether replicas are the same. Uses Spark.
+
+Reads Kafka's files straight from storage, ours or Apache Kafka's; a broker may be running on them. Nothing
+is changed in them, and nothing is written but what ``--output``, ``--html``, ``--json`` and ``--parquet``
+name. ``minikafka.spark.analyze.analysis`` says what the figures are.
+
+Exit status: 0 done; 1 it cannot be done, in one line; 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from minikafka.cli.shared.commands import CommandError, ended_by_signals, write_text
+from minikafka.config.broker import broker_config
+from minikafka.config.loader import load
+from minikafka.errors import MinikafkaError
+from minikafka.metrics.names_of_spark import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS, RECORDS
+from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
+from minikafka.spark.runtime.session import check_pyspark
+
+if TYPE_CHECKING:
+    from minikafka.spark.analyze.analysis import Analysis
+    from minikafka.spark.analyze.job import Prepared
+    from minikafka.spark.runtime.counters import JobCounters
+
+EVERY_TOPIC = "*"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``spark/analyze/job`` with ``argv`` (by default the process's); returns the exit status."""
+    options = parser()
+    arguments = options.parse_args(argv)
+    if not arguments.directories and not arguments.brokers:
+        options.error("name a log directory")
+    try:
+        check_pyspark()
+        _check_outputs(arguments)
+        prepared = _prepare(arguments)
+    except MinikafkaError as error:
+        print(f"minikafka analyze: {error}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    with ended_by_signals():
+        return run_job("analyze", arguments, lambda job: _analyze(job, prepared, arguments))
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="minikafka analyze",
+        description="Say what is in log directories: sizes, keys, codecs, order, transactions, damage, "
+        "retention; given those of several brokers, also whether their replicas are the same.",
+    )
+    parser.add_argument("directories", nargs="*", metavar="DIR", help="a log directory, or a URI of one")
+    parser.add_argument(
+        "--brokers",
+        type=_brokers,
+        action="extend",
+        default=[],
+        metavar="ID=DIR,…",
+        help="log directories with their brokers, where meta.properties does not say",
+    )
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="TOPIC", help="only this one; repeatable"
+    )
+    results = parser.add_argument_group("results, besides a table on the terminal")
+    results.add_argument(
+        "--output", metavar="DIR", help="report.html, report.json and the tables into this directory"
+    )
+    results.add_argument("--html", metavar="FILE", help="the report, one file that opens anywhere")
+    results.add_argument("--json", metavar="FILE", help="every figure as JSON")
+    results.add_argument("--parquet", metavar="DIR", help="the figures as tables")
+    settings = parser.add_argument_group(
+        "settings of the topics", "log directories do not hold them; Kafka's defaults unless given"
+    )
+    settings.add_argument("--retention-ms", metavar="MS", help="retention.ms of all topics")
+    settings.add_argument("--retention-bytes", metavar="N", help="retention.bytes of all topics")
+    settings.add_argument(
+        "--config",
+        action="append",
+        type=_topic_setting,
+        default=[],
+        metavar="TOPIC:KEY=VALUE",
+        help="a property of one topic, or of all (*:KEY=VALUE); repeatable",
+    )
+    settings.add_argument(
+        "--broker-config", metavar="FILE", help="the broker's server.properties, for its defaults"
+    )
+    settings.add_argument(
+        "--batch-size", type=_positive, metavar="N", help="the producers' batch.size, for batch fill (16384)"
+    )
+    parser.add_argument("--top-keys", type=_positive, metavar="N", help="keys to name of each partition (10)")
+    add_job_options(parser)
+    return parser
+
+
+def _brokers(text: str) -> list[tuple[int, str]]:
+    found = []
+    for each in text.split(","):
+        broker, separator, path = each.partition("=")
+        if not (separator and broker.strip().isascii() and broker.strip().isdigit() and path.strip()):
+            raise argparse.ArgumentTypeError(f"{each!r} is not ID=DIR, such as 1=/var/lib/kafka")
+        found.append((int(broker), path.strip()))
+    return found
+
+
+def _topic_setting(text: str) -> tuple[str, str, str]:
+    topic, colon, setting = text.partition(":")
+    name, separator, value = setting.partition("=")
+    if not (colon and topic.strip() and separator and name.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC:KEY=VALUE, such as orders:retention.ms=1000")
+    return topic.strip(), name.strip(), value.strip()
+
+
+def _positive(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 1 << 31):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return int(text)
+
+
+def _prepare(arguments: argparse.Namespace) -> Prepared:
+    """Raises MinikafkaError."""
+    from minikafka.spark.analyze.inputs import NamedDirectory
+    from minikafka.spark.analyze.job import BATCH_SIZE, TOP_KEYS, Request, prepare
+
+    overrides: dict[str, dict[str, str]] = {EVERY_TOPIC: {}}
+    for name, value in (
+        ("retention.ms", arguments.retention_ms),
+        ("retention.bytes", arguments.retention_bytes),
+    ):
+        if value is not None:
+            overrides[EVERY_TOPIC][name] = value
+    for topic, name, value in arguments.config:
+        overrides.setdefault(topic, {})[name] = value
+    file = arguments.broker_config
+    request = Request(
+        directories=(
+            *(NamedDirectory(path) for path in arguments.directories),
+            *(NamedDirectory(path, broker) for broker, path in arguments.brokers),
+        ),
+        topics=tuple(dict.fromkeys(arguments.topic)),
+        topic_overrides=overrides,
+        broker=broker_config({}) if file is None else load(path=file).config,
+        broker_source=file or "",
+        batch_size=arguments.batch_size or BATCH_SIZE,
+        top_keys=arguments.top_keys or TOP_KEYS,
+    )
+    return prepare(request)
+
+
+def _analyze(job: Job, prepared: Prepared, arguments: argparse.Namespace) -> int:
+    from minikafka.cli.spark.analyze_output import print_summary
+    from minikafka.spark.analyze.job import analyze
+
+    analysis = analyze(job.spark, prepared, now_ms=time.time_ns() // 1_000_000, phase=job.progress.phase)
+    _count(job.counters, analysis)
+    print_summary(analysis, _write(analysis, arguments))
+    return OK
+
+
+def _count(counters: JobCounters, analysis: Analysis) -> None:
+    """For Prometheus."""
+    for topic in analysis.topics:
+        counters.add(RECORDS, topic.records, topic=topic.name)
+        counters.add(BYTES, topic.bytes, topic=topic.name)
+        counters.add(BATCHES, topic.batches, topic=topic.name)
+        counters.add(PARTITIONS, len(topic.partitions), topic=topic.name)
+        damaged = sum(len(each.damage) + each.damage_left_out for each in topic.partitions)
+        counters.add(DAMAGED_BATCHES, damaged, topic=topic.name)
+
+
+def _check_outputs(arguments: argparse.Namespace) -> None:
+    """Before the work, not after it. Raises CommandError."""
+    for option in ("html", "json"):
+        path = getattr(arguments, option)
+        if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise CommandError(f"--{option} {path}: there is no such directory")
+    for option in ("output", "parquet"):
+        path = getattr(arguments, option)
+        if path is not None and os.path.exists(path) and not os.path.isdir(path):
+            raise CommandError(f"--{option} {path}: is not a directory")
+
+
+def _write(analysis: Analysis, arguments: argparse.Namespace) -> list[str]:
+    """Write what was asked for; returns the paths. Raises CommandError."""
+    from minikafka.spark.analyze.analysis import encode
+    from minikafka.spark.analyze.report import render
+    from minikafka.spark.analyze.tables import write_tables
+
+    html, json, parquet = (
+        [path] if path else [] for path in (arguments.html, arguments.json, arguments.parquet)
+    )
+    try:
+        if arguments.output is not None:
+            os.makedirs(arguments.output, exist_ok=True)
+            html.append(os.path.join(arguments.output, "report.html"))
+            json.append(os.path.join(arguments.output, "report.json"))
+            parquet.append(arguments.output)
+        for path in html:
+            write_text(path, render(analysis))
+        for path in json:
+            write_text(path, encode(analysis).decode())
+        for path in parquet:
+            write_tables(analysis, path)
+    except OSError as error:
+        raise CommandError(f"cannot write {error.filename}: {error.strerror or error}") from None
+    return [*html, *json, *parquet]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

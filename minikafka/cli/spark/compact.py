@@ -1,0 +1,226 @@
+"""``minikafka compact``: keeps the newest record of each key in a log directory's closed segments. Uses
+Spark.
+
+Without ``--bootstrap-server`` no broker may hold the directory, which is locked until the end. With it,
+the broker that has the directory goes on serving, says how its topics are configured, and puts the new
+segments in at the end. What may be compacted, and what stays, is what the broker's own cleaner does
+(``minikafka.log.compaction.batch_retention``); ``minikafka.spark.compact.job`` says how.
+
+A directory does not know how its topics are configured: without a broker, ``--config`` says what is not
+Kafka's default, and naming a topic says that it is a compacted one.
+
+Exit status: 0 done; 1 it cannot be done or the broker refused it, in one line; 2 bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from minikafka.cli.groups.view import table
+from minikafka.cli.shared.commands import (
+    DEFAULT_TIMEOUT_MS,
+    as_json,
+    ended_by_signals,
+    explain,
+    parse_addresses,
+)
+from minikafka.cli.shared.quantities import format_bytes
+from minikafka.cli.spark.compaction_requests import BrokerOfDirectory
+from minikafka.config.broker import broker_config
+from minikafka.config.resolution import topic_config
+from minikafka.config.topic import TopicConfig
+from minikafka.errors import KafkaError, MinikafkaError
+from minikafka.files import OsFiles
+from minikafka.metrics.names_of_spark import (
+    BATCHES,
+    BYTES,
+    OUTPUT_BYTES,
+    PARTITIONS,
+    RECORDS,
+    REMOVED_RECORDS,
+)
+from minikafka.protocol.records.compression import CompressionType
+from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, JobError, add_job_options, run_job
+from minikafka.spark.runtime.session import check_pyspark
+
+if TYPE_CHECKING:
+    from minikafka.spark.compact.job import Compacted
+
+PROG = "minikafka compact"
+CODECS = ("uncompressed", "gzip", "snappy", "lz4", "zstd")
+
+_PARTITION = re.compile(r"(?P<topic>[^:]+)(?::(?P<partition>[0-9]{1,10}))?")
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka compact``."""
+    options = argparse.ArgumentParser(
+        prog=PROG,
+        description="Keep the newest record of each key in the closed segments of a log directory.",
+        allow_abbrev=False,
+    )
+    options.add_argument("directory", metavar="DIR", help="a log directory on this machine")
+    options.add_argument(
+        "--topic",
+        action="append",
+        required=True,
+        type=_wanted,
+        metavar="TOPIC[:PARTITION]",
+        help="what to compact; may be given several times",
+    )
+    options.add_argument(
+        "--bootstrap-server",
+        "-b",
+        metavar="HOST:PORT",
+        help="a broker holds the directory: ask it for the configuration and, at the end, for the swap",
+    )
+    options.add_argument(
+        "--config",
+        action="append",
+        default=[],
+        type=_setting,
+        metavar="NAME=VALUE",
+        help="a property of the topics, like min.compaction.lag.ms=60000, where no broker is asked",
+    )
+    options.add_argument("--compression", choices=CODECS, help="of all batches; as they are unless given")
+    options.add_argument("--dry-run", action="store_true", help="only say what it would save")
+    options.add_argument(
+        "--no-verify", action="store_true", help="do not compare each key's newest record before the swap"
+    )
+    options.add_argument("--json", action="store_true", help="print JSON")
+    options.add_argument(
+        "--timeout-ms",
+        type=int,
+        default=DEFAULT_TIMEOUT_MS,
+        metavar="MS",
+        help=f"how long to wait for an answer of the broker ({DEFAULT_TIMEOUT_MS})",
+    )
+    add_job_options(options)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Compact. Returns the exit status."""
+    options = parser()
+    arguments = options.parse_args(argv)
+    if arguments.config and arguments.bootstrap_server:
+        options.error("--config is for a directory without a broker: with --bootstrap-server it is asked")
+    try:
+        addresses = parse_addresses(arguments.bootstrap_server) if arguments.bootstrap_server else None
+    except ValueError as error:
+        options.error(str(error))
+    directory = os.path.realpath(arguments.directory)
+    broker, configs = None, {}
+    try:
+        check_pyspark()
+        _check_directory(directory)
+        settings = topic_config(broker_config({}), dict(arguments.config))
+        if addresses is not None:
+            broker = BrokerOfDirectory(addresses, directory, timeout_ms=arguments.timeout_ms)
+            configs = broker.topic_configs(list(dict.fromkeys(topic for topic, _ in arguments.topic)))
+    except KafkaError as error:
+        print(f"{PROG}: {explain(error)}", file=sys.stderr)
+        return FAILURE
+    except MinikafkaError as error:
+        print(f"{PROG}: {error}", file=sys.stderr)
+        return FAILURE
+    except OSError as error:  # of meta.properties
+        print(f"{PROG}: {error.filename}: {error.strerror}", file=sys.stderr)
+        return FAILURE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+    def config(topic: str) -> TopicConfig:
+        return configs.get(topic, settings)
+
+    with ended_by_signals():
+        return run_job("compact", arguments, lambda job: _compact(job, directory, arguments, config, broker))
+
+
+def _compact(
+    job: Job,
+    directory: str,
+    arguments: argparse.Namespace,
+    config: Callable[[str], TopicConfig],
+    broker: BrokerOfDirectory | None,
+) -> int:
+    from minikafka.spark.compact.job import Request, compact
+
+    codec = arguments.compression
+    request = Request(
+        log_directory=directory,
+        wanted=tuple(arguments.topic),
+        config=config,
+        codec=None if codec is None else CompressionType.of_name(codec),
+        dry_run=arguments.dry_run,
+        verify=not arguments.no_verify,
+        put_in=None if broker is None else broker.put_in,
+    )
+    try:
+        done = compact(
+            job.spark, request, files=OsFiles(), now_ms=time.time_ns() // 1_000_000, phase=job.progress.phase
+        )
+    except KafkaError as error:  # its words and its name
+        raise JobError(explain(error)) from error
+    _count(job, done)
+    print(as_json(done) if arguments.json else _text(done, dry_run=arguments.dry_run))
+    return OK
+
+
+def _count(job: Job, done: Sequence[Compacted]) -> None:
+    for each in done:
+        if not each.skipped:
+            job.counters.add(PARTITIONS, 1, topic=each.topic)
+            job.counters.add(RECORDS, each.records_kept + each.records_dropped, topic=each.topic)
+            job.counters.add(BATCHES, each.batches, topic=each.topic)
+            job.counters.add(REMOVED_RECORDS, each.records_dropped, topic=each.topic)
+            job.counters.add(BYTES, each.bytes_before, topic=each.topic)
+            job.counters.add(OUTPUT_BYTES, each.bytes_after, topic=each.topic)
+
+
+def _text(done: Sequence[Compacted], *, dry_run: bool) -> str:
+    heads = ("PARTITION", "UP TO", "SEGMENTS", "BYTES", "SAVES" if dry_run else "SAVED", "RECORDS", "REMOVED")
+    rows = [
+        (
+            f"{each.topic}-{each.partition}",
+            str(each.end_offset),
+            f"{each.segments_before} → {each.segments_after}",
+            f"{format_bytes(each.bytes_before)} → {format_bytes(each.bytes_after)}",
+            f"{100 * (1 - each.bytes_after / max(each.bytes_before, 1)):.0f} %",
+            f"{each.records_kept + each.records_dropped:,}",
+            f"{each.records_dropped:,}",
+        )
+        for each in done
+        if not each.skipped
+    ]
+    skipped = [
+        f"{each.topic}-{each.partition}: nothing to compact: {each.skipped}" for each in done if each.skipped
+    ]
+    return "\n".join([*table(heads, rows), *skipped])
+
+
+def _check_directory(directory: str) -> None:
+    """Raises JobError: new segments cannot take the place of old ones there."""
+    if not os.path.isdir(directory):
+        what = "is a file, not a log directory" if os.path.exists(directory) else "does not exist"
+        raise JobError(f"{directory} {what}")
+
+
+def _wanted(text: str) -> tuple[str, int | None]:
+    match = _PARTITION.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC or TOPIC:PARTITION")
+    return match["topic"], None if match["partition"] is None else int(match["partition"])
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name.strip(), value.strip()
