@@ -145,6 +145,7 @@ def make_services(
         rng=rng,
         connect=connect,
         ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
+        leads_for_sure=lambda: sessions.is_connected and services.instructed_epoch >= services.broker_epoch,
     )
     services = Services(
         config=configs.broker_config,

@@ -73,9 +73,10 @@ def make_coordinators(
     rng: random.Random,
     connect: Connect,
     ask_here: AskHere,
+    leads_for_sure: Callable[[], bool],
 ) -> Coordinators:
-    """Nothing runs yet."""
-    transactions = _transaction_service(configs, parts, producer_ids, connect, ask_here)
+    """Nothing runs yet. ``leads_for_sure``: nobody else can have been given what this broker leads."""
+    transactions = _transaction_service(configs, parts, producer_ids, connect, ask_here, leads_for_sure)
     return Coordinators(
         _group_service(configs, parts, rng),
         transactions,
@@ -124,6 +125,7 @@ def _transaction_service(
     producer_ids: ProducerIdManager,
     connect: Connect,
     ask_here: AskHere,
+    leads_for_sure: Callable[[], bool],
 ) -> TransactionService:
     config, replicas = configs.broker_config, parts.replicas
     settings = BrokerTransactionSettings(config)
@@ -142,6 +144,7 @@ def _transaction_service(
             write_here=partial(ask_here, ApiKey.WRITE_TXN_MARKERS),
         ),
         producer_ids=producer_ids,
+        leads_for_sure=leads_for_sure,
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,

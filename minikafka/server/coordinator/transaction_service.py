@@ -3,6 +3,10 @@
 Kafka: ``TransactionCoordinator``, ``TransactionStateManager``. Besides what all coordinators do, this one has
 markers written (``transaction_markers``), gets producer ids for its shards, and looks now and then for
 transactions that take too long and for transactional ids that nobody uses any more.
+
+Where it differs: a broker that has lost the coordination store may have lost its partitions without knowing,
+and Kafka's then refuses a producer by what it remembers (INVALID_TXN_STATE), which ends the producer. Here it
+says COORDINATOR_NOT_AVAILABLE, and the producer looks for the coordinator again.
 """
 
 from __future__ import annotations
@@ -36,7 +40,7 @@ if TYPE_CHECKING:
     from minikafka.protocol.internal import transaction_record_codec
     from minikafka.server.coordinator import hosted_shard
     from minikafka.server.coordinator import log as coordinator_log
-    from minikafka.server.coordinator.hosted_shard import HostedShard
+    from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket, TicketCall
     from minikafka.server.coordinator.operations import Purgatory
 else:
     transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
@@ -83,6 +87,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         new_shard: Callable[[], TransactionShard],
         markers: TransactionMarkerChannels,
         producer_ids: ProducerIdManager,
+        leads_for_sure: Callable[[], bool],
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
@@ -92,6 +97,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         self.parked: Purgatory = DelayedOperationPurgatory("Transaction", timer)
         self._config = config
         self._producer_ids = producer_ids
+        self._leads_for_sure = leads_for_sure
         super().__init__(
             contents="transactions",
             replicas=replicas,
@@ -111,6 +117,12 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             supervisor=supervisor,
             load_time=load_time,
         )
+
+    def ask_partition(self, number: int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
+        """An error ends a producer for good, so one that may come of an old state is not given away."""
+        if not self._leads_for_sure():
+            ticket = hosted_shard.RequestTicket(partial(_answer_unless_refused, ticket))
+        super().ask_partition(number, call, ticket)
 
     def start(self) -> None:
         """Follow leadership from now on, and look for what has timed out or expired now and then."""
@@ -168,6 +180,16 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             for shard in self.hosted_shards():
                 shard.tell(lambda transactions, now_ms: transactions.remove_expired(now_ms))
                 await asyncio.sleep(0)
+
+
+def _answer_unless_refused(ticket: RequestTicket, result: Any) -> None:
+    """Answer ``ticket`` with ``result``, or with COORDINATOR_NOT_AVAILABLE if it has an error."""
+    if isinstance(result, KafkaError) or any(getattr(result, "errors", ())):
+        result = KafkaError(
+            ErrorCode.COORDINATOR_NOT_AVAILABLE,
+            "This broker has lost the coordination store: another may have become the coordinator.",
+        )
+    ticket.answer(result)
 
 
 def _settle(future: asyncio.Future[KafkaError | None], error: KafkaError | None) -> None:

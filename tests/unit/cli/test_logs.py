@@ -24,7 +24,7 @@ def restored_logging() -> Iterator[None]:
 def record(message: str, **fields: object) -> logging.LogRecord:
     made = logging.makeLogRecord(
         {
-            "name": "minikafka.log.segment.segment",
+            "name": "minikafka.log.segment",
             "levelno": 20,
             "levelname": "INFO",
             "msg": message,
@@ -53,7 +53,7 @@ def test_a_json_line_has_the_fields_as_members() -> None:
     assert line == {
         "time": "1970-01-01T00:00:01.062Z",
         "level": "info",
-        "logger": "minikafka.log.segment.segment",
+        "logger": "minikafka.log.segment",
         "message": "rolled",
         "partition": ["a", 0],
         "field_level": "mine",
