@@ -13,6 +13,7 @@ from minikafka.log.producers.append import EndTransactionMarker, ProducerAppend
 from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
 from minikafka.log.producers.state import ProducerStateManager
 from minikafka.log.producers.verification_state import VerificationGuard
+from minikafka.log.segment.file_records import CorruptSegment
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import LogSegment
 from minikafka.log.segment.txn_index import AbortedTransaction
@@ -188,7 +189,10 @@ def rebuild_producer_state(
 
 
 def _replay_segment(producers: ProducerStateManager, segment: LogSegment, *, start: int, up_to: int) -> None:
-    first = segment.find_batch(start)  # a log start may lie inside of it, and it counts all the same
+    try:
+        first = segment.find_batch(start)  # a log start may lie inside of it, and it counts all the same
+    except CorruptSegment:
+        return  # as damage further on: reads name it
     if first is None:
         return
     for place in segment.batches_until_damage(first.position):

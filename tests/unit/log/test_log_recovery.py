@@ -213,6 +213,22 @@ def test_damaged_epochs_are_read_from_the_batches(tmp_path: Path) -> None:
     log.close()
 
 
+def test_producers_are_read_as_far_as_a_flushed_segment_can_be(tmp_path: Path) -> None:
+    """Its first batch lies, and those after it were removed with their producers' snapshot."""
+    directory = tmp_path / "t-0"
+    write_log(directory)
+    bases = [int(path.stem) for path in files_of(directory, ".log")]
+    for path in directory.glob(f"{bases[-1]:020d}.*"):
+        path.unlink()
+    lying = directory / f"{bases[-2]:020d}.log"
+    lying.write_bytes(b"\x01" + lying.read_bytes()[1:])
+    log = open_log(directory, clean=True)
+    assert log.log_end_offset == bases[-1]
+    with pytest.raises(KafkaError, match="holds no valid batch at position 0"):
+        read_all(log, bases[-2])
+    log.close()
+
+
 # ---- interrupted swaps
 
 

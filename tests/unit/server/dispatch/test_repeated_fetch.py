@@ -11,6 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from minikafka.clock import ManualClock
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaType
 from minikafka.files import OsFile
 from minikafka.log.producers.append_origin import BY_COORDINATOR
@@ -26,6 +27,7 @@ from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_fetch import RepeatedFetch
+from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import running, topics_of
 
@@ -51,6 +53,7 @@ class Fetcher:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.services = broker.services
+        broker.services.turns = SharedTurns(ManualClock())  # a busy machine cuts no request in pieces
         self.dispatch = Dispatcher(broker.services, HANDLERS)
         self.ids = {
             name: self.services.replica_manager.partition(TopicPartition(name, 0)).topic_id for name in TOPICS
