@@ -140,12 +140,10 @@ def make_services(
     metrics = Metrics()
     coordinators = make_coordinators(
         configs,
-        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics),
+        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
-        rng=rng,
-        connect=connect,
         ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
-        leads_for_sure=lambda: sessions.is_connected and services.instructed_epoch >= services.broker_epoch,
+        leads_for_sure=lambda: _leads_for_sure(services, sessions),
     )
     services = Services(
         config=configs.broker_config,
@@ -185,6 +183,12 @@ def make_services(
         connect=connect,
     )
     return services
+
+
+def _leads_for_sure(services: Services, sessions: SessionKeeper) -> bool:
+    """No other broker can have been given what this one leads: its session lasts, and the controller has said
+    in this session what it leads."""
+    return sessions.is_connected and services.instructed_epoch >= services.broker_epoch
 
 
 def _replica_manager(

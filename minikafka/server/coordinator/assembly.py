@@ -55,6 +55,9 @@ class CoordinatorParts(NamedTuple):
     log_io: LogIo
     supervisor: Supervisor
     metrics: Metrics
+    rng: random.Random
+    connect: Connect
+    """How other brokers are reached."""
 
 
 class Coordinators(NamedTuple):
@@ -70,21 +73,19 @@ def make_coordinators(
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
     *,
-    rng: random.Random,
-    connect: Connect,
     ask_here: AskHere,
     leads_for_sure: Callable[[], bool],
 ) -> Coordinators:
     """Nothing runs yet. ``leads_for_sure``: nobody else can have been given what this broker leads."""
-    transactions = _transaction_service(configs, parts, producer_ids, connect, ask_here, leads_for_sure)
+    transactions = _transaction_service(configs, parts, producer_ids, ask_here, leads_for_sure)
     return Coordinators(
-        _group_service(configs, parts, rng),
+        _group_service(configs, parts),
         transactions,
         TransactionVerification(
             config=lambda: configs.broker_config,
             replicas=parts.replicas,
             topic=transactions.topic,
-            connect=connect,
+            connect=parts.connect,
             ask_here=partial(ask_here, ApiKey.ADD_PARTITIONS_TO_TXN),
             supervisor=parts.supervisor,
         ),
@@ -97,7 +98,7 @@ def _topic(plan: TopicPlan, configs: ConfigService, parts: CoordinatorParts) -> 
     )
 
 
-def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.Random) -> GroupService:
+def _group_service(configs: ConfigService, parts: CoordinatorParts) -> GroupService:
     config = configs.broker_config
     settings = BrokerGroupSettings(config, consumer_group=configs.consumer_group_settings)
     image = CachedTopics(parts.replicas.metadata)
@@ -109,7 +110,7 @@ def _group_service(configs: ConfigService, parts: CoordinatorParts, rng: random.
             counts,
             settings=settings,
             topics=image,
-            new_uuid=lambda: random_uuid(rng),
+            new_uuid=lambda: random_uuid(parts.rng),
             memory_bytes=memory_bytes,
         ),
         timer=parts.timer,
@@ -123,7 +124,6 @@ def _transaction_service(
     configs: ConfigService,
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
-    connect: Connect,
     ask_here: AskHere,
     leads_for_sure: Callable[[], bool],
 ) -> TransactionService:
@@ -140,7 +140,7 @@ def _transaction_service(
             supervisor=parts.supervisor,
             listener_name=config.inter_broker_listener(),
             timeout_ms=config.request_timeout_ms,
-            connect=connect,
+            connect=parts.connect,
             write_here=partial(ask_here, ApiKey.WRITE_TXN_MARKERS),
         ),
         producer_ids=producer_ids,
