@@ -162,7 +162,7 @@ def _dump(class_path: str, files: list[Path], *options: str) -> str:
 def test_a_broker_that_is_killed_while_it_compacts_loses_nothing(
     start_broker: StartBroker, topic: str
 ) -> None:
-    slow = BUSY_CLEANER | {"log.cleaner.io.max.bytes.per.second": 4e6}
+    slow = BUSY_CLEANER | {"log.cleaner.io.max.bytes.per.second": 1e6}  # 6 s: reading takes less
     broker = start_broker(properties=slow)
     confluent.make_topic(broker.bootstrap, topic, config=TOPIC)
     written = keyed_records()
