@@ -23,7 +23,7 @@ Cell = str | int | float | None
 
 def render(analysis: Analysis) -> str:
     """The HTML."""
-    template = Template(files("minikafka.spark").joinpath("report.html").read_text(encoding="utf-8"))
+    template = Template(files("minikafka.spark.analyze").joinpath("report.html").read_text(encoding="utf-8"))
     places = ", ".join(
         each.path + (f" (broker {each.broker})" if each.broker is not None else "")
         for each in analysis.directories
