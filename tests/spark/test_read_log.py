@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow.fs
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from minikafka.log.segment.txn_index import AbortedTransaction
@@ -44,6 +44,8 @@ from minikafka.types import TopicPartition
 from tests.spark.logs import NOW_MS, LogDir, batch, marker
 
 T0 = TopicPartition("t", 0)
+BASE_OFFSET, LEADER_EPOCH = range(8), range(12, 16)
+"""Bytes of a batch that its checksum does not cover; the length and the magic are the others."""
 ABORT, COMMIT = ControlRecordType.ABORT, ControlRecordType.COMMIT
 
 
@@ -290,6 +292,8 @@ def test_what_cannot_be_decompressed_or_is_not_supported_is_named(logs: LogDir) 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80)
 @given(seed=st.integers(0, 2**32))
+@example(seed=835)  # the base offset of a batch: 248 instead of 240
+@example(seed=41)  # a batch of records becomes one of control records
 def test_no_damage_gets_past_and_none_costs_undamaged_batches_before_it(tmp_path: Path, seed: int) -> None:
     dice = random.Random(seed)
     shutil.rmtree(tmp_path / "logs", ignore_errors=True)
@@ -301,15 +305,31 @@ def test_no_damage_gets_past_and_none_costs_undamaged_batches_before_it(tmp_path
     place = dice.randrange(len(spoilt))
     spoilt[place] ^= 1 << dice.randrange(8)
     path.write_bytes(spoilt)
-    options = options_of(logs, onCorrupt="skip", splitBytes=str(dice.randrange(1, 5000)))
+    split_bytes = str(dice.randrange(1, 5000))
+    positions = [position for position, _ in iterate_headers(b"".join(data))]
+    spoilt_batch = max(index for index, position in enumerate(positions) if position <= place)
+    field = place - positions[spoilt_batch]
+    is_harmless = field in LEADER_EPOCH
+    options = options_of(logs, splitBytes=split_bytes)
+    if is_harmless:
+        assert len(rows_of(planned(options), options)) == 301
+    else:
+        with pytest.raises(CorruptLog):
+            rows_of(planned(options), options)
+    options = options_of(logs, onCorrupt="skip", splitBytes=split_bytes)
     rows = rows_of(planned(options), options)
     found = {row["offset"]: row["value"] for row in rows}
     assert len(found) == len(rows)
-    positions = [position for position, _ in iterate_headers(b"".join(data))]
-    spoilt_batch = max(index for index, position in enumerate(positions) if position <= place)
+    before = spoilt_batch
+    if field in BASE_OFFSET:
+        # No checksum covers it, and two batches that overlap do not say which of them is wrong: it is named
+        # (above), but here its records may be those of the neighbour, and the batch before it left out.
+        before = max(before - 1, 0)
+        own = {f"value {offset}".encode() for offset in range(spoilt_batch * 10, spoilt_batch * 10 + 10)}
+        found = {offset: value for offset, value in found.items() if value not in own}
     for offset, value in found.items():
         assert value == f"value {offset}".encode()
-    assert set(range(spoilt_batch * 10)) <= set(found)
+    assert set(range(before * 10)) <= set(found)
 
 
 # Bounds
@@ -459,8 +479,9 @@ def test_read_committed_goes_past_damage_where_it_may(logs: LogDir) -> None:
     assert offsets(logs, onCorrupt="skip", **committed) == [0, 1, 5, 9]
     options = options_of(logs, onCorrupt="column", **committed)
     rows = rows_of(planned(options), options, ("offset", "key", "error"))
-    assert [row["offset"] for row in rows] == [0, 1, None, 5, 9]
+    assert [row["offset"] for row in rows] == [0, 1, None, None, 5, 9]
     assert "magic would be 9" in rows[2]["error"]
+    assert "CRC" in rows[3]["error"]
 
 
 def test_a_marker_in_damage_leaves_its_transaction_open(logs: LogDir) -> None:

@@ -16,7 +16,7 @@ from minikafka.spark.source.log_index import largest_timestamp, read_offset_inde
 from minikafka.spark.source.options import Latest
 from minikafka.spark.source.segment_scan import Block, DamagedSegment, scan
 from minikafka.spark.source.split_reader import CorruptLog
-from minikafka.spark.source.splits import OPEN_END, batch_offset
+from minikafka.spark.source.splits import OPEN_END, batch_at
 from minikafka.spark.source.storage import LogFile
 
 
@@ -124,4 +124,4 @@ def _blocks(log: PartitionLog, segment: SegmentFiles, *, from_offset: int) -> It
 
 def checked_position(file: LogFile, position: int) -> int:
     """``position`` if a batch starts there, else 0: an index may be wrong."""
-    return position if position and batch_offset(file.read(position, HEADER_SIZE)) is not None else 0
+    return position if position and batch_at(file.read(position, HEADER_SIZE)) is not None else 0

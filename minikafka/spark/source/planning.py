@@ -205,11 +205,13 @@ def splits_of(wanted: Wanted, options: ReadOptions, search: Search) -> list[Spli
             largest = largest_timestamp(log, segment)
             if largest is not None and largest < search.timestamp_ms_min:
                 continue
-        splits += _cut_segment(wanted, options, place, OffsetRange(from_offset, to_offset))
+        splits += _cut_segment(wanted, options, place, OffsetRange(from_offset, to_offset), segment_end)
     return splits
 
 
-def _cut_segment(wanted: Wanted, options: ReadOptions, place: int, offsets: OffsetRange) -> list[Split]:
+def _cut_segment(
+    wanted: Wanted, options: ReadOptions, place: int, offsets: OffsetRange, segment_end: int
+) -> list[Split]:
     log = wanted.log
     segment = log.segments[place]
     try:
@@ -230,7 +232,8 @@ def _cut_segment(wanted: Wanted, options: ReadOptions, place: int, offsets: Offs
         finally:
             file.close()
     starts = [(0, offsets.first)] if pieces is None else [(piece.position, piece.offset) for piece in pieces]
-    ends = [*starts[1:], (end_position, offsets.end)]
+    ends = [(start, offset, offset) for start, offset in starts[1:]]
+    ends.append((end_position, offsets.end, segment_end))
 
     def aborted_in(first: int, end: int) -> tuple[AbortedTransaction, ...]:
         known = wanted.transactions.aborted if wanted.transactions is not None else []
@@ -247,8 +250,9 @@ def _cut_segment(wanted: Wanted, options: ReadOptions, place: int, offsets: Offs
             identity=identity,
             first_offset=first_offset,
             end_offset=end_offset,
+            offset_bound=bound,
             is_last=place + 1 == len(log.segments),
             aborted=aborted_in(first_offset, end_offset),
         )
-        for (position, first_offset), (end, end_offset) in zip(starts, ends, strict=True)
+        for (position, first_offset), (end, end_offset, bound) in zip(starts, ends, strict=True)
     ]

@@ -88,6 +88,7 @@ def scan(
     read_bytes: int,
     whole_batches: bool,
     stop_offset: int | None = None,
+    offset_bound: int | None = None,
 ) -> Iterator[Block]:
     """The batches from ``position``, where one must start, to ``end`` or the first at or above
     ``stop_offset``.
@@ -95,20 +96,23 @@ def scan(
     Args:
         base_offset: no batch may begin below; at first the segment's.
         read_bytes: how much to read at once; more where one batch is larger and ``whole_batches``.
+        offset_bound: no batch before ``end`` may reach it. A batch's checksum does not cover its base offset:
+            only its neighbours can show that one is wrong.
 
     Raises:
         DamagedSegment: the way to ``end`` is damaged; what lies before was yielded.
         OSError: the store's.
     """
     if not whole_batches:
-        yield from _scan_headers(file, position, end, base_offset, read_bytes, stop_offset)
+        walk = _Walk(position, end, base_offset, base_offset, stop_offset, offset_bound)
+        yield from _scan_headers(file, walk, read_bytes)
         return
     least_offset = base_offset
     size_wanted = read_bytes
     while position < end:
         data = file.read(position, min(size_wanted, end - position))
         size_wanted = read_bytes
-        walk = _Walk(position, end, base_offset, least_offset, stop_offset)
+        walk = _Walk(position, end, base_offset, least_offset, stop_offset, offset_bound)
         places, behind = walk.batches_in(data, must_be_whole=True)
         least_offset = walk.least_offset
         if places:
@@ -122,15 +126,12 @@ def scan(
         position += behind
 
 
-def _scan_headers(
-    file: LogFile, position: int, end: int, base_offset: int, read_bytes: int, stop_offset: int | None
-) -> Iterator[Block]:
+def _scan_headers(file: LogFile, walk: _Walk, read_bytes: int) -> Iterator[Block]:
     """The same for headers alone: they are collected from many reads."""
-    walk = _Walk(position, end, base_offset, base_offset, stop_offset)
     found: list[Buffer] = []
     positions: list[int] = []
-    while walk.position < end and walk.damage is None and not walk.is_done:
-        data = file.read(walk.position, min(read_bytes, end - walk.position))
+    while walk.position < walk.end and walk.damage is None and not walk.is_done:
+        data = file.read(walk.position, min(read_bytes, walk.end - walk.position))
         start = walk.position
         places, behind = walk.batches_in(data, must_be_whole=False)
         for at in places:
@@ -151,7 +152,13 @@ class _Walk:
     """The chain of batches, followed through one buffer after the other."""
 
     def __init__(
-        self, position: int, end: int, base_offset: int, least_offset: int, stop_offset: int | None
+        self,
+        position: int,
+        end: int,
+        base_offset: int,
+        least_offset: int,
+        stop_offset: int | None,
+        offset_bound: int | None,
     ) -> None:
         self.position = position
         self.least_offset = least_offset
@@ -159,8 +166,9 @@ class _Walk:
         self.is_done = False
         self.size_wanted = 0
         """Of a batch that did not fit into the buffer as its first."""
-        self._end = end
+        self.end = end
         self._offset_max = base_offset + _RELATIVE_OFFSET_MAX
+        self._offset_bound = offset_bound
         self._stop_offset = stop_offset
 
     def batches_in(self, data: Buffer, *, must_be_whole: bool) -> tuple[list[int], int]:
@@ -178,12 +186,19 @@ class _Walk:
             ):
                 self.damage = _what_is_wrong(data, at, self.position, self.least_offset)
                 break
+            last = first_offset + last_offset_delta
+            if self._offset_bound is not None and last >= self._offset_bound:
+                reason = (
+                    f"a batch that ends at offset {last}, where {self._offset_bound} belongs to the next one"
+                )
+                self.damage = DamagedSegment(self.position + at, reason)
+                break
             if self._stop_offset is not None and first_offset >= self._stop_offset:
                 self.is_done = True
                 break
             behind = at + LOG_OVERHEAD + length
-            if self.position + behind > self._end:
-                there = self._end - self.position - at
+            if self.position + behind > self.end:
+                there = self.end - self.position - at
                 reason = f"a batch of {LOG_OVERHEAD + length} bytes where the file has {there}"
                 self.damage = DamagedSegment(self.position + at, reason, is_tail=True)
                 break
@@ -191,7 +206,7 @@ class _Walk:
                 self.size_wanted = behind - at
                 break
             places.append(at)
-            self.least_offset = first_offset + last_offset_delta + 1
+            self.least_offset = last + 1
             at = behind
         if at == 0 and len(data) < HEADER_SIZE:
             reason = f"{len(data)} bytes are too few for the header of a batch"

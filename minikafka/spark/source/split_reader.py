@@ -54,6 +54,7 @@ READ_BYTES: Final = 4 * 1024 * 1024
 """What is read and decoded at once."""
 _ROWS_MAX: Final = 1 << 16
 """In one Arrow batch where only headers are read; more rows in a single batch of a log go through whole."""
+_BAD_CRC: Final = "its CRC is not that of its bytes"
 _LOOKUPS_MAX: Final = 10
 
 _log = logging.getLogger(__name__)
@@ -156,6 +157,7 @@ class SplitReader:
                     identity=0,
                     first_offset=max(split.first_offset, segment.base_offset),
                     end_offset=min(split.end_offset, end),
+                    offset_bound=end,
                     is_last=is_last,
                 )
                 yield type(self)(
@@ -186,6 +188,7 @@ class SplitReader:
                     read_bytes=READ_BYTES if self._reads_whole_batches else self._store.scan_bytes,
                     whole_batches=self._reads_whole_batches,
                     stop_offset=split.end_offset,
+                    offset_bound=split.offset_bound,
                 )
                 yield from self._rows(file, blocks)
                 return
@@ -244,10 +247,18 @@ class SplitReader:
     def _records(self, blocks: Iterator[Block]) -> Iterator[pa.RecordBatch]:
         for block in blocks:
             chosen = self._chosen(block.headers)
+            yield from self._damage_among(block, ~chosen)
             if chosen.any():
                 yield from self._decoded(
                     block._replace(positions=block.positions[chosen], headers=block.headers[chosen])
                 )
+
+    def _damage_among(self, block: Block, passed_over: Bools) -> Iterator[pa.RecordBatch]:
+        """Batches that are passed over for what a damaged header says: they may well hold what is wanted."""
+        for place in np.flatnonzero(passed_over).tolist():
+            position, header = int(block.positions[place]), BatchHeader(*block.headers[place].item())
+            if header.last_offset >= self._wanted.first and not crc_is_valid(block.data, position, header):
+                yield from self._damaged(block.file_position + position, header.base_offset, _BAD_CRC)
 
     def _chosen(self, headers: Headers) -> Bools:
         """The batches that may hold records that are wanted."""
@@ -280,7 +291,7 @@ class SplitReader:
             header = BatchHeader(*fields)
             try:
                 if not crc_is_valid(block.data, position, header):
-                    raise CorruptBatch("its CRC is not that of its bytes")
+                    raise CorruptBatch(_BAD_CRC)
                 if not is_plain:
                     body = memoryview(block.data)[position + HEADER_SIZE : position + header.size]
                     part = decompress(

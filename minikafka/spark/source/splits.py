@@ -18,7 +18,7 @@ import numpy as np
 
 from minikafka.errors import KafkaError
 from minikafka.log.segment.txn_index import AbortedTransaction
-from minikafka.protocol.records.batch import read_header
+from minikafka.protocol.records.batch import BatchHeader, read_header
 from minikafka.spark.source.log_index import IndexEntries
 from minikafka.spark.source.storage import Location
 from minikafka.types import Buffer, TopicPartition
@@ -45,6 +45,8 @@ class Split:
     first_offset: int
     end_offset: int
     """Exclusive."""
+    offset_bound: int
+    """Where the batch behind ``end_position`` begins, or at most does: no batch of the piece may reach it."""
     is_last: bool
     """Whether the segment was the last one of its log: what is cut off at its end is no damage."""
     aborted: tuple[AbortedTransaction, ...] = ()
@@ -80,7 +82,11 @@ def cut(
         header_at: the 61 bytes at a position, or fewer at the end of the file.
     """
     position = index.position_of(first_offset)
-    if position and (begins := batch_offset(header_at(position))) is not None and begins <= first_offset:
+    if (
+        position
+        and (batch := batch_at(header_at(position))) is not None
+        and batch.base_offset <= first_offset
+    ):
         pieces = [Piece(position, first_offset)]
     else:
         pieces = [Piece(0, first_offset)]
@@ -91,22 +97,27 @@ def cut(
         if slot == index.positions.size or int(index.positions[slot]) >= end:
             break
         position, offset = int(index.positions[slot]), int(index.offsets[slot])
-        begins = batch_offset(header_at(position))
-        if begins is not None and pieces[-1].offset < begins <= offset and begins < end_offset:
-            pieces.append(Piece(position, begins))
+        batch = batch_at(header_at(position))
+        # An entry has the last offset of its append: a batch that goes on behind it is not where it says.
+        if (
+            batch is not None
+            and pieces[-1].offset < batch.base_offset < end_offset
+            and batch.last_offset <= offset
+        ):
+            pieces.append(Piece(position, batch.base_offset))
             wanted = position + split_bytes
         else:
             wanted = position + 1
     return pieces, end
 
 
-def batch_offset(header: Buffer) -> int | None:
-    """The base offset of the batch that this is the header of; None where it is none."""
+def batch_at(header: Buffer) -> BatchHeader | None:
+    """What the header of a batch says; None where it is none."""
     try:
         read = read_header(header)
     except KafkaError:
         return None
-    return read.base_offset if read.last_offset_delta >= 0 else None
+    return read if read.last_offset_delta >= 0 else None
 
 
 def pack(splits: Sequence[Split], task_bytes: int, open_bytes: int) -> list[tuple[Split, ...]]:
