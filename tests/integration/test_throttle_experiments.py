@@ -119,6 +119,7 @@ def two_clusters(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[lis
         assert_no_traceback(broker)
 
 
+@pytest.mark.timing
 @pytest.mark.timeout(300)
 def test_throttled_moves_take_as_long_as_was_said_beforehand(
     two_clusters: list[ProcessCluster], report_at_the_end: Report

@@ -54,6 +54,7 @@ async def test_a_stock_client_on_the_same_loop() -> None:
         assert await round_trip(broker.bootstrap_servers) == [b"0", b"1", b"2"]
 
 
+@pytest.mark.timing
 async def test_it_is_ready_well_under_a_second() -> None:
     async with Broker():
         pass  # the first start imports the server
