@@ -52,6 +52,7 @@ class LocalLog:
         "_segment_ms",
         "_segments",
         "_small_files_to_sync",
+        "_truncated_segments",
         "config",
         "directory",
         "first_dirty_offset",
@@ -92,6 +93,9 @@ class LocalLog:
         self._closed_by: OSError | None = None
         self._deleted_files: list[DeletedFiles] = []
         self._small_files_to_sync: list[str] = []
+        self._truncated_segments: list[LogSegment] = []
+        """Cut since the last flush. The recovery point may be where they end, so a flush would pass them by;
+        and once another segment lies behind them, what was cut off must not come back."""
         self._generation = 0
         self._last_flush_ms = clock.monotonic_ms()
         self.first_dirty_offset: int | None = None
@@ -264,6 +268,7 @@ class LocalLog:
         if up_to is None:
             up_to = self.log_end_offset
         paths = self.take_unsynced_paths()
+        paths += [segment.path for segment in self._truncated_segments]
         if up_to <= self.recovery_point and not paths:
             return None
         has_new_files = bool(paths)
@@ -303,6 +308,7 @@ class LocalLog:
         if any(path in live for path in flush.missing_paths):
             gone = ", ".join(sorted(live.intersection(flush.missing_paths)))
             self._fence(f"files are gone: {gone}", FileNotFoundError(errno.ENOENT, "files are gone", gone))
+        self._truncated_segments.clear()  # a truncation begins a generation, so the flush had them all
         self._last_flush_ms = self._clock.monotonic_ms()
         if flush.up_to > self.recovery_point:
             self.recovery_point = Offset(min(flush.up_to, self.log_end_offset))

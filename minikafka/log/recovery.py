@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import logging
 import os
+from itertools import pairwise
 from typing import NamedTuple
 
 from minikafka.clock import Clock
@@ -23,6 +24,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
 from minikafka.log.compaction.swap_files import finish_swaps
 from minikafka.log.epoch_check import find_contradiction, read_epochs
+from minikafka.log.files.flush import fsync_file
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.lost_offsets import find_lost_offsets
@@ -97,6 +99,7 @@ class LogLoader:
             self._repair(damaged)
         else:
             self._repair([s for s in damaged if s.base_offset < self._first_unflushed_base()])
+            self._cut_overlaps()
             self._recover_from(self._recovery_point)
         log_end_offset = self._find_log_end()
         if log_end_offset < self._log_start_offset:
@@ -252,6 +255,35 @@ class LogLoader:
     def _first_unflushed_base(self) -> int:
         unflushed = self._segments.from_offset(self._recovery_point)
         return unflushed[0].base_offset if unflushed else 0
+
+    def _cut_overlaps(self) -> None:
+        """Cut off what reaches into the next segment, in all segments that recovery does not read as a whole.
+
+        A segment is made where its log ends. So the one before it was truncated to there, and that had not
+        reached the disk when the power failed (Kafka does not fsync it either, and then has two batches with
+        one offset).
+        """
+        for segment, following in pairwise(self._segments):
+            if following.base_offset > self._first_unflushed_base():
+                return
+            try:
+                overlap = segment.find_batch(following.base_offset)
+            except CorruptSegment:
+                segment.release()
+                continue  # whoever reads there is told
+            if overlap is None:
+                segment.release()
+                continue
+            _log.warning(
+                "%s: batch %d reaches into the next segment, which was made when the log had been truncated to "
+                "%d: it is cut off",
+                segment.path,
+                overlap.base_offset,
+                following.base_offset,
+            )
+            segment.truncate_to(following.base_offset, now_ms=self._now_ms)
+            segment.become_inactive()
+            fsync_file(self._files, segment.path)
 
     def _recover_from(self, offset: int) -> None:
         unflushed = self._segments.from_offset(offset)

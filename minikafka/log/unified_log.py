@@ -341,7 +341,9 @@ class UnifiedLog(ReadableLog):
             self._producers.map_end_offset = self.log_end_offset
             for segment in [s for s in self._segments if s.base_offset > offset]:
                 self._delete_segment(segment)
-            end_offset = self._segments.active.truncate_to(offset, now_ms=self._clock.now_ms())
+            active = self._segments.active
+            end_offset = active.truncate_to(offset, now_ms=self._clock.now_ms())
+            self._truncated_segments.append(active)
             self._epochs.truncate_from_end(end_offset)
             self._set_end_after_truncation(end_offset)
             rebuild_producer_state(
@@ -368,6 +370,7 @@ class UnifiedLog(ReadableLog):
     def _start_over(self, offset: int) -> None:
         for segment in list(self._segments):
             self._delete_segment(segment)
+        self._truncated_segments.clear()
         segment = LogSegment.create(
             self.directory,
             offset,

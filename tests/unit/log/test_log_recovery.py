@@ -15,6 +15,7 @@ from minikafka.protocol.records.control_records import ControlRecordType
 from tests.unit.log.log_helpers import (
     COMMITTED,
     NOW_MS,
+    FailingFiles,
     append,
     append_marker,
     batch,
@@ -156,6 +157,54 @@ def test_index_files_without_a_segment_are_removed(tmp_path: Path) -> None:
     assert check(log) == everything
     assert not list(directory.glob(f"{999:020d}*"))
     assert (directory / "notes.txt").exists()
+    log.close()
+
+
+def test_a_truncation_that_a_power_cut_undid_is_done_again(tmp_path: Path) -> None:
+    """The segment was cut to where the next one begins, its truncated size had not reached the disk, and the
+    recovery point lies behind it, so that it is not read."""
+    directory = tmp_path / "t-0"
+    log = open_log(directory, config=small_config(segment_bytes=600))
+    for number in range(12):
+        append(log, batch([b"old %d" % number]), epoch=0)
+    (first, *_) = files_of(directory, ".log")
+    end_offset = log.segments[1].base_offset - 1
+    before = first.read_bytes()
+    log.truncate_to(end_offset)
+    log.roll()
+    for number in range(12):
+        append(log, batch([b"new %d" % number]), epoch=1)
+    everything = read_all(log)
+    log.close()
+    first.write_bytes(before)
+    for recovery_point in (end_offset, end_offset + 3, end_offset + 12):  # the first is read, or is not
+        recovered = open_log(directory, recovery_point=recovery_point)
+        assert check(recovered) == everything
+        recovered.close()
+        assert first.read_bytes() == before[: len(first.read_bytes())] != before
+        first.write_bytes(before)
+
+
+def test_a_flush_makes_a_truncation_durable_before_another_segment_counts(tmp_path: Path) -> None:
+    files = FailingFiles()
+    log = open_log(tmp_path / "t-0", files=files)
+    for _ in range(3):
+        append(log, batch(), epoch=0)
+    flush = log.begin_flush()
+    assert flush is not None
+    flush.run()
+    log.complete_flush(flush)
+    assert log.recovery_point == 3 and log.begin_flush() is None
+    files.fsynced.clear()
+    log.truncate_to(2)
+    truncated = log.segments[0].path
+    log.roll()  # its flush goes up to the recovery point, and no further
+    flush = log.begin_flush(up_to=2)
+    assert flush is not None and log.recovery_point == 2
+    flush.run()
+    assert truncated in files.fsynced
+    log.complete_flush(flush)
+    assert log.begin_flush(up_to=2) is None
     log.close()
 
 
