@@ -275,8 +275,8 @@ class LogLoader:
                 segment.release()
                 continue
             _log.warning(
-                "%s: batch %d reaches into the next segment, which was made when the log had been truncated to "
-                "%d: it is cut off",
+                "%s: batch %d reaches into the next segment, which was made when the log had been truncated "
+                "to %d: it is cut off",
                 segment.path,
                 overlap.base_offset,
                 following.base_offset,

@@ -11,8 +11,9 @@ Invariants:
   when the last bit is cleared.
 - The memory budget (all connections together) counts what has arrived of unfinished frames, responses that
   wait for an earlier one, and responses that the peer does not read. A connection that has more of a frame
-  than its share is not read on, unless the overdraft is its. When nothing is left for responses, no new
-  request is handled. A body that does not come, and who stalls while others wait, is closed by the sweeper.
+  than its share is not read on, unless the overdraft is its. Handlers of requests whose answers may be large
+  ask for room first (``wait_for_room``). A body that does not come, and who stalls while others wait, is
+  closed by the sweeper.
 - A handler's bug closes its connection and is logged with a traceback; nothing else happens.
 
 Unlike Kafka, which mutes a connection until its request is answered, pipelined requests are handled while
@@ -47,6 +48,7 @@ from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.mute_timer import MuteTimer
 from minikafka.network.peer import Peer
 from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
+from minikafka.steps import Steps
 from minikafka.types import Buffer
 
 __all__ = ["Connection", "ConnectionOwner", "Handler", "PendingResponse", "Result"]
@@ -99,8 +101,8 @@ class Connection(Peer, asyncio.Protocol):
     __slots__ = (
         "__weakref__", "_body", "_budget", "_collecting", "_frame_bytes", "_handler", "_held", "_hold",
         "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
-        "_response_bytes", "_responses", "_serving", "_transport", "_unfinished", "_unfinished_bytes",
-        "_unsent_bytes", "received_ns",
+        "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
+        "_unfinished_bytes", "_unsent_bytes", "received_ns",
     )  # fmt: skip
 
     def __init__(
@@ -128,9 +130,10 @@ class Connection(Peer, asyncio.Protocol):
         self._held: list[Buffer] = []
         self._unsent_bytes = 0  # in the transport above its high-water mark
         self._lags = False  # when all frames are handled, ``received_ns`` or ``_collecting`` is to be reset
-        self._collecting = False  # a frame is being collected, and may be handled whatever the budget says
+        self._collecting = False  # a frame is being collected; once it is handled, an overdraft is settled
         self._frame_bytes = 0  # what the budget knows of
         self._response_bytes = 0
+        self._room: asyncio.Future[None] | None = None  # a request waits for it
         self._unfinished: UnfinishedRequest | None = None
         self._unfinished_bytes = 0  # the frame of that request
         self._mute_timer = MuteTimer(loop, self.unmute)
@@ -162,6 +165,18 @@ class Connection(Peer, asyncio.Protocol):
     def answer_bytes_max(self) -> int:
         """How large an answer should be whose size is ours to choose (a Fetch), as memory is now."""
         return self._budget.answer_bytes_max
+
+    def has_room(self, *, for_records: bool) -> bool:
+        """Whether memory is left for an answer that may be large: a consumer's records, or anything else."""
+        return self._budget.has_room(for_records=for_records)
+
+    def wait_for_room(self, *, for_records: bool) -> Steps[bool]:
+        """In steps: wait until there is. False when the connection has closed meanwhile."""
+        while not (self.is_closing or self._budget.has_room(for_records=for_records)):
+            self._room = self._loop.create_future()
+            self._budget.wait(self._room_available)
+            yield self._room
+        return not self.is_closing
 
     def mute(self, duration_ms: int | None = None) -> None:
         """Handle no further requests until ``unmute``, or for ``duration_ms``; responses leave (KIP-219).
@@ -209,7 +224,7 @@ class Connection(Peer, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._idleness.is_active = True
         frames = self._reader.feed(data)
-        if self._hold or self._budget.exhausted:
+        if self._hold:
             self._lags = True
             self.received_ns = self.received_ns or self._now_ns()
             if not self._hold & _CLOSING:
@@ -370,9 +385,6 @@ class Connection(Peer, asyncio.Protocol):
         if self._serving:
             return  # whoever serves settles afterwards
         while self._held and not self._hold:
-            if self._budget.exhausted and not self._collecting:
-                self._wait_for_budget()
-                break
             frames, self._held = self._held, []
             self._serve(frames)
         if self._hold & _CLOSING:
@@ -406,6 +418,10 @@ class Connection(Peer, asyncio.Protocol):
 
     def _budget_available(self) -> None:
         self._resume(_BUDGET)
+
+    def _room_available(self) -> None:
+        if self._room is not None and not self._room.done():
+            self._room.set_result(None)
 
     def _count(self) -> None:
         # A connection that is closing gets nothing more and owes nothing, but may still be served.
@@ -464,6 +480,8 @@ class Connection(Peer, asyncio.Protocol):
         self._budget.settle(self)
         self._mute_timer.cancel()
         self._budget.forget(self._budget_available)
+        self._budget.forget(self._room_available)
+        self._room_available()
         self._responses.close()
         self._count()
 

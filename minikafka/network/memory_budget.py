@@ -16,9 +16,10 @@ without being counted any further, while the others over their share wait in lin
 moves, and the overdraft is at most one request. Who overdraws and does not send is closed
 (``Connection.sweep``).
 
-**Responses.** They are there before they can be refused, so new requests wait while their half is used up. An
-answer that may be of any size is cut to a part of what is left (``answer_bytes_max``), so that peers which do
-not read leave something to the others.
+**Responses.** They are there before they can be refused. So requests whose answers may be far larger than
+themselves wait while there is no room (``has_room``): consumers' fetches below the others, so that peers
+which do not read their records leave room for metadata. Their answers are cut to a part of what is left
+(``answer_bytes_max``). All others, a produce or a heartbeat, are answered in a few bytes and never wait.
 
 Whoever was told to wait stands in line and is woken, first come first served, when something was given back.
 """
@@ -35,8 +36,11 @@ CONNECTION_SHARES = 4
 """Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
 comes when a hundred have taken what they can still gets 0.8 MB."""
 
+RECORDS_SHARE = 0.75
+"""Of the responses' half, for what consumers fetch."""
+
 ANSWERS_MIN = 4
-"""An answer takes at most this part of what is left for responses."""
+"""An answer takes at most this part of what is left for records."""
 
 ANSWER_BYTES_MIN = 64 * 1024
 """What an answer may have at the least: one that holds nothing would be asked for again and again."""
@@ -58,11 +62,11 @@ class MemoryBudget:
         "_frame_bytes_by_address",
         "_frame_bytes_max",
         "_overdrawer",
+        "_record_bytes_max",
         "_response_bytes_max",
         "_to_wake",
         "_waiting",
         "_wake_is_scheduled",
-        "exhausted",
         "frame_bytes",
         "response_bytes",
     )
@@ -73,6 +77,7 @@ class MemoryBudget:
         self._frame_bytes_max = bytes_max // 2
         self._address_bytes_max = int(self._frame_bytes_max * ADDRESS_SHARE)
         self._response_bytes_max = bytes_max - self._frame_bytes_max
+        self._record_bytes_max = int(self._response_bytes_max * RECORDS_SHARE)
         self._call_soon = call_soon
         self._waiting: dict[Callable[[], None], None] = {}
         self._to_wake = 0
@@ -83,8 +88,6 @@ class MemoryBudget:
         """Of requests that have not arrived in full, without what is overdrawn."""
         self.response_bytes = 0
         """Of responses that wait for an earlier one or for the peer."""
-        self.exhausted = False
-        """Whether nothing is left for responses. An attribute, because it is read for every chunk."""
 
     def __repr__(self) -> str:
         return (
@@ -104,7 +107,7 @@ class MemoryBudget:
     @property
     def answer_bytes_max(self) -> int:
         """How large an answer should be whose size is ours to choose."""
-        left_bytes = self._response_bytes_max - self.response_bytes
+        left_bytes = self._record_bytes_max - self.response_bytes
         return max(left_bytes // ANSWERS_MIN, ANSWER_BYTES_MIN)
 
     def adjust_frame(self, change_bytes: int, address: str) -> None:
@@ -123,9 +126,13 @@ class MemoryBudget:
         """A connection holds more or fewer bytes of responses."""
         self.response_bytes += change_bytes
         assert self.response_bytes >= 0, self
-        self.exhausted = self.response_bytes >= self._response_bytes_max
-        if change_bytes < 0 and not self.exhausted:
+        if change_bytes < 0 and self.response_bytes < self._response_bytes_max:
             self._schedule_wake()
+
+    def has_room(self, *, for_records: bool) -> bool:
+        """Whether a request may be handled whose answer may be large."""
+        bytes_max = self._record_bytes_max if for_records else self._response_bytes_max
+        return self.response_bytes < bytes_max
 
     def may_collect(self, held_bytes: int, address: str) -> bool:
         """Whether a connection that holds ``held_bytes`` of a frame is within its share."""

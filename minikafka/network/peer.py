@@ -18,13 +18,15 @@ class ToldLeaders(NamedTuple):
 class Peer:
     """``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
-    what ApiVersions said (KIP-511). ``told_leaders``: where it was sent to lately, by topic.
+    what ApiVersions said (KIP-511). ``told_leaders``: where it was sent to lately, by topic. ``is_follower``:
+    a broker fetches over it.
     """
 
     __slots__ = (
         "client_software_name",
         "client_software_version",
         "id",
+        "is_follower",
         "listener_name",
         "local_host",
         "local_port",
@@ -40,6 +42,7 @@ class Peer:
         self.client_software_name = "unknown"
         self.client_software_version = "unknown"
         self.id = ""
+        self.is_follower = False
         self.local_host, self.local_port = "", 0
         self.peer_host, self.peer_port = "", 0
         self.told_leaders: dict[str, ToldLeaders] = {}

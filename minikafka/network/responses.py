@@ -149,7 +149,7 @@ class UnfinishedRequest:
     ``on_end`` is called once, when ``result`` is there; never after ``cancel``.
     """
 
-    __slots__ = ("_error", "_result", "_steps", "has_ended", "on_end", "waits_for")
+    __slots__ = ("_error", "_result", "_steps", "has_ended", "on_end", "spent_ns", "waits_for")
 
     def __init__(self, steps: Steps[Any]) -> None:
         self._steps = steps
@@ -159,6 +159,8 @@ class UnfinishedRequest:
         self.waits_for: Any = None
         """A future; the next step can be taken when it is done."""
         self.on_end: Callable[[], None] = _nothing
+        self.spent_ns = 0
+        """How long its steps have taken, for whoever takes them."""
 
     def step(self) -> bool:
         """Take the next one. Returns whether another can be taken now."""

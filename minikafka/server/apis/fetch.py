@@ -74,6 +74,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
     params = fetch_params(services, context, request, client)
     if params.replica_id == CONSUMER_REPLICA_ID:
         params = params.at_most(context.connection.answer_bytes_max)
+    elif params.is_from_follower:
+        context.connection.is_follower = True
     session = yield from _session(services, context, request, is_follower=params.is_from_follower)
     keys, wanted = [], []
     for key, want in session.partitions():

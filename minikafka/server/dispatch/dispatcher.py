@@ -63,6 +63,28 @@ REMEMBERED_FRAME_BYTES = 64 * 1024
 
 _VERSIONS = ANSWERED | BETWEEN_BROKERS
 
+_LARGE_ANSWERS = frozenset(
+    {
+        ApiKey.CONSUMER_GROUP_DESCRIBE,
+        ApiKey.DESCRIBE_CLIENT_QUOTAS,
+        ApiKey.DESCRIBE_CONFIGS,
+        ApiKey.DESCRIBE_GROUPS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.DESCRIBE_PRODUCERS,
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        ApiKey.FETCH,
+        ApiKey.LIST_CONFIG_RESOURCES,
+        ApiKey.LIST_GROUPS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_TRANSACTIONS,
+        ApiKey.METADATA,
+        ApiKey.OFFSET_FETCH,
+    }
+)
+"""A few bytes may ask for megabytes: these wait while unread answers have the memory for responses. The
+answers of all others are about as large as their requests, and those are counted."""
+
 _HEARTBEATS = frozenset(map(int, (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
 
 
@@ -73,6 +95,7 @@ class _Route(NamedTuple):
     version_max: int
     handler: Handler
     metrics: RequestMetrics
+    answer_may_be_large: bool
 
 
 _FINISHED = (tuple, list, PendingResponse)
@@ -108,10 +131,12 @@ class Dispatcher:
         handler_time = None
         if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
             handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
-        if len(frame) > LARGE_FRAME_BYTES:
-            steps = self._serve_in_steps(
-                route, RequestContext(connection, header, len(frame), handler_time), frame
-            )
+        lacks_room = route.answer_may_be_large and not _has_room(connection, header)
+        if lacks_room or len(frame) > LARGE_FRAME_BYTES:
+            context = RequestContext(connection, header, len(frame), handler_time)
+            steps = self._serve_in_steps(route, context, frame)
+            if route.answer_may_be_large:
+                steps = _while_there_is_room(connection, header, steps)
             if handler_time is not None:
                 steps = handler_time.measure_steps(steps)
             return self._services.turns.run(steps)
@@ -133,6 +158,8 @@ class Dispatcher:
                 context.handler_time.pause()
             return answer if timing is None else timed(timing, answer)
         steps = self._finish(context, answer, timing)
+        if route.answer_may_be_large:
+            steps = _while_there_is_room(context.connection, context.header, steps)
         if context.handler_time is not None:
             steps = context.handler_time.measure_steps(steps)
         return self._services.turns.run(steps)
@@ -160,7 +187,8 @@ class Dispatcher:
         if header.api_key not in self._handlers:
             raise PeerProtocolError(f"unknown api key {header.api_key} (version {header.api_version})")
         key = ApiKey(header.api_key)
-        route = _Route(*_VERSIONS[key], self._handlers[key], self._services.request_metrics.of(key))
+        metrics = self._services.request_metrics.of(key)
+        route = _Route(*_VERSIONS[key], self._handlers[key], metrics, key in _LARGE_ANSWERS)
         self._routes[key] = route
         return route
 
@@ -242,3 +270,28 @@ class Dispatcher:
 
     def _encode(self, context: RequestContext, body: AnyBody) -> Steps[bytes]:
         return encode_answer_in_steps(self._services.request_metrics, context, body)
+
+
+def _has_room(connection: Connection, header: RequestHeader) -> bool:
+    """Whether there is memory for the answer. A follower that waited behind consumers would leave the ISR."""
+    return connection.is_follower or connection.has_room(for_records=header.api_key == ApiKey.FETCH)
+
+
+def _while_there_is_room(
+    connection: Connection, header: RequestHeader, steps: Steps[Result]
+) -> Steps[Result]:
+    """``steps``, none of which is taken while there is none: the answers of hundreds that have begun at the
+    same moment would be made one after the other. No answer for a connection that has closed meanwhile."""
+    for_records = header.api_key == ApiKey.FETCH
+    while True:
+        if not (
+            _has_room(connection, header) or (yield from connection.wait_for_room(for_records=for_records))
+        ):
+            steps.close()
+            return None
+        try:
+            waits_for = next(steps)
+        except StopIteration as end:
+            result: Result = end.value
+            return result
+        yield waits_for

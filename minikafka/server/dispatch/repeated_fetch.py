@@ -90,6 +90,8 @@ class RepeatedFetch:
         services = self._services
         if self._client.is_limited or services.client_quotas.times_requests:
             return None
+        if not self._connection.has_room(for_records=True):
+            return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
         topics = self._pattern.topics_in(view)
         if topics is None or services.replica_manager.replica_selector is not None:

@@ -13,6 +13,7 @@ import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from heapq import heappop, heappush
 from typing import TypeVar
 
 from minikafka.clock import Clock
@@ -24,9 +25,13 @@ from minikafka.types import Buffer
 T = TypeVar("T")
 
 FIRST_SLICE_MS = 2
-"""How long a piece of work may last where it arrives. Metadata of 200 topics take as long; a hundred
-connections that send more at the same moment keep the loop for 0.2 s."""
+"""How long a piece of work may last where it arrives. Metadata of 200 topics take as long."""
 
+LONG_MS = 5
+"""Work that has had so much stands in the line of the long ones."""
+
+UNCOUNTED_NS = 200_000
+"""A first slice that took less does not count for its turn: most requests do, and cost no timer."""
 
 FULL_COLLECTIONS_HELD = 1 << 30
 """As a threshold of the garbage collector: never. A full collection goes through all that a large request is
@@ -38,12 +43,19 @@ class SharedTurns:
 
     def __init__(self, clock: Clock) -> None:
         self._now_ns = clock.monotonic_ns
-        self._waiting: deque[UnfinishedRequest] = deque()
+        self._short: list[tuple[int, int, UnfinishedRequest]] = []
+        """A heap: those that have had the least time first, then in the order in which they came."""
+        self._long: deque[UnfinishedRequest] = deque()
+        self._count = 0
+        self._is_turn_of_long = False
+        self._is_scheduled = False
+        self._first_slices_ns = 0
+        """Spent in this turn of the loop."""
         self._thresholds = gc.get_threshold()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-long-work")
 
     def __repr__(self) -> str:
-        return f"SharedTurns({len(self._waiting)} waiting)"
+        return f"SharedTurns({len(self._short)} short, {len(self._long)} long)"
 
     def close(self) -> None:
         """Begin nothing more in the thread; what it is at is not waited for."""
@@ -51,7 +63,12 @@ class SharedTurns:
 
     def run(self, steps: Steps[T]) -> T | UnfinishedRequest:
         """What comes of ``steps``, or the promise of it. What the first slice raises is raised here."""
-        deadline_ns = self._now_ns() + FIRST_SLICE_MS * 1_000_000
+        if self._first_slices_ns >= SLICE_MS * 1_000_000:
+            unfinished = UnfinishedRequest(steps)
+            self._queue(unfinished)
+            return unfinished
+        began_ns = self._now_ns()
+        deadline_ns = began_ns + FIRST_SLICE_MS * 1_000_000
         try:
             waits_for = next(steps)
             while waits_for is None and self._now_ns() < deadline_ns:
@@ -59,8 +76,14 @@ class SharedTurns:
         except StopIteration as end:
             result: T = end.value
             return result
+        finally:
+            spent_ns = self._now_ns() - began_ns
+            if spent_ns > UNCOUNTED_NS:
+                if not self._first_slices_ns:
+                    asyncio.get_running_loop().call_soon(self._end_turn)
+                self._first_slices_ns += spent_ns
         unfinished = UnfinishedRequest(steps)
-        unfinished.waits_for = waits_for
+        unfinished.waits_for, unfinished.spent_ns = waits_for, spent_ns
         self._queue(unfinished)
         return unfinished
 
@@ -120,21 +143,54 @@ class SharedTurns:
         else:
             complete(lambda: result)
 
+    def _end_turn(self) -> None:
+        self._first_slices_ns = 0
+
     def _turn(self) -> None:
-        unfinished = self._waiting[0]
+        self._is_scheduled = False
+        if self._long and (self._is_turn_of_long or not self._short):
+            self._is_turn_of_long = False
+            self._go_on(self._long[0])
+        else:
+            self._is_turn_of_long = True
+            self._begin()
+        if self._short or self._long:
+            self._schedule()
+
+    def _begin(self) -> None:
+        """A slice of those that have had the least."""
+        now_ns = self._now_ns()
+        deadline_ns = now_ns + SLICE_MS * 1_000_000
+        while self._short and now_ns < deadline_ns:
+            *_, unfinished = heappop(self._short)
+            now_ns = self._step(unfinished, now_ns, min(deadline_ns, now_ns + FIRST_SLICE_MS * 1_000_000))
+            if not unfinished.has_ended:
+                self._queue(unfinished)
+
+    def _go_on(self, unfinished: UnfinishedRequest) -> None:
+        """A slice of the one at the head of the line."""
         gc.set_threshold(*self._thresholds[:2], FULL_COLLECTIONS_HELD)
-        deadline_ns = self._now_ns() + SLICE_MS * 1_000_000
+        now_ns = self._now_ns()
         try:
-            while unfinished.step() and self._now_ns() < deadline_ns:
-                pass
+            self._step(unfinished, now_ns, now_ns + SLICE_MS * 1_000_000)
         finally:
             if unfinished.has_ended or unfinished.waits_for is not None:
-                self._waiting.popleft()
+                self._long.popleft()
                 gc.set_threshold(*self._thresholds)
-            if self._waiting:
-                asyncio.get_running_loop().call_soon(self._turn)
             if unfinished.waits_for is not None:
                 self._queue(unfinished)
+
+    def _step(self, unfinished: UnfinishedRequest, began_ns: int, deadline_ns: int) -> int:
+        """Steps until the deadline; returns what time it is then."""
+        now_ns = began_ns
+        while unfinished.step():
+            now_ns = self._now_ns()
+            if now_ns >= deadline_ns:
+                break
+        else:
+            now_ns = self._now_ns()
+        unfinished.spent_ns += now_ns - began_ns
+        return now_ns
 
     def _queue(self, unfinished: UnfinishedRequest) -> None:
         """Give it turns as soon as it can use them."""
@@ -143,6 +199,14 @@ class SharedTurns:
             unfinished.waits_for = None
             waits_for.add_done_callback(lambda _: self._queue(unfinished))
             return
-        self._waiting.append(unfinished)
-        if len(self._waiting) == 1:
+        if unfinished.spent_ns < LONG_MS * 1_000_000:
+            self._count += 1
+            heappush(self._short, (unfinished.spent_ns, self._count, unfinished))
+        else:
+            self._long.append(unfinished)
+        self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
             asyncio.get_running_loop().call_soon(self._turn)

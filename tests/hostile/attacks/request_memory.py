@@ -7,7 +7,9 @@ import struct
 import time
 from contextlib import ExitStack
 
+from minikafka.protocol.wire.api_versions import ApiKey
 from tests.hostile.attack import Attack
+from tests.hostile.attacks import many_entries
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.wire import FETCH, RawClient, batch, fetch_body, request
 
@@ -15,6 +17,12 @@ ANNOUNCED_BYTES = 100 * 1024 * 1024 - 1
 """``socket.request.max.bytes``."""
 RESIDENT_GROWTH_BYTES_MAX = 400 * 1024 * 1024
 """``queued.max.request.bytes`` (256 MiB), one request beyond it, and what the allocator keeps."""
+
+SMALL_MEMORY_BYTES = 4 * 1024 * 1024
+"""A handful of answers, which take their time to make."""
+PRODUCED = "produced"
+PRODUCER_PATIENCE_S = 2
+"""Less than the 10 s after which a connection is closed that holds what others wait for."""
 
 
 def stall(broker: BrokerProcess, count: int, *, announced_bytes: int, sent_bytes: int, seconds: float) -> int:
@@ -59,24 +67,47 @@ def many_small_stalls(broker: BrokerProcess, short: bool) -> str:
     return f"{count} connections, {taken >> 20} MB taken"
 
 
-def readers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
-    """Each asks for 8 MiB of records again and again, and takes none."""
-    count = 40 if short else 200
+def without_reading(broker: BrokerProcess, requests: bytes, *, count: int, seconds: float) -> str:
+    """``count`` connections ask and take nothing; meanwhile others produce."""
     before = broker.resident_bytes()
-    frame = request(FETCH, 4, fetch_body("unread", 0, 0, partition_max_bytes=50 << 20))
     with ExitStack() as stack:
         clients = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in clients:
             each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             each.connect(("127.0.0.1", broker.port))
-            each.sendall(frame * 4)
-        time.sleep(0.5 if short else 8)
+            each.sendall(requests)
+        until = time.monotonic() + seconds
+        with RawClient(broker.port, timeout_s=PRODUCER_PATIENCE_S) as producer:
+            while time.monotonic() < until:
+                producer.produce(PRODUCED, 0, batch([b"v"]))
+                time.sleep(0.05)
         grown = broker.resident_bytes() - before
     assert grown < RESIDENT_GROWTH_BYTES_MAX, f"{grown >> 20} MB are held for who does not read"
     return f"{count} readers, the broker grew by {grown >> 20} MB"
 
 
+def readers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
+    """Each asks for 8 MiB of records again and again."""
+    frame = request(FETCH, 4, fetch_body("unread", 0, 0, partition_max_bytes=50 << 20))
+    said = without_reading(broker, frame * 4, count=200, seconds=1 if short else 8)
+    with RawClient(broker.port, timeout_s=PRODUCER_PATIENCE_S) as client:
+        client.create_topic_by_metadata(PRODUCED)  # who does not read records keeps nobody from metadata
+    return said
+
+
+def askers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
+    """At the same moment, each for 1.2 MB of configurations, in 800 bytes."""
+    frame = many_entries.frame(ApiKey.DESCRIBE_CONFIGS, 1, many_entries.describe_configs(100))
+    return without_reading(broker, frame, count=200, seconds=4 if short else 8)
+
+
+def make_produced(broker: BrokerProcess, short: bool) -> None:
+    with RawClient(broker.port) as client:
+        client.create_topic_by_metadata(PRODUCED)
+
+
 def fill_unread(broker: BrokerProcess, short: bool) -> None:
+    make_produced(broker, short)
     records = batch([bytes(900_000)])
     with RawClient(broker.port) as client:
         client.create_topic_by_metadata("unread")
@@ -88,4 +119,13 @@ ATTACKS = [
     Attack("6 requests of 100 MB that stall", stalled_bodies),
     Attack("hundreds of requests of 1 MB that stall", many_small_stalls),
     Attack("consumers that do not read", readers_that_do_not_read, prepare=fill_unread),
+    Attack(
+        "who asks for much and does not read",
+        askers_that_do_not_read,
+        properties={
+            "queued.max.request.bytes": SMALL_MEMORY_BYTES,
+            "socket.request.max.bytes": SMALL_MEMORY_BYTES,
+        },
+        prepare=make_produced,
+    ),
 ]

@@ -119,6 +119,9 @@ class ManualLoop:
     def get_debug(self) -> bool:
         return False
 
+    def create_future(self) -> asyncio.Future[None]:
+        return asyncio.Future(loop=cast(asyncio.AbstractEventLoop, self))
+
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None: ...
 
     def turn(self) -> int:

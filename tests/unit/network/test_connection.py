@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -494,25 +495,83 @@ def test_who_has_overdrawn_lets_others_do_so_also_when_the_budget_was_free_again
     assert fourth.sent() == [b"x" * 1500]
 
 
-def test_responses_that_are_not_taken_stop_requests_and_cut_answers() -> None:
+class Careful:
+    """Answers what begins with an r or an m only when there is room: records, metadata. Others at once."""
+
+    def __init__(self) -> None:
+        self.begun: list[UnfinishedRequest] = []
+
+    def __call__(self, connection: Connection, frame: Buffer) -> Result:
+        if bytes(frame[:1]) not in (b"r", b"m"):
+            return (framed(bytes(frame)),)
+        request = UnfinishedRequest(self._answer(connection, bytes(frame)))
+        request.step()
+        if request.has_ended:
+            return cast(Result, request.result())
+        self.begun.append(request)
+        return request
+
+    def _answer(self, connection: Connection, frame: bytes) -> Steps[Result]:
+        if (yield from connection.wait_for_room(for_records=frame[:1] == b"r")):
+            return (framed(frame),)
+        return None
+
+    def turn(self) -> None:
+        for each in list(self.begun):
+            if each.waits_for is None or each.waits_for.done():
+                each.step()
+
+
+def test_answers_that_are_not_taken_cut_those_that_may_be_large() -> None:
     first = Wire(echo, budget_bytes=1_000_000)
     first.transport.peer_reads = False
-    assert first.connection.answer_bytes_max == 125_000, "a quarter of the half for responses"
-    first.send(b"x" * 300_000)
+    assert first.connection.answer_bytes_max == 93_750, "a quarter of 3/4 of the half for responses"
+    first.send(b"x" * 200_000)
     second = Wire(echo, like=first)
     assert second.connection.answer_bytes_max == ANSWER_BYTES_MIN
-    second.send(b"a")
-    assert second.sent() == [b"a"]
-    third = Wire(echo, like=first)
+
+
+def test_answers_that_are_not_taken_stop_only_requests_whose_answers_may_be_large() -> None:
+    careful = Careful()
+    first = Wire(careful, budget_bytes=1_000_000)
+    first.transport.peer_reads = False
+    first.send(b"x" * 400_000)
+    reader, asker = Wire(careful, like=first), Wire(careful, like=first)
+    reader.send(b"r1", b"r2")
+    asker.send(b"m1")
+    assert reader.sent() == [] and asker.sent() == [b"m1"], "readers leave room for the others"
+    third = Wire(careful, like=first)
     third.transport.peer_reads = False
-    third.send(b"x" * 200_000)
-    second.send(b"b")
-    assert second.sent() == []
-    assert not second.transport.reading
+    third.send(b"x" * 100_000)
+    asker.send(b"m2")
+    assert asker.sent() == []
+    producer = Wire(careful, like=first)
+    producer.send(b"p1", b"p2")
+    assert producer.sent() == [b"p1", b"p2"], "nobody waits for a few bytes"
+    third.transport.peer_catches_up()
+    first.loop.turn()
+    careful.turn()
+    assert asker.sent() == [b"m2"] and reader.sent() == []
     first.transport.peer_catches_up()
     first.loop.turn()
-    assert second.sent() == [b"b"]
-    assert second.transport.reading
+    careful.turn()
+    careful.turn()
+    assert reader.sent() == [b"r1", b"r2"]
+    assert first.budget.waiting == first.budget.used_bytes == 0
+
+
+def test_who_waits_for_room_and_leaves_gets_no_answer() -> None:
+    careful = Careful()
+    first = Wire(careful, budget_bytes=1_000_000)
+    first.transport.peer_reads = False
+    first.send(b"x" * 400_000)
+    second = Wire(careful, like=first)
+    second.send(b"r")
+    assert first.budget.waiting == 1
+    second.connection.connection_lost(None)
+    careful.turn()
+    assert careful.begun[0].has_ended and second.sent() == []
+    assert first.budget.waiting == 0
 
 
 def test_a_closed_connection_gives_back_its_share_and_its_place_in_line() -> None:
@@ -789,12 +848,12 @@ def test_a_body_that_others_wait_for_has_less_time() -> None:
 
 
 def test_a_reader_that_stalls_with_memory_others_wait_for_is_closed_early() -> None:
-    first = Wire(echo, budget_bytes=4000)
+    first = Wire(Careful(), budget_bytes=4000)
     first.transport.peer_reads = False
     first.send(b"x" * 2500)
     assert swept(first, 30) is None, "nobody waits"
-    second = Wire(echo, like=first)
-    second.send(b"a")
+    second = Wire(Careful(), like=first)
+    second.send(b"r")
     assert "stalled with 2504 bytes" in (swept(first, 12) or "")
     assert swept(second, 12) is None
 

@@ -12,15 +12,17 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
 from minikafka.network.connection import Connection, PendingResponse
-from minikafka.network.responses import PendingState
+from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 
 
 class StubServices:
@@ -37,6 +39,18 @@ class StubConnection:
     client_software_name = client_software_version = ""
     memory = None
     received_ns = 0
+    is_follower = False
+
+    def __init__(self) -> None:
+        self.room: asyncio.Future[None] | None = None
+        """There is room for a large answer, unless this is set and not done."""
+
+    def has_room(self, *, for_records: bool) -> bool:
+        return self.room is None or self.room.done()
+
+    def wait_for_room(self, *, for_records: bool) -> Steps[bool]:
+        yield self.room
+        return True
 
 
 @pytest.fixture
@@ -58,9 +72,9 @@ def request(key: ApiKey, version: int, body: Body, correlation_id: int = 7) -> b
     return frame[4:]
 
 
-def serve(dispatch: Dispatcher, frame: bytes) -> Any:
+def serve(dispatch: Dispatcher, frame: bytes, connection: StubConnection | None = None) -> Any:
     """The answer: its buffers, when it is there already."""
-    result = dispatch(cast(Connection, StubConnection()), frame)
+    result = dispatch(cast(Connection, connection or StubConnection()), frame)
     if isinstance(result, PendingResponse) and result.state is PendingState.COMPLETE:
         return result.buffers
     return result
@@ -99,6 +113,37 @@ async def test_a_too_new_api_versions_is_answered_in_version_0_with_its_range(su
     correlation_id, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=0, frame=response[4:])
     assert (correlation_id, answer.error_code) == (7, ErrorCode.UNSUPPORTED_VERSION)
     assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 4)]
+
+
+async def test_who_asks_for_much_waits_for_room_and_nobody_else_does(supervisor: Supervisor) -> None:
+    """Answers that nobody reads have the memory: a request is not even decoded before there is some."""
+    handled = []
+
+    def handler(services: Services, context: RequestContext, body: Any) -> tuple[bytes, ...]:
+        handled.append(context.header.api_key)
+        return (b"answer",)
+
+    dispatch = dispatcher(supervisor, metadata=handler, fetch=handler, heartbeat=handler)
+    connection = StubConnection()
+    connection.room = asyncio.get_running_loop().create_future()
+    metadata = request(ApiKey.METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
+    fetch = request(
+        ApiKey.FETCH,
+        4,
+        {"replica_id": 2, "max_wait": 0, "min_bytes": 0, "max_bytes": 1, "isolation_level": 0, "topics": []},
+    )
+    heartbeat = request(ApiKey.HEARTBEAT, 0, {"group_id": "g", "generation_id": 1, "member_id": "m"})
+    waiting = serve(dispatch, metadata, connection)
+    assert isinstance(waiting, UnfinishedRequest) and handled == []
+    assert serve(dispatch, heartbeat, connection) == (b"answer",)
+    connection.is_follower = True  # it would leave the ISR
+    assert serve(dispatch, fetch, connection) == (b"answer",)
+    connection.is_follower = False
+    connection.room.set_result(None)
+    ended = asyncio.Event()
+    waiting.on_end = ended.set
+    await ended.wait()
+    assert handled[-1] == ApiKey.METADATA
 
 
 async def test_an_unknown_key_and_an_unsupported_version_end_the_connection(supervisor: Supervisor) -> None:

@@ -45,6 +45,10 @@ class StubConnection:
 
     def __init__(self) -> None:
         self.memory: Any = None
+        self.is_follower = False
+
+    def has_room(self, *, for_records: bool) -> bool:
+        return True
 
 
 class Fetcher:

@@ -52,6 +52,11 @@ class World:
     def mute(self, duration_ms: int | None = None) -> None:
         self.muted_ms.append(duration_ms)
 
+    is_follower = False
+
+    def has_room(self, *, for_records: bool) -> bool:
+        return True
+
     def work(self, duration_ms: int) -> None:
         """A handler is busy."""
         self.clock.advance(duration_ms)
