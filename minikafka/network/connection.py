@@ -17,7 +17,7 @@ Invariants:
 - A handler's bug closes its connection and is logged with a traceback; nothing else happens.
 
 Unlike Kafka, which mutes a connection until its request is answered, pipelined requests are handled while
-earlier ones are parked, up to the bounds: see the architecture's decision 4.
+earlier ones are parked, up to the bounds.
 
 Why ``asyncio.Protocol`` and not ``BufferedProtocol`` (echo, one connection, the server's CPU per request):
 

@@ -1,8 +1,8 @@
 """``bin/bench profile [WORKLOAD ...]``: where a broker under load spends its CPU, kept in ``profiles/``.
 
 A fresh broker is loaded by ``minikafka bench`` and meanwhile sampled by py-spy, native functions included.
-The workloads are those of ``minikafka bench compare`` of the same names. What a profile led to stands in
-``minikafka/ARCHITECTURE.md``; the profiles before and after a change are in the file's history.
+The workloads are those of ``minikafka bench compare`` of the same names. What the profiles show is in
+``profiles/README.md``; the profiles before and after a change are in the file's history.
 
 Shares say where to look, not how fast it is: to take a sample py-spy stops the broker for a moment, and time
 in the kernel counts for the system call. ``bin/bench table`` has the speed.
