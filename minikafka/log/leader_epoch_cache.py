@@ -52,10 +52,6 @@ class EpochEndOffset(NamedTuple):
     epoch: LeaderEpoch
     end_offset: Offset
 
-    @property
-    def is_defined(self) -> bool:
-        return self.epoch >= 0 and self.end_offset >= 0
-
 
 UNDEFINED = EpochEndOffset(NO_EPOCH, NO_OFFSET)
 """The epoch is not known here; a follower falls back to its high watermark."""
@@ -97,31 +93,8 @@ class LeaderEpochCache:
         return LeaderEpoch(self._epochs[-1]) if self._epochs else None
 
     @property
-    def latest_entry(self) -> EpochEntry | None:
-        return EpochEntry(self._epochs[-1], self._starts[-1]) if self._epochs else None
-
-    @property
     def earliest_entry(self) -> EpochEntry | None:
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
-
-    def entry_for(self, epoch: int) -> EpochEntry | None:
-        """The entry of exactly ``epoch``."""
-        index = bisect_left(self._epochs, epoch)
-        if index < len(self._epochs) and self._epochs[index] == epoch:
-            return EpochEntry(epoch, self._starts[index])
-        return None
-
-    def previous_epoch(self, epoch: int | None = None) -> LeaderEpoch | None:
-        """The largest known epoch below ``epoch`` (by default below the latest one)."""
-        if epoch is None:
-            return LeaderEpoch(self._epochs[-2]) if len(self._epochs) > 1 else None
-        index = bisect_left(self._epochs, epoch)
-        return LeaderEpoch(self._epochs[index - 1]) if index else None
-
-    def next_epoch(self, epoch: int) -> LeaderEpoch | None:
-        """The smallest known epoch above ``epoch``."""
-        index = bisect_right(self._epochs, epoch)
-        return LeaderEpoch(self._epochs[index]) if index < len(self._epochs) else None
 
     def epoch_for_offset(self, offset: int) -> LeaderEpoch | None:
         """The epoch of the record at ``offset``; None when that is before all known epochs."""

@@ -147,22 +147,6 @@ class LocalLog:
         except OSError as error:
             self._fence(f"a roll failed: {error}", error)
 
-    def maybe_roll_by_time(self) -> bool:
-        """Roll when the active segment has waited for ``segment.ms`` by the clock; for topics without
-        traffic.
-
-        Kafka rolls only with the next append; a compacted or retained topic without traffic then keeps its
-        last segment for ever, so the maintenance calls this.
-        """
-        active = self._segments.active
-        now_ms = self._clock.now_ms()
-        if not active.size or active.time_waited_for_roll_ms(now_ms, now_ms) <= (
-            self._segment_ms - active.roll_jitter_ms
-        ):
-            return False
-        self.roll()
-        return True
-
     def _roll(self, base_offset: int) -> LogSegment:
         old = self._segments.active
         base_offset = max(base_offset, self.log_end_offset)

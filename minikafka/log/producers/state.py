@@ -102,10 +102,6 @@ class ProducerStateManager(KnownProducers):
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshots.offsets[-1] if self._snapshots.offsets else None
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        return self._snapshots.offsets[0] if self._snapshots.offsets else None
-
     def snapshot_path(self, offset: int) -> str:
         return self._snapshots.path(offset)
 
@@ -282,9 +278,6 @@ class ProducerStateManager(KnownProducers):
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
         self._last_snapshot_offset = log_start_offset if latest is None else latest
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        self._snapshots.delete_before(offset)
 
     def mark_snapshot_for_deletion(self, offset: int) -> str | None:
         """Rename the snapshot at ``offset`` to ``*.deleted``; returns the new path, None without one."""
