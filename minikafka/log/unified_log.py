@@ -58,7 +58,6 @@ from minikafka.log.segment.files import DELETED_SUFFIX
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.retention import DeletedFiles, deletable_segments, rename_deleted, total_bytes
 from minikafka.log.segment.segment import LogSegment
-from minikafka.log.timestamps import find_max_timestamp, find_offset_by_timestamp
 from minikafka.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP, Buffer, LeaderEpoch, Offset, TopicPartition
 
 __all__ = ["AppendInfo", "AppendOrigin", "FetchData", "LogOffsetMetadata", "UnifiedLog"]
@@ -520,8 +519,8 @@ class UnifiedLog:
             KafkaError: CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR.
         """
         try:
-            return find_offset_by_timestamp(
-                self._segments, timestamp_ms, log_start_offset=self.log_start_offset, cached_only=cached_only
+            return self._reader.find_offset_by_timestamp(
+                timestamp_ms, log_start_offset=self.log_start_offset, cached_only=cached_only
             )
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}") from error
@@ -529,7 +528,7 @@ class UnifiedLog:
     def offset_of_max_timestamp(self, *, cached_only: bool = False) -> TimestampAndOffset | None:
         """The first record with the largest timestamp (KIP-734); None when no record has one."""
         try:
-            return find_max_timestamp(self._segments, cached_only=cached_only)
+            return self._reader.find_max_timestamp(cached_only=cached_only)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}") from error
 
