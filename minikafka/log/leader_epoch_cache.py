@@ -17,7 +17,7 @@ may find
   ends with a newline and the second one counts the entries, so nothing that is not whole is read;
 - a whole file that is older than the log: it lacks the newest epochs, or still has some that a truncation had
   removed. Those that it lacks and that have records lie above the recovery point, where recovery assigns them
-  again. After every unclean stop all entries are then held against the batches (``epoch_check``).
+  again. After every unclean stop all entries are then held against the batches (``recovery``).
 Where the file is not whole or disagrees with a batch, all epochs are read from the headers of all batches.
 
 So after a start each epoch that has a record begins and ends where the records say. One without records
