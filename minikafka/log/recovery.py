@@ -41,7 +41,6 @@ from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.producers.replay import rebuild_producer_state, replay
 from minikafka.log.producers.state import ProducerStateManager
-from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX, BatchPlace, CorruptSegment
 from minikafka.log.segment.files import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -50,8 +49,9 @@ from minikafka.log.segment.files import (
     file_name,
     parse_file_name,
 )
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.log_segments import LogSegments
-from minikafka.log.segment.segment import LogSegment
+from minikafka.log.segment.segment import BatchPlace, CorruptSegment, LogSegment
 from minikafka.log.segment.txn_index import CorruptTransactionIndex
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
 from minikafka.types import NO_EPOCH, Buffer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.log.compaction.job import CompactionJob, SourceSegment
-from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 
 
 def with_ends(job: CompactionJob) -> list[tuple[SourceSegment, int]]:

@@ -14,7 +14,6 @@ import os
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.segment.file_records import CorruptSegment
 from minikafka.log.segment.files import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
@@ -22,7 +21,7 @@ from minikafka.log.segment.files import (
     SWAP_SUFFIX,
     parse_file_name,
 )
-from minikafka.log.segment.segment import LogSegment
+from minikafka.log.segment.segment import CorruptSegment, LogSegment
 
 _log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from minikafka.log.compaction.job import CompactionJob, SourceSegment
 from minikafka.log.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from minikafka.log.compaction.segment_groups import group_segments
 from minikafka.log.manager.cleanable_log import CleanableLog, filthiest
-from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType
 from minikafka.protocol.records.control_records import ControlRecordType
