@@ -22,8 +22,8 @@ from minikafka.log.files.checkpoint import (
     CorruptCheckpoint,
     read_offsets,
 )
-from minikafka.log.files.directory_names import parse_directory_name
 from minikafka.log.files.meta_properties import META_PROPERTIES
+from minikafka.log.files.names import parse_directory_name
 from minikafka.log.segment.files import LOG_SUFFIX
 from minikafka.types import TopicPartition
 

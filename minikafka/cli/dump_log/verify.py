@@ -38,7 +38,7 @@ from minikafka.log.files.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from minikafka.log.files.directory_names import (
+from minikafka.log.files.names import (
     CLUSTER_METADATA,
     NOT_PARTITIONS,
     DirectoryKind,

@@ -67,7 +67,7 @@ from minikafka.log.files.checkpoint import (
     encode_partition_metadata,
     write_clean_shutdown_marker,
 )
-from minikafka.log.files.directory_names import (
+from minikafka.log.files.names import (
     NAME_LENGTH_MAX,
     delete_directory_name,
     future_directory_name,

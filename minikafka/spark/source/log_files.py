@@ -25,8 +25,8 @@ from minikafka.log.files.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     decode_offsets,
 )
-from minikafka.log.files.directory_names import DirectoryKind, parse_directory_name
 from minikafka.log.files.meta_properties import META_PROPERTIES
+from minikafka.log.files.names import DirectoryKind, parse_directory_name
 from minikafka.log.segment.files import (
     INDEX_SUFFIX,
     LOG_SUFFIX,

@@ -31,17 +31,17 @@ from minikafka.log.files.checkpoint import (
     take_clean_shutdown_marker,
     write_clean_shutdown_marker,
 )
-from minikafka.log.files.directory_names import (
+from minikafka.log.files.meta_properties import (
+    MetaProperties,
+    decode_meta_properties,
+    encode_meta_properties,
+)
+from minikafka.log.files.names import (
     DirectoryKind,
     delete_directory_name,
     future_directory_name,
     parse_directory_name,
     stray_directory_name,
-)
-from minikafka.log.files.meta_properties import (
-    MetaProperties,
-    decode_meta_properties,
-    encode_meta_properties,
 )
 from minikafka.log.manager.log_directories import LogDirectories, random_uuid, stored_cluster_id
 from minikafka.types import TopicPartition
