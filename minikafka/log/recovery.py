@@ -37,11 +37,7 @@ from minikafka.errors import KafkaError
 from minikafka.files import File, Files
 from minikafka.log.compaction.swap_files import finish_swaps
 from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
-from minikafka.log.producers.replay import rebuild_producer_state, replay
-from minikafka.log.producers.state import ProducerStateManager
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -49,6 +45,10 @@ from minikafka.log.segment.files import (
     file_name,
     parse_file_name,
 )
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
+from minikafka.log.producers.replay import rebuild_producer_state, replay
+from minikafka.log.producers.state import ProducerStateManager
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import BatchPlace, CorruptSegment, LogSegment

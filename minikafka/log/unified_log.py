@@ -38,6 +38,7 @@ from minikafka.log.compaction.job import CompactedSegment
 from minikafka.log.compaction.segment_swap import swap_files
 from minikafka.log.files.checkpoint import EpochEntry
 from minikafka.log.files.flush import Flush
+from minikafka.log.files.names import DELETED_SUFFIX
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
@@ -54,7 +55,6 @@ from minikafka.log.segment.fetch_data import (
     LogOffsetMetadata,
     TimestampAndOffset,
 )
-from minikafka.log.segment.files import DELETED_SUFFIX
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.retention import DeletedFiles, deletable_segments, rename_deleted, total_bytes
 from minikafka.log.segment.segment import LogSegment

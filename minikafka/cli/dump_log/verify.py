@@ -39,20 +39,18 @@ from minikafka.log.files.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
 )
 from minikafka.log.files.names import (
-    CLUSTER_METADATA,
-    NOT_PARTITIONS,
-    DirectoryKind,
-    parse_directory_name,
-)
-from minikafka.log.producers.snapshot import snapshot_offset
-from minikafka.log.segment.files import (
     CLEANED_SUFFIX,
+    CLUSTER_METADATA,
     DELETED_SUFFIX,
     LOG_SUFFIX,
+    NOT_PARTITIONS,
     SWAP_SUFFIX,
+    DirectoryKind,
     file_name,
+    parse_directory_name,
     parse_file_name,
 )
+from minikafka.log.producers.snapshot import snapshot_offset
 from minikafka.types import TopicPartition
 
 _CHECKS: tuple[type[IndexCheck], ...] = (OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck)

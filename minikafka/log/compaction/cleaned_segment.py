@@ -9,7 +9,7 @@ import os
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
 from minikafka.log.files.flush import fsync_file
-from minikafka.log.segment.files import CLEANED_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.files.names import CLEANED_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.segment.segment import LogSegment
 from minikafka.log.segment.txn_index import TransactionIndex
 

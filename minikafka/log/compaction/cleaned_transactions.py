@@ -14,8 +14,8 @@ from collections.abc import Iterable
 
 from minikafka.files import Files
 from minikafka.log.compaction.job import CompactionJob
+from minikafka.log.files.names import TXN_INDEX_SUFFIX, file_name
 from minikafka.log.producers.replay import read_marker
-from minikafka.log.segment.files import TXN_INDEX_SUFFIX, file_name
 from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.types import Buffer

@@ -34,7 +34,7 @@ from minikafka.log.files.checkpoint import (
     read_offsets,
     read_partition_metadata,
 )
-from minikafka.log.segment.files import CLEANED_SUFFIX, SWAP_SUFFIX
+from minikafka.log.files.names import CLEANED_SUFFIX, SWAP_SUFFIX
 from minikafka.types import TopicPartition
 
 

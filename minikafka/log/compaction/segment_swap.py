@@ -21,7 +21,7 @@ from collections.abc import Sequence
 
 from minikafka.files import Files
 from minikafka.log.compaction.job import CompactedSegment
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     CLEANED_SUFFIX,
     SEGMENT_SUFFIXES,
     SWAP_SUFFIX,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from minikafka.errors import KafkaError
 from minikafka.files import Files
 from minikafka.log.compaction.job import SourceSegment
-from minikafka.log.segment.files import LOG_SUFFIX, file_name
+from minikafka.log.files.names import LOG_SUFFIX, file_name
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.segment import CorruptSegment
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header

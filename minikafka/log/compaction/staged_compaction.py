@@ -31,7 +31,7 @@ from minikafka.errors import UNDECODABLE, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files
 from minikafka.log.compaction.job import CompactedSegment, CompactionResult
 from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,

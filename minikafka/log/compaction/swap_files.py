@@ -14,7 +14,7 @@ import os
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     LOG_SUFFIX,

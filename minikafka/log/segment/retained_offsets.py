@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.segment.files import OFFSET_MAX
+from minikafka.log.files.names import OFFSET_MAX
 from minikafka.protocol.records.filtered_batch import RawRecord
 
 

@@ -27,15 +27,15 @@ from typing import NamedTuple
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import File, Files
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.segment.fetch_data import ColdFile, ColdRead
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     file_name,
 )
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.segment.fetch_data import ColdFile, ColdRead
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.offset_index import OffsetIndex
 from minikafka.log.segment.time_index import TimeIndex, TimestampOffset
