@@ -18,10 +18,15 @@ from minikafka.files import Files
 from minikafka.log.compaction.batch_retention import DECOMPRESSED_BYTES_MAX, BatchRetention
 from minikafka.log.compaction.cleaned_segment import CleanedSegment
 from minikafka.log.compaction.cleaned_transactions import CleanedTransactions, read_aborted
-from minikafka.log.compaction.job import CompactedSegment, CompactionJob, CompactionResult
+from minikafka.log.compaction.job import (
+    CompactedSegment,
+    CompactionJob,
+    CompactionResult,
+    group_segments,
+    with_ends,
+)
 from minikafka.log.compaction.offset_map import OffsetMap
 from minikafka.log.compaction.segment_copy import Steps, copy_segments
-from minikafka.log.compaction.segment_groups import group_segments, with_ends
 from minikafka.log.compaction.source_batches import source_batches
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.protocol.records.filtered_batch import raw_records

@@ -9,9 +9,8 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.job import CompactionJob, SourceSegment
+from minikafka.log.compaction.job import CompactionJob, SourceSegment, group_segments
 from minikafka.log.compaction.offset_map import ENTRY_BYTES, OffsetMap
-from minikafka.log.compaction.segment_groups import group_segments
 from minikafka.log.manager.cleanable_log import CleanableLog, filthiest
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
