@@ -15,9 +15,13 @@ from __future__ import annotations
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files
-from minikafka.log.compaction.batch_retention import DECOMPRESSED_BYTES_MAX, BatchRetention
+from minikafka.log.compaction.batch_retention import (
+    DECOMPRESSED_BYTES_MAX,
+    BatchRetention,
+    CleanedTransactions,
+    read_aborted,
+)
 from minikafka.log.compaction.cleaned_segment import CleanedSegment
-from minikafka.log.compaction.cleaned_transactions import CleanedTransactions, read_aborted
 from minikafka.log.compaction.job import (
     CompactedSegment,
     CompactionJob,
