@@ -21,9 +21,8 @@ from pyspark import TaskContext
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.compaction.batch_retention import BatchRetention, CleanedTransactions
-from minikafka.log.compaction.cleaned_segment import CleanedSegment
+from minikafka.log.compaction.cleaner import CleanedSegment, copy_segments
 from minikafka.log.compaction.job import CompactedSegment, CompactionJob, SourceSegment
-from minikafka.log.compaction.segment_copy import copy_segments
 from minikafka.log.segment.retained_offsets import RetainedOffsets
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
