@@ -35,7 +35,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.deferred import crc32c
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
-from minikafka.log.compaction.swap_files import finish_swaps
+from minikafka.log.compaction.segment_swap import finish_swaps
 from minikafka.log.files.checkpoint import EpochEntry
 from minikafka.log.files.names import (
     INDEX_SUFFIXES,

@@ -14,7 +14,7 @@ import os
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.compaction.segment_swap import swap_files
+from minikafka.log.compaction.segment_swap import finish_swaps, swap_files
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
     StaleManifest,
@@ -23,7 +23,6 @@ from minikafka.log.compaction.staged_compaction import (
     epochs_below,
     staging_directory,
 )
-from minikafka.log.compaction.swap_files import finish_swaps
 from minikafka.log.files.checkpoint import (
     CLEANER_OFFSET_CHECKPOINT,
     LEADER_EPOCH_CHECKPOINT,
