@@ -1,46 +1,40 @@
 """Kafka's places in the tree and what is written there, both ways.
 
-Kafka: ``kafka.zk.ZkData`` (as of 3.9, the last with ZooKeeper), ``ProducerIdBlockZNode``, ``ConfigType``.
-Field names and types are Kafka's: timestamps, producer ids and the cluster id's version are JSON strings,
+Kafka: ``kafka.zk.ZkData`` (as of 3.9, the last with ZooKeeper), ``ProducerIdBlockZNode``, ``ConfigType``,
+``ConfigEntity``, ``Sanitizer``; the notifications of ``DynamicConfigManager`` and ``ZkAdminManager``. Field
+names and types are Kafka's: timestamps, producer ids and the cluster id's version are JSON strings,
 everything else is what it looks like. So Kafka's and ZooKeeper's tools can read such a tree, and this module
-reads theirs, older versions included; fields it does not know are skipped.
+reads theirs, older versions included.
 
 ``encode_…`` returns the node's data. ``decode_…`` takes the data, and the path where it does not follow from
-the kind of node, and raises ``DamagedNodeError``, which names the path and what is wrong with it. What
-brokers leave in the tree to be acted upon is in ``notifications.py``.
+the kind of node, and raises ``DamagedNodeError``, which names the path and what is wrong with it.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import quote, unquote
 from uuid import UUID
 
 import msgspec
 
-from minikafka.coordination.node_json import (
-    BrokerJson,
-    ClusterIdJson,
-    ConfigJson,
-    ControllerJson,
-    PartitionStateJson,
-    ProducerIdBlockJson,
-    TopicJson,
-    from_json,
-    to_int,
-    to_json,
+from minikafka.config.client_quotas import DEFAULT, Name, QuotaEntity
+from minikafka.coordination.store import StoreError
+from minikafka.errors import UNDECODABLE
+from minikafka.types import (
+    BrokerId,
+    LeaderEpoch,
+    PartitionState,
+    ReplicaAssignment,
+    TopicPartition,
+    is_topic_name,
 )
-from minikafka.coordination.node_json import (
-    DamagedNodeError as DamagedNodeError,
-)
-from minikafka.coordination.node_json import (
-    uuid_from_text as uuid_from_text,
-)
-from minikafka.coordination.node_json import (
-    uuid_to_text as uuid_to_text,
-)
-from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, is_topic_name
+
+T = TypeVar("T")
 
 CLUSTER_ID = "/cluster/id"
 CONTROLLER = "/controller"
@@ -55,6 +49,10 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 CLIENT_METRICS_CONFIGS = "/config/client-metrics"
+USERS = "users"
+CLIENTS = "clients"
+USER_CONFIGS = f"{CONFIGS}/{USERS}"
+CLIENT_CONFIGS = f"{CONFIGS}/{CLIENTS}"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
@@ -137,15 +135,105 @@ def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 
 
+# Client quotas: ``/config/users/<user>``, ``/config/clients/<client id>`` and
+# ``/config/users/<user>/clients/<client id>``, with names escaped and ``<default>`` for the default; an
+# escaped name cannot be that.
+
+
+def client_quota_path(entity: QuotaEntity) -> str:
+    """The node that an entity's quotas are in."""
+    if entity.user is None:
+        return f"{CLIENT_CONFIGS}/{_node_of(entity.client_id)}"
+    if entity.client_id is None:
+        return f"{USER_CONFIGS}/{_node_of(entity.user)}"
+    return f"{user_clients_path(_node_of(entity.user))}/{_node_of(entity.client_id)}"
+
+
+def user_clients_path(user_node: str) -> str:
+    """Where the clients of a user lie."""
+    return f"{USER_CONFIGS}/{user_node}/{CLIENTS}"
+
+
+def quota_entity_at(entity_path: str) -> QuotaEntity | None:
+    """Whose quotas are at ``/config/<entity_path>``; None: that is no such place."""
+    match entity_path.split("/"):
+        case ["users", user]:
+            return QuotaEntity(_name_in(user))
+        case ["clients", client_id]:
+            return QuotaEntity(None, _name_in(client_id))
+        case ["users", user, "clients", client_id]:
+            return QuotaEntity(_name_in(user), _name_in(client_id))
+    return None
+
+
+def _node_of(name: Name | None) -> str:
+    return sanitize(name) if isinstance(name, str) else DEFAULT_ENTITY
+
+
+def _name_in(node: str) -> Name:
+    return DEFAULT if node == DEFAULT_ENTITY else named_config(node)
+
+
+# JSON: each kind of node has a struct, with the fields of all versions together; defaults stand for those
+# that older versions lack, and fields that are not in it are skipped.
+
+
+class DamagedNodeError(StoreError):
+    """A node's data is not what Kafka writes there."""
+
+    def __init__(self, path: str, reason: str, data: bytes) -> None:
+        excerpt = data if len(data) <= 200 else data[:200] + b"..."
+        super().__init__(f"{path}: {reason}; the node holds {excerpt!r}")
+        self.path = path
+        self.reason = reason
+
+
+def _to_json(tree: Mapping[str, Any]) -> bytes:
+    return msgspec.json.encode(tree)
+
+
+def _from_json(path: str, data: bytes, type: type[T]) -> T:
+    try:
+        return msgspec.json.decode(data, type=type)
+    except UNDECODABLE as error:
+        raise DamagedNodeError(path, str(error), data) from error
+
+
+def _to_int(path: str, data: bytes, what: str, text: str) -> int:
+    if not re.fullmatch("-?[0-9]{1,19}", text):
+        raise DamagedNodeError(path, f"{what} is {text!r}, not a number", data)
+    return int(text)
+
+
+def uuid_to_text(uuid: UUID) -> str:
+    """As Kafka's ``Uuid.toString``: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(uuid.bytes).rstrip(b"=").decode()
+
+
+def uuid_from_text(text: str) -> UUID:
+    """Raises ValueError."""
+    try:
+        raw = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ValueError(f"{text!r} is not a base64 UUID") from error
+    if len(raw) != 16:
+        raise ValueError(f"{text!r} has {len(raw)} bytes, a UUID has 16")
+    return UUID(bytes=raw)
+
+
 # Cluster and controller
 
 
+class _ClusterIdJson(msgspec.Struct):
+    id: str
+
+
 def encode_cluster_id(cluster_id: str) -> bytes:
-    return to_json({"version": "1", "id": cluster_id})
+    return _to_json({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    return from_json(CLUSTER_ID, data, ClusterIdJson).id
+    return _from_json(CLUSTER_ID, data, _ClusterIdJson).id
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
@@ -156,8 +244,14 @@ class ControllerRegistration(msgspec.Struct, frozen=True):
     kraft_controller_epoch: int = -1
 
 
+class _ControllerJson(msgspec.Struct):
+    brokerid: int
+    timestamp: str
+    kraftControllerEpoch: int = -1  # noqa: N815 Kafka's
+
+
 def encode_controller(registration: ControllerRegistration) -> bytes:
-    return to_json(
+    return _to_json(
         {
             "version": 2,
             "brokerid": registration.broker_id,
@@ -168,8 +262,8 @@ def encode_controller(registration: ControllerRegistration) -> bytes:
 
 
 def decode_controller(data: bytes) -> ControllerRegistration:
-    raw = from_json(CONTROLLER, data, ControllerJson)
-    timestamp_ms = to_int(CONTROLLER, data, "timestamp", raw.timestamp)
+    raw = _from_json(CONTROLLER, data, _ControllerJson)
+    timestamp_ms = _to_int(CONTROLLER, data, "timestamp", raw.timestamp)
     return ControllerRegistration(BrokerId(raw.brokerid), timestamp_ms, raw.kraftControllerEpoch)
 
 
@@ -178,7 +272,7 @@ def encode_controller_epoch(epoch: int) -> bytes:
 
 
 def decode_controller_epoch(data: bytes) -> int:
-    return to_int(CONTROLLER_EPOCH, data, "the controller epoch", data.decode(errors="replace"))
+    return _to_int(CONTROLLER_EPOCH, data, "the controller epoch", data.decode(errors="replace"))
 
 
 # Brokers
@@ -214,6 +308,20 @@ class BrokerRegistration(msgspec.Struct, frozen=True):
     """Nor this: host and port of the broker's pages, which those of the other brokers link to."""
 
 
+class _BrokerJson(msgspec.Struct):
+    version: int
+    jmx_port: int
+    timestamp: str = "-1"
+    host: str | None = None
+    port: int = -1
+    endpoints: list[str] = []
+    rack: str | None = None
+    listener_security_protocol_map: dict[str, str] | None = None
+    directory_ids: tuple[str, ...] = ()
+    clean_start: bool = True
+    http: tuple[str, int] | None = None
+
+
 def encode_broker(registration: BrokerRegistration) -> bytes:
     """Version 5. ``host`` and ``port`` are for clients that know only one plaintext listener."""
     plaintext = next((e for e in registration.endpoints if e.security_protocol == "PLAINTEXT"), None)
@@ -237,7 +345,7 @@ def encode_broker(registration: BrokerRegistration) -> bytes:
         tree["clean_start"] = False
     if registration.http is not None:
         tree["http"] = registration.http
-    return to_json(tree)
+    return _to_json(tree)
 
 
 _CONNECTION_STRING = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
@@ -247,7 +355,7 @@ _CONNECTION_STRING = re.compile(r"(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
 def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
     """Versions 1 to 5."""
     path = broker_path(broker_id)
-    raw = from_json(path, data, BrokerJson)
+    raw = _from_json(path, data, _BrokerJson)
     endpoints: list[Endpoint] = []
     if raw.version < 1:
         raise DamagedNodeError(path, f"registration version {raw.version} is unknown", data)
@@ -265,7 +373,7 @@ def decode_broker(broker_id: int, data: bytes) -> BrokerRegistration:
         if protocol is None:
             raise DamagedNodeError(path, f"listener {name!r} has no security protocol", data)
         endpoints.append(Endpoint(name, host, int(port), protocol))
-    timestamp_ms = to_int(path, data, "timestamp", raw.timestamp)
+    timestamp_ms = _to_int(path, data, "timestamp", raw.timestamp)
     return BrokerRegistration(
         tuple(endpoints), timestamp_ms, raw.rack, raw.jmx_port, raw.directory_ids, raw.clean_start, raw.http
     )
@@ -279,6 +387,13 @@ class TopicAssignment(msgspec.Struct, frozen=True):
 
     topic_id: UUID | None
     partitions: dict[int, ReplicaAssignment]
+
+
+class _TopicJson(msgspec.Struct):
+    partitions: dict[str, tuple[BrokerId, ...]]
+    adding_replicas: dict[str, tuple[BrokerId, ...]] = {}
+    removing_replicas: dict[str, tuple[BrokerId, ...]] = {}
+    topic_id: str | None = None
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
@@ -296,7 +411,7 @@ def encode_topic(assignment: TopicAssignment) -> bytes:
     }
     if assignment.topic_id is not None:
         tree["topic_id"] = uuid_to_text(assignment.topic_id)
-    return to_json(tree)
+    return _to_json(tree)
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
@@ -304,10 +419,10 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
     path = topic_path(topic)
     if not is_topic_name(topic):
         raise DamagedNodeError(path, "no topic can have this name", data)
-    raw = from_json(path, data, TopicJson)
+    raw = _from_json(path, data, _TopicJson)
     partitions = {}
     for key, replicas in raw.partitions.items():
-        number = to_int(path, data, "a partition number", key)
+        number = _to_int(path, data, "a partition number", key)
         partitions[number] = ReplicaAssignment(
             replicas, raw.adding_replicas.get(key, ()), raw.removing_replicas.get(key, ())
         )
@@ -316,6 +431,15 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
     except ValueError as error:
         raise DamagedNodeError(path, f"topic_id: {error}", data) from error
     return TopicAssignment(topic_id, dict(sorted(partitions.items())))
+
+
+class _PartitionStateJson(msgspec.Struct):
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: tuple[BrokerId, ...]
+    leader_recovery_state: int = 0
+    eligible_leader_replicas: tuple[BrokerId, ...] = ()
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
@@ -330,11 +454,11 @@ def encode_partition_state(state: PartitionState) -> bytes:
         tree["leader_recovery_state"] = 1
     if state.eligible:
         tree["eligible_leader_replicas"] = state.eligible
-    return to_json(tree)
+    return _to_json(tree)
 
 
 def decode_partition_state(topic: str, partition: int, data: bytes) -> PartitionState:
-    raw = from_json(partition_state_path(topic, partition), data, PartitionStateJson)
+    raw = _from_json(partition_state_path(topic, partition), data, _PartitionStateJson)
     return PartitionState(
         BrokerId(raw.leader),
         LeaderEpoch(raw.leader_epoch),
@@ -348,13 +472,17 @@ def decode_partition_state(topic: str, partition: int, data: bytes) -> Partition
 # Configuration
 
 
+class _ConfigJson(msgspec.Struct):
+    config: dict[str, str]
+
+
 def encode_config(properties: Mapping[str, str]) -> bytes:
-    return to_json({"version": 1, "config": dict(sorted(properties.items()))})
+    return _to_json({"version": 1, "config": dict(sorted(properties.items()))})
 
 
 def decode_config(data: bytes, path: str = CONFIGS) -> dict[str, str]:
     """An empty node has no properties. ``path`` is for the error."""
-    return from_json(path, data, ConfigJson).config if data else {}
+    return _from_json(path, data, _ConfigJson).config if data else {}
 
 
 # Producer ids
@@ -368,8 +496,14 @@ class ProducerIdBlock(msgspec.Struct, frozen=True):
     last: int
 
 
+class _ProducerIdBlockJson(msgspec.Struct):
+    broker: int
+    block_start: str
+    block_end: str
+
+
 def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
-    return to_json(
+    return _to_json(
         {
             "version": 1,
             "broker": block.broker_id,
@@ -383,9 +517,97 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     """An empty node, as Kafka creates it, is a block of nobody's that ends before the first id."""
     if not data:
         return ProducerIdBlock(BrokerId(-1), 0, -1)
-    raw = from_json(PRODUCER_ID_BLOCK, data, ProducerIdBlockJson)
-    first = to_int(PRODUCER_ID_BLOCK, data, "block_start", raw.block_start)
-    last = to_int(PRODUCER_ID_BLOCK, data, "block_end", raw.block_end)
+    raw = _from_json(PRODUCER_ID_BLOCK, data, _ProducerIdBlockJson)
+    first = _to_int(PRODUCER_ID_BLOCK, data, "block_start", raw.block_start)
+    last = _to_int(PRODUCER_ID_BLOCK, data, "block_end", raw.block_end)
     if not 0 <= first <= last:
         raise DamagedNodeError(PRODUCER_ID_BLOCK, f"a block from {first} to {last}", data)
     return ProducerIdBlock(BrokerId(raw.broker), first, last)
+
+
+# What one broker, or an operator's tool, leaves in the tree for another broker to act upon. A notification
+# is a sequential node under one of the prefixes; the controller or the brokers read and delete it.
+
+
+class _ConfigChangeJson(msgspec.Struct):
+    version: int
+    entity_path: str | None = None
+    entity_type: str | None = None
+    entity_name: str | None = None
+
+
+def encode_config_change(entity_path: str) -> bytes:
+    """A node of ``CONFIG_CHANGE_PREFIX``; ``entity_path`` is what follows ``/config/``."""
+    return _to_json({"version": 2, "entity_path": entity_path})
+
+
+def decode_config_change(data: bytes, path: str = CONFIG_CHANGES) -> str:
+    """The path below ``/config``. Versions 1 and 2."""
+    raw = _from_json(path, data, _ConfigChangeJson)
+    if raw.version == 1 and raw.entity_type is not None and raw.entity_name is not None:
+        return f"{raw.entity_type}/{raw.entity_name}"
+    if raw.version != 2 or raw.entity_path is None:
+        raise DamagedNodeError(path, f"no entity in a notification of version {raw.version}", data)
+    return raw.entity_path
+
+
+class _PartitionJson(msgspec.Struct):
+    topic: str
+    partition: int
+
+
+class _PartitionsJson(msgspec.Struct):
+    partitions: list[_PartitionJson]
+
+
+def encode_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """For ``ISR_CHANGE_PREFIX`` and ``PREFERRED_REPLICA_ELECTION``."""
+    return _to_json(
+        {"version": 1, "partitions": [{"topic": t, "partition": p} for t, p in sorted(set(partitions))]}
+    )
+
+
+def decode_partitions(data: bytes, path: str) -> list[TopicPartition]:
+    raw = _from_json(path, data, _PartitionsJson)
+    return sorted({TopicPartition(item.topic, item.partition) for item in raw.partitions})
+
+
+class _LogDirEventJson(msgspec.Struct):
+    broker: int
+
+
+def encode_log_dir_event(broker_id: int) -> bytes:
+    """A node of ``LOG_DIR_EVENT_PREFIX``: a log directory of the broker has failed."""
+    return _to_json({"version": 1, "broker": broker_id, "event": 1})
+
+
+def decode_log_dir_event(data: bytes, path: str = LOG_DIR_EVENT_NOTIFICATION) -> BrokerId:
+    return BrokerId(_from_json(path, data, _LogDirEventJson).broker)
+
+
+class _ReassignedPartitionJson(msgspec.Struct):
+    topic: str
+    partition: int
+    replicas: tuple[BrokerId, ...]
+
+
+class _ReassignmentJson(msgspec.Struct):
+    partitions: list[_ReassignedPartitionJson]
+
+
+def encode_reassignment(replicas: Mapping[TopicPartition, Iterable[BrokerId]]) -> bytes:
+    """``REASSIGN_PARTITIONS``, the way to ask for a reassignment before KIP-455."""
+    return _to_json(
+        {
+            "version": 1,
+            "partitions": [
+                {"topic": t, "partition": p, "replicas": list(brokers)}
+                for (t, p), brokers in sorted(replicas.items())
+            ],
+        }
+    )
+
+
+def decode_reassignment(data: bytes) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    raw = _from_json(REASSIGN_PARTITIONS, data, _ReassignmentJson)
+    return {TopicPartition(item.topic, item.partition): item.replicas for item in raw.partitions}

@@ -1,8 +1,11 @@
 """The embedded store: one SQLite file, one machine, any number of brokers. Also in memory, for one broker.
 
-An asynchronous ``CoordinationStore`` over ``SqliteClient``. All SQL runs on one thread of the store's own, in
-the order of the calls. Each call is one transaction: check the lease, see what others have changed, read or
-write, set the watch. What its watches are to be told reaches the event loop before the call's result.
+``SqliteStore`` is the ``CoordinationStore``, on the event loop. All SQL runs on one thread of the store's own
+(``SqlThread``), where ``SqliteClient`` has the session and the watches, in the order of the calls. Each call
+is one transaction: check the lease, see what others have changed, read or write, set the watch. What its
+watches are to be told reaches the event loop before the call's result. Before every call the file is looked
+at, and again after what was written is committed (``StoreFile``): a write that the next start would not find
+is not acknowledged.
 
 What happens by itself, until ``close``:
 - The session is renewed every third of its timeout, by a task on the loop and not by the SQL thread: a broker
@@ -21,13 +24,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import queue
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, assert_never
 
 from minikafka.clock import Clock
-from minikafka.coordination.sql_thread import SqlThread
-from minikafka.coordination.sqlite_client import SqliteClient
-from minikafka.coordination.sqlite_tree import SqliteTree
+from minikafka.coordination.sqlite_tree import Change, SqliteTree, StoreFile
 from minikafka.coordination.store import (
     ANY_VERSION,
     NO_OWNER,
@@ -49,6 +52,7 @@ from minikafka.coordination.store import (
     StoreUnusableError,
     Watch,
     WatchEvent,
+    WatchTable,
     validate_op,
     validate_path,
 )
@@ -60,6 +64,10 @@ POLL_INTERVAL_MS = 50
 all of it for waking up."""
 BUSY_TIMEOUT_MS = 5_000
 """How long a call waits for another process's transaction; those take milliseconds."""
+MEMORY = ":memory:"
+"""SQLite's name for a database that is not in a file."""
+
+Call = Callable[[], object]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -349,3 +357,185 @@ class SqliteStore:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+
+class SqliteClient:
+    """One client of the file: its session (``session_id`` 0: none was started) and its watches. Lives on the
+    SQL thread.
+
+    What the watches are to be told collects in ``events``; the store takes it from there after every call,
+    also after one that failed: others' changes are true whatever became of ours.
+    """
+
+    def __init__(self, path: str, *, clock: Clock, durable: bool, busy_timeout_ms: int) -> None:
+        self.path = path
+        self.session_id = 0
+        self.watches = WatchTable()
+        self.events: list[tuple[Watch, WatchEvent]] = []
+        self._clock = clock
+        self._durable = durable
+        self._busy_timeout_ms = busy_timeout_ms
+        self._tree: SqliteTree | None = None
+        self._file: StoreFile | None = None
+        self._seen_zxid = 0
+        self._data_version = -1
+        self._next_expiry_ms: int | None = None
+
+    def start_session(self, timeout_ms: int) -> int:
+        """Open the file if need be, bury the dead, begin a session."""
+        tree = self._opened()
+        self._end_expired(tree)
+        with tree.transaction(write=True, durable=False):
+            self.session_id = tree.create_session(timeout_ms)
+            self._seen_zxid = tree.zxid()
+            self._next_expiry_ms = tree.next_expiry_ms()
+        return self.session_id
+
+    def end_session(self) -> None:
+        """Delete the session with its ephemeral nodes, which nobody need notice from here on."""
+        self.watches.clear()
+        tree = self._opened()
+        with tree.transaction(write=True, durable=False):
+            tree.end_session(self.session_id)
+
+    def close(self) -> None:
+        if self._tree is not None:
+            self._tree.close()
+            self._tree = None
+
+    def read(self, body: Callable[[SqliteTree], T]) -> T:
+        """``body`` sees one state of the tree and may set watches on what it sees."""
+        tree = self._opened()
+        try:
+            with tree.transaction(write=False):
+                self._catch_up(tree)
+                return body(tree)
+        except SessionExpiredError:
+            self._bury_myself(tree)
+            raise
+
+    def write(self, body: Callable[[SqliteTree], T], *, durable: bool = True) -> T:
+        """``body`` happens altogether or, when it raises, not at all."""
+        tree = self._opened()
+        try:
+            with tree.transaction(write=True, durable=durable) as changes:
+                self._catch_up(tree)
+                result = body(tree)
+        except SessionExpiredError:
+            self._bury_myself(tree)
+            raise
+        if self._file is not None:
+            self._file.check()
+        if changes:
+            self._seen_zxid += 1
+            self._fire(changes)
+        return result
+
+    def renew(self) -> None:
+        def extend(tree: SqliteTree) -> None:
+            tree.renew_session(self.session_id, seen_zxid=self._seen_zxid)
+            self._next_expiry_ms = tree.next_expiry_ms()
+
+        self.write(extend, durable=False)
+        self._end_expired_if_due()
+
+    def poll(self) -> None:
+        data_version = self._opened().data_version()
+        if data_version != self._data_version:
+            self.read(lambda tree: None)
+            self._data_version = data_version
+        self._end_expired_if_due()
+
+    def _opened(self) -> SqliteTree:
+        """The store, looked at anew. Raises StoreUnusableError, ConnectionLossError."""
+        if self._tree is None:
+            self._tree = SqliteTree(
+                self.path,
+                clock=self._clock,
+                durable=self._durable,
+                busy_timeout_ms=self._busy_timeout_ms,
+            )
+            self._file = None if self.path == MEMORY else StoreFile(self._tree)
+        elif self._file is not None:
+            self._file.check()
+        return self._tree
+
+    def _catch_up(self, tree: SqliteTree) -> None:
+        """Check the lease; tell the watches what others have done up to this transaction."""
+        tree.check_session(self.session_id)
+        zxid = tree.zxid()
+        if zxid != self._seen_zxid:
+            if self.watches:
+                self._fire(tree.changes_after(self._seen_zxid))
+            self._seen_zxid = zxid
+
+    def _fire(self, changes: list[Change]) -> None:
+        if self.watches:
+            for type, path in changes:
+                self.events.extend(self.watches.fire(type, path))
+
+    def _end_expired_if_due(self) -> None:
+        if self._next_expiry_ms is not None and self._clock.monotonic_ms() >= self._next_expiry_ms:
+            self._end_expired(self._opened())
+
+    def _end_expired(self, tree: SqliteTree) -> None:
+        """End the sessions of others that have run out."""
+        with tree.transaction(write=False):
+            expired = [session_id for session_id in tree.expired_sessions() if session_id != self.session_id]
+            self._next_expiry_ms = tree.next_expiry_ms()
+        if not expired:
+            return
+
+        def end(tree: SqliteTree) -> None:
+            for session_id in tree.expired_sessions():  # again: one may have renewed, or be buried
+                if session_id != self.session_id:
+                    tree.end_session(session_id)
+            self._next_expiry_ms = tree.next_expiry_ms()
+
+        if self.session_id and self.session_id not in expired:
+            self.write(end, durable=False)
+        else:  # between two sessions: nothing of ours to check or to tell
+            with tree.transaction(write=True, durable=False):
+                end(tree)
+
+    def _bury_myself(self, tree: SqliteTree) -> None:
+        self.watches.clear()
+        try:
+            with tree.transaction(write=True, durable=False):
+                tree.end_session(self.session_id)
+        except StoreError:
+            pass  # whoever can will do it
+
+
+class SqlThread:
+    """Runs a store's calls one after the other, and something else now and then while there are none. Calls
+    must not raise.
+
+    Instead of ``ThreadPoolExecutor``: polling from here costs one wake-up, from the event loop it takes two
+    and a hop back, which is what an idle broker's CPU time mostly consists of.
+    """
+
+    def __init__(self, name: str, *, idle_call: Call, idle_interval: Callable[[], float | None]) -> None:
+        """``idle_call`` runs when nothing was asked for ``idle_interval`` seconds; None: never."""
+        self._idle_call = idle_call
+        self._idle_interval = idle_interval
+        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()  # bounded by those who await
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def submit(self, call: Call) -> None:
+        self._calls.put(call)
+
+    def stop(self) -> None:
+        """After the calls submitted so far. Does not wait."""
+        self._calls.put(None)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                call = self._calls.get(timeout=self._idle_interval())
+            except queue.Empty:
+                call = self._idle_call
+            if call is None:
+                return
+            call()

@@ -5,7 +5,7 @@ client and its thread; here are the calls, the states and the watches, all on th
 extra ``zookeeper``; without it this module cannot be imported.
 
 After a connection was lost and made again the store is CONNECTED only when all watches are set again and have
-told what they missed (``zookeeper_watches``): so here, too, a client is told before it sees.
+told what they missed (``SessionWatches``): so here, too, a client is told before it sees.
 
 Not as in the other engines:
 - A client that is cut off learns that its session has expired when it reaches a server again, which may be
@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,7 @@ from minikafka.coordination.store import (
     StoreError,
     Watch,
     WatchEvent,
+    WatchTable,
     parent_of,
     validate_op,
     validate_path,
@@ -66,7 +67,6 @@ from minikafka.coordination.zookeeper_requests import (
     validate_size,
 )
 from minikafka.coordination.zookeeper_session import ZooKeeperSession
-from minikafka.coordination.zookeeper_watches import SessionWatches
 
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""
@@ -393,3 +393,68 @@ class ZooKeeperStore:
         task, self._catching_up = self._catching_up, None
         if task is not None:
             task.cancel()
+
+
+class SessionWatches:
+    """The watches of one session, and what they missed while the connection was gone.
+
+    ZooKeeper's servers know watches by connection: after a new one is made its Java client sends them again,
+    with what it knew last (``SetWatches``), and is told of what has changed. kazoo forgets its watches
+    instead. So they are kept here, each path with the id of the write that was last known to it, and compared
+    with what the server says when the path is watched again. The rules are those of ZooKeeper's
+    ``DataTree.setWatches``: one event tells of all that happened; a node that was deleted and created again
+    counts as changed.
+    """
+
+    def __init__(self) -> None:
+        self._table = WatchTable()
+        self._known_data: dict[str, int | None] = {}
+        self._known_children: dict[str, int] = {}
+
+    def __repr__(self) -> str:
+        return f"SessionWatches({self._table!r})"
+
+    def watch_data(self, path: str, watch: Watch, stat: NodeStat | None) -> None:
+        """``stat``: what the node was when the watch was set; None: missing."""
+        self._table.watch_data(path, watch)
+        self._known_data[path] = None if stat is None else stat.mzxid
+
+    def watch_children(self, path: str, watch: Watch, stat: NodeStat) -> None:
+        self._table.watch_children(path, watch)
+        self._known_children[path] = stat.pzxid
+
+    def clear(self) -> None:
+        self._table.clear()
+        self._known_data.clear()
+        self._known_children.clear()
+
+    def take(self, event: WatchEvent) -> Iterator[Watch]:
+        """Whom to tell. They are forgotten."""
+        if event.type is not EventType.NODE_CHILDREN_CHANGED:
+            self._known_data.pop(event.path, None)
+        if event.type in (EventType.NODE_CHILDREN_CHANGED, EventType.NODE_DELETED):
+            self._known_children.pop(event.path, None)
+        return self._table.take(event)
+
+    # After a reconnection.
+
+    def data_paths(self) -> list[str]:
+        """The paths of nodes whose data or existence is watched."""
+        return list(self._known_data)
+
+    def children_paths(self) -> list[str]:
+        return list(self._known_children)
+
+    def missed_data(self, path: str, stat: NodeStat | None) -> WatchEvent | None:
+        """What to tell the watches of ``path``, now that the node is ``stat``; None: nothing happened."""
+        known = self._known_data.get(path)
+        if path not in self._known_data or known == (None if stat is None else stat.mzxid):
+            return None
+        if stat is None:
+            return WatchEvent(EventType.NODE_DELETED, path)
+        return WatchEvent(EventType.NODE_CREATED if known is None else EventType.NODE_DATA_CHANGED, path)
+
+    def missed_children(self, path: str, stat: NodeStat) -> WatchEvent | None:
+        if self._known_children.get(path, stat.pzxid) == stat.pzxid:
+            return None
+        return WatchEvent(EventType.NODE_CHILDREN_CHANGED, path)

@@ -17,7 +17,7 @@ may find
   ends with a newline and the second one counts the entries, so nothing that is not whole is read;
 - a whole file that is older than the log: it lacks the newest epochs, or still has some that a truncation had
   removed. Those that it lacks and that have records lie above the recovery point, where recovery assigns them
-  again. After every unclean stop all entries are then held against the batches (``epoch_check``).
+  again. After every unclean stop all entries are then held against the batches (``recovery``).
 Where the file is not whole or disagrees with a batch, all epochs are read from the headers of all batches.
 
 So after a start each epoch that has a record begins and ends where the records say. One without records
@@ -51,10 +51,6 @@ class EpochEndOffset(NamedTuple):
 
     epoch: LeaderEpoch
     end_offset: Offset
-
-    @property
-    def is_defined(self) -> bool:
-        return self.epoch >= 0 and self.end_offset >= 0
 
 
 UNDEFINED = EpochEndOffset(NO_EPOCH, NO_OFFSET)
@@ -97,31 +93,8 @@ class LeaderEpochCache:
         return LeaderEpoch(self._epochs[-1]) if self._epochs else None
 
     @property
-    def latest_entry(self) -> EpochEntry | None:
-        return EpochEntry(self._epochs[-1], self._starts[-1]) if self._epochs else None
-
-    @property
     def earliest_entry(self) -> EpochEntry | None:
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
-
-    def entry_for(self, epoch: int) -> EpochEntry | None:
-        """The entry of exactly ``epoch``."""
-        index = bisect_left(self._epochs, epoch)
-        if index < len(self._epochs) and self._epochs[index] == epoch:
-            return EpochEntry(epoch, self._starts[index])
-        return None
-
-    def previous_epoch(self, epoch: int | None = None) -> LeaderEpoch | None:
-        """The largest known epoch below ``epoch`` (by default below the latest one)."""
-        if epoch is None:
-            return LeaderEpoch(self._epochs[-2]) if len(self._epochs) > 1 else None
-        index = bisect_left(self._epochs, epoch)
-        return LeaderEpoch(self._epochs[index - 1]) if index else None
-
-    def next_epoch(self, epoch: int) -> LeaderEpoch | None:
-        """The smallest known epoch above ``epoch``."""
-        index = bisect_right(self._epochs, epoch)
-        return LeaderEpoch(self._epochs[index]) if index < len(self._epochs) else None
 
     def epoch_for_offset(self, offset: int) -> LeaderEpoch | None:
         """The epoch of the record at ``offset``; None when that is before all known epochs."""

@@ -1,37 +1,44 @@
-"""Loading a log from its directory, whatever state that is in. Kafka: ``LogLoader``.
+"""Loading a log from its directory, whatever state that is in. Kafka: ``LogLoader``, ``LogSegment.recover``.
 
 After a clean stop the files are taken as they are; sizes and last entries of indexes are looked at, and a
 damaged or missing index is built anew from its segment. After an unclean one, everything from the recovery
-point on is read and checked; at the first bad batch the log ends, and all later segments go. Then all leader
-epochs are held against the batches (``epoch_check``).
+point on is read and checked (``_recover_segment``); at the first bad batch the log ends, and all later
+segments go. Then all leader epochs are held against the batches (``_find_contradiction``). Last, offsets that
+the log must have and does not are named (``_find_lost_offsets``).
 
 Afterwards: there is an active segment; indexes, producer state and leader epochs agree with the batches; the
 recovery point is at most the log end; the log start is at most the log end.
 
-Differs from Kafka: removed files are gone at once, not after file.delete.delay.ms; after a clean stop a
-damaged tail of the last segment is cut off instead of failing the directory.
+Differs from Kafka
+- Removed files are gone at once, not after file.delete.delay.ms; after a clean stop a damaged tail of the
+  last segment is cut off instead of failing the directory.
+- A batch whose offsets go back, or reach into the next segment, is damage too (base offset and leader epoch
+  lie outside of the CRC); so is an offset beyond the reach of the index, where Kafka splits the segment
+  (written only before KAFKA-6264).
+- Kafka fsyncs each epoch before use and then trusts its file. Here the file may be torn after a power cut, or
+  older than the log (``leader_epoch_cache``), and a wrong entry makes replicas truncate below the high
+  watermark.
+- Of offsets that are gone Kafka says nothing, and its consumers go on behind the gap.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
+from struct import Struct
 from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
-from minikafka.files import Files
-from minikafka.log.compaction.swap_files import finish_swaps
-from minikafka.log.epoch_check import find_contradiction, read_epochs
+from minikafka.deferred import crc32c
+from minikafka.errors import KafkaError
+from minikafka.files import File, Files
+from minikafka.log.compaction.segment_swap import finish_swaps
+from minikafka.log.files.checkpoint import EpochEntry
 from minikafka.log.files.flush import fsync_file
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
-from minikafka.log.lost_offsets import find_lost_offsets
-from minikafka.log.producers.replay import rebuild_producer_state
-from minikafka.log.producers.state import ProducerStateManager
-from minikafka.log.segment.file_records import CorruptSegment
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
     SEGMENT_SUFFIXES,
@@ -39,12 +46,25 @@ from minikafka.log.segment.files import (
     file_name,
     parse_file_name,
 )
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
+from minikafka.log.producers.replay import rebuild_producer_state, replay
+from minikafka.log.producers.state import ProducerStateManager
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.log_segments import LogSegments
-from minikafka.log.segment.segment import LogSegment
+from minikafka.log.segment.segment import BatchPlace, CorruptSegment, LogSegment
 from minikafka.log.segment.txn_index import CorruptTransactionIndex
-from minikafka.log.segment_recovery import recover_segment
+from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, crc_is_valid, read_header
+from minikafka.types import NO_EPOCH, Buffer
 
 _log = logging.getLogger(__name__)
+
+_CHUNK_BYTES = 1024 * 1024
+_CRC_STARTS_AT = 21
+_LENGTH = Struct(">i")
+_LENGTH_AT, _LENGTH_ENDS_AT = 8, 12
+
+ReadBatch = Callable[[], Buffer]
 
 
 class LoadedLog(NamedTuple):
@@ -128,7 +148,7 @@ class LogLoader:
     def _name_lost_offsets(self, log_end_offset: int) -> None:
         # The first epoch begins at the log start. After a power cut the file may be older than retention.
         first = self._epochs.earliest_entry if self._clean_shutdown else None
-        lost = find_lost_offsets(
+        lost = _find_lost_offsets(
             self._segments,
             was_compacted=self._was_compacted,
             start_offset=self._segments[0].base_offset
@@ -165,7 +185,7 @@ class LogLoader:
         self._epochs.truncate_from_end(log_end_offset)
         self._epochs.truncate_from_start(log_start_offset)
         if not self._epochs_damaged and (not self._clean_shutdown or not self._epochs):
-            contradiction = find_contradiction(
+            contradiction = _find_contradiction(
                 self._epochs.entries(),
                 self._segments,
                 log_start_offset=log_start_offset,
@@ -180,7 +200,7 @@ class LogLoader:
                 )
                 self._epochs_damaged = True
         if self._epochs_damaged:
-            self._epochs.replace(read_epochs(self._segments))
+            self._epochs.replace(_read_epochs(self._segments))
             self._epochs.truncate_from_end(log_end_offset)
             self._epochs.truncate_from_start(log_start_offset)
 
@@ -310,7 +330,7 @@ class LogLoader:
             )
         following = self._segments.floor_index(segment.base_offset) + 1
         next_base_offset = self._segments[following].base_offset if following < len(self._segments) else None
-        cut = recover_segment(
+        cut = _recover_segment(
             segment, next_base_offset=next_base_offset, producers=producers, epochs=self._epochs
         )
         producers.take_snapshot()
@@ -359,3 +379,262 @@ class LogLoader:
             open_files=self._segments.open_files,
         )
         self._segments.add(segment)
+
+
+# ---- a segment that nobody vouches for
+
+
+def _recover_segment(
+    segment: LogSegment,
+    *,
+    next_base_offset: int | None,
+    producers: ProducerStateManager,
+    epochs: LeaderEpochCache,
+) -> int:
+    """Check every batch of a closed segment and cut off the first bad one with all behind it.
+
+    The indexes, the transaction index, the producer state and the leader epochs are built anew on the way.
+    Memory stays bounded whatever the headers claim.
+
+    Args:
+        next_base_offset: of the following segment, if there is one.
+        producers: as they were at the segment's base offset; as they are at its end afterwards.
+
+    Returns the number of bytes cut off; the segment is closed, with trimmed indexes.
+
+    Raises:
+        OSError: the disk's.
+    """
+    end = segment.file().size()
+    segment.forget_batches()
+    segment.txn_index.reset()
+    segment.has_aborted_transactions = False
+    last_offset_max = segment.base_offset + RELATIVE_OFFSET_MAX
+    if next_base_offset is not None:
+        last_offset_max = min(last_offset_max, next_base_offset - 1)
+    next_offset = segment.base_offset
+    for header, read_batch in _in_order(_valid_batches(segment.file(), end), next_offset, last_offset_max):
+        segment.index_batch(header.last_offset, header.max_timestamp, header.size)
+        next_offset = header.last_offset + 1
+        epoch = header.partition_leader_epoch
+        if epoch >= 0 and (epochs.latest_epoch is None or epoch > epochs.latest_epoch):
+            epochs.assign(epoch, header.base_offset)
+        if header.producer_id >= 0:
+            replay(producers, header, read_batch, segment=segment)
+        producers.map_end_offset = next_offset
+    valid_bytes = segment.size
+    segment.become_inactive()
+    if valid_bytes < end:
+        _log.warning(
+            "%s: no valid batch at position %d: %d bytes are cut off, the log goes on at offset %d",
+            segment.path,
+            valid_bytes,
+            end - valid_bytes,
+            next_offset,
+        )
+        segment.cut(valid_bytes)
+    return end - valid_bytes
+
+
+def _in_order(
+    batches: Iterator[tuple[BatchHeader, ReadBatch]], next_offset: int, last_offset_max: int
+) -> Iterator[tuple[BatchHeader, ReadBatch]]:
+    """The batches up to the first whose offsets or epoch cannot be.
+
+    A batch that leaves a gap or begins an epoch is right only if the one behind it goes on from there; so it
+    is held back until that one is seen.
+    """
+    epoch: int = NO_EPOCH
+    held: tuple[BatchHeader, ReadBatch] | None = None
+    for item in batches:
+        header = item[0]
+        if held is not None:
+            before, held = held, None
+            goes_back = header.base_offset < before[0].next_offset or (
+                NO_EPOCH < header.partition_leader_epoch < before[0].partition_leader_epoch
+            )
+            fits_without = header.base_offset >= next_offset and header.partition_leader_epoch >= epoch
+            if goes_back and fits_without:
+                return
+            yield before
+            next_offset = before[0].next_offset
+            epoch = max(epoch, before[0].partition_leader_epoch)
+        if (
+            header.base_offset < next_offset
+            or header.last_offset > last_offset_max
+            or header.partition_leader_epoch < NO_EPOCH
+            or NO_EPOCH < header.partition_leader_epoch < epoch
+        ):
+            return
+        if header.base_offset > next_offset or header.partition_leader_epoch > epoch:
+            held = item
+            continue
+        yield item
+        next_offset = header.next_offset
+    if held is not None:
+        yield held
+
+
+def _valid_batches(file: File, end: int) -> Iterator[tuple[BatchHeader, ReadBatch]]:
+    """The batches from the start of the file that are whole and have the right CRC, up to the first that is
+    not."""
+    position = 0
+    while end - position >= HEADER_SIZE:
+        chunk = memoryview(file.read(min(_CHUNK_BYTES, end - position), position))
+        at = 0
+        while len(chunk) - at >= HEADER_SIZE:
+            size = _LENGTH.unpack_from(chunk, at + _LENGTH_AT)[0] + _LENGTH_ENDS_AT
+            if size < HEADER_SIZE or position + at + size > end:
+                return
+            is_whole = at + size <= len(chunk)
+            if not is_whole and at > 0:
+                break  # the next chunk starts with it
+            header = _check(chunk, at) if is_whole else _check_large(file, position, chunk, size)
+            if header is None:
+                return
+
+            def read_batch(
+                size: int = size,
+                start: int = at,
+                whole: bool = is_whole,
+                chunk: memoryview = chunk,
+                position: int = position,
+            ) -> Buffer:
+                return chunk[start : start + size] if whole else file.read(size, position)
+
+            yield header, read_batch
+            at += size
+        if at == 0:
+            return  # the file became shorter than it was
+        position += at
+
+
+def _check(chunk: memoryview, at: int) -> BatchHeader | None:
+    try:
+        header = read_header(chunk, at)
+        return header if header.last_offset_delta >= 0 and crc_is_valid(chunk, at, header) else None
+    except KafkaError:
+        return None
+
+
+def _check_large(file: File, position: int, chunk: memoryview, size: int) -> BatchHeader | None:
+    """Check a batch that is larger than a chunk without holding it in memory."""
+    try:
+        header = read_header(chunk, 0)
+    except KafkaError:
+        return None
+    crc = crc32c.crc32c(chunk[_CRC_STARTS_AT:])
+    done = len(chunk)
+    while done < size:
+        part = file.read(min(_CHUNK_BYTES, size - done), position + done)
+        if not part:
+            return None
+        crc = crc32c.crc32c(part, crc)
+        done += len(part)
+    return header if header.last_offset_delta >= 0 and crc == header.crc else None
+
+
+# ---- what the epochs say, and what the headers say
+
+
+def _find_contradiction(
+    entries: Sequence[EpochEntry], segments: LogSegments, *, log_start_offset: int, log_end_offset: int
+) -> str | None:
+    """Where epochs, all of which begin within the log, disagree with its batches; None when they agree.
+
+    Epochs never fall within a log, so an epoch's first and last batch speak for all between them: two
+    look-ups an entry, by the offset index, and no scan. Compaction may leave an epoch without a batch;
+    nothing contradicts such an entry.
+
+    Raises:
+        OSError: the disk's.
+    """
+    spans = [*entries, EpochEntry(NO_EPOCH, log_end_offset)]
+    if spans[0].start_offset > log_start_offset:
+        spans.insert(0, EpochEntry(NO_EPOCH, log_start_offset))
+    try:
+        for (epoch, start_offset), (_, end_offset) in pairwise(spans):
+            first = _first_batch_from(segments, start_offset)
+            if first is None or first.base_offset >= end_offset:
+                continue  # compacted away, or an empty log
+            if first.base_offset < start_offset and start_offset > log_start_offset:
+                return f"epoch {epoch} cannot begin at {start_offset}, inside of batch {first.base_offset}"
+            last = _last_batch_below(segments, end_offset)
+            for batch in (first, last):
+                if batch is not None and batch.leader_epoch not in (epoch, NO_EPOCH):
+                    said = f"epoch {epoch} begins at {start_offset}" if epoch >= 0 else "no epoch has begun"
+                    return f"{said}, but batch {batch.base_offset} is of epoch {batch.leader_epoch}"
+    except CorruptSegment as error:
+        return str(error)
+    finally:
+        segments.release()
+    return None
+
+
+def _read_epochs(segments: LogSegments) -> list[EpochEntry]:
+    """The epochs in the headers of all batches, of each segment up to its first damage. Raises OSError."""
+    entries: list[EpochEntry] = []
+    for segment in segments:
+        for batch in segment.batches_until_damage():
+            if batch.leader_epoch > (entries[-1].epoch if entries else NO_EPOCH):
+                entries.append(EpochEntry(batch.leader_epoch, batch.base_offset))
+        segment.release()
+    return entries
+
+
+def _first_batch_from(segments: LogSegments, offset: int) -> BatchPlace | None:
+    """The first batch that reaches ``offset``."""
+    for segment in segments.from_offset(offset):
+        found = segment.find_batch(offset)
+        if found is not None:
+            return found
+    return None
+
+
+def _last_batch_below(segments: LogSegments, offset: int) -> BatchPlace | None:
+    """The last batch that begins below ``offset``."""
+    for index in range(segments.floor_index(offset - 1), -1, -1):
+        found = segments[index].find_last_batch_below(offset)
+        if found is not None:
+            return found
+    return None
+
+
+# ---- offsets that are gone
+
+
+def _find_lost_offsets(
+    segments: LogSegments, *, was_compacted: bool, start_offset: int, end_offset: int, log_end_offset: int
+) -> list[tuple[int, int]]:
+    """First and last offset of each range that is missing: a segment was emptied or removed while no broker
+    was looking.
+
+    Compaction leaves gaps between segments as well (Kafka's; the segments of ours reach as far as those that
+    they replace), so in a log that was ever compacted only its two ends can be told.
+
+    Args:
+        start_offset, end_offset: where the log began and how far it was flushed when it was last open.
+
+    Raises:
+        OSError: the disk's.
+    """
+    lost = [(start_offset, segments[0].base_offset - 1)] if start_offset < segments[0].base_offset else []
+    if not was_compacted:
+        lost += _between(segments)
+    if log_end_offset < end_offset:
+        lost.append((log_end_offset, end_offset - 1))
+    return lost
+
+
+def _between(segments: LogSegments) -> Iterator[tuple[int, int]]:
+    """A look-up for each closed segment: does it reach the next one?"""
+    for segment, following in pairwise(segments):
+        last_offset = following.base_offset - 1
+        try:
+            if segment.find_batch(last_offset) is None:
+                last = segment.find_last_batch_below(following.base_offset)
+                yield (segment.base_offset if last is None else last.next_offset), last_offset
+        except CorruptSegment:
+            pass  # it has bytes there that are no batch: whoever reads them is told, they are not missing
+        finally:
+            segment.release()

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from minikafka.controller.events import UncleanElectionEnabled
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.paths import BrokerRegistration
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, PeerProtocolError
@@ -168,7 +168,7 @@ class ClusterMembership:
         self._services.supervisor.start("log-dir-event", self._announce_failure)
 
     async def _announce_failure(self) -> None:
-        data = notifications.encode_log_dir_event(self._services.node_id)
+        data = paths.encode_log_dir_event(self._services.node_id)
         while True:
             try:
                 await self._services.store.create(paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)

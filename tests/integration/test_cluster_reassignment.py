@@ -16,7 +16,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import NoReassignmentInProgressError, UnknownTopicOrPartitionError
 from kafka.structs import TopicPartition
 
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.types import BrokerId
 from minikafka.types import TopicPartition as OurTopicPartition
 from tests.integration.conftest import StartCluster
@@ -111,11 +111,11 @@ def test_what_the_admin_node_asks_for_is_done_and_leaves_it(start_cluster: Start
     make_topic(cluster, 1, 2)
     moved, unknown = OurTopicPartition(TOPIC, 0), OurTopicPartition("unknown", 0)
     wishes = {moved: (BrokerId(3), BrokerId(1)), unknown: (BrokerId(1),)}
-    cluster.store.put(paths.REASSIGN_PARTITIONS, notifications.encode_reassignment(wishes))
+    cluster.store.put(paths.REASSIGN_PARTITIONS, paths.encode_reassignment(wishes))
     cluster.wait_until_moved(TOPIC, 3, 1)
     confluent.wait_until(lambda: cluster.store.get(paths.REASSIGN_PARTITIONS) is None, "the node is gone")
     assert cluster.leader(TOPIC) in (1, 3)
-    cluster.store.put(paths.PREFERRED_REPLICA_ELECTION, notifications.encode_partitions([moved]))
+    cluster.store.put(paths.PREFERRED_REPLICA_ELECTION, paths.encode_partitions([moved]))
     confluent.wait_until(lambda: cluster.leader(TOPIC) == 3, "the preferred replica leads")
 
 

@@ -6,7 +6,6 @@ import asyncio
 
 import pytest
 
-from minikafka.log.log_check import check_log
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, Simulation
@@ -62,7 +61,7 @@ def test_the_newest_value_of_each_key_outlives_crashes(seed: int) -> None:
             await asyncio.sleep(sim.rng("death").uniform(0.2, 30))
             await broker.start()
             log = log_of(broker)
-            check_log(log)
+            log.validate()
             found = {key: int(value or b"-1") for _, key, value in contents(log) if key is not None}
             for key, number in known.items():
                 assert found[key] >= number, (crash, key)

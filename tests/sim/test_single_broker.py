@@ -14,7 +14,6 @@ import pytest
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError, StartError
-from minikafka.log.log_check import check_log
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation import SimulatedBroker, SimulatedClient, SimulatedProducer, Simulation
@@ -48,7 +47,7 @@ def values(read: list[tuple[int, bytes | None]]) -> list[bytes | None]:
 
 def check_logs(broker: SimulatedBroker) -> None:
     for partition in (0, 1):
-        check_log(broker.server.services.replica_manager.partition(TopicPartition("t", partition)).log)
+        broker.server.services.replica_manager.partition(TopicPartition("t", partition)).log.validate()
 
 
 async def write_for_ever(client: SimulatedClient, written: list[int]) -> None:

@@ -15,14 +15,15 @@ from minikafka.log.files.checkpoint import (
     encode_offsets,
 )
 from minikafka.log.files.meta_properties import META_PROPERTIES
-from minikafka.log.producers.snapshot import SnapshotEntry, encode_snapshot, snapshot_name
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
+    SNAPSHOT_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
     file_name,
 )
+from minikafka.log.producers.snapshot import SnapshotEntry, encode_snapshot
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import TimestampType, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType
@@ -81,7 +82,7 @@ class LogDir:
             SnapshotEntry(producer_id, 0, -1, -1, 0, NOW_MS, 0, first)
             for producer_id, first in open_transactions.items()
         ]
-        (self.partition(topic) / snapshot_name(offset)).write_bytes(encode_snapshot(entries))
+        (self.partition(topic) / file_name(offset, SNAPSHOT_SUFFIX)).write_bytes(encode_snapshot(entries))
 
     def high_watermarks(self, offsets: Mapping[TopicPartition, int]) -> None:
         (self.path / REPLICATION_OFFSET_CHECKPOINT).write_bytes(encode_offsets(offsets))

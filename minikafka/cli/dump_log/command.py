@@ -50,7 +50,7 @@ from minikafka.cli.dump_log.output import Output, open_output
 from minikafka.cli.dump_log.segment import Finding
 from minikafka.cli.dump_log.verify import Verifier
 from minikafka.files import Files, OsFiles
-from minikafka.log.files.directory_names import parse_directory_name
+from minikafka.log.files.names import parse_directory_name
 
 DAMAGED, UNUSABLE = 1, 2
 

@@ -22,9 +22,8 @@ from minikafka.log.files.checkpoint import (
     CorruptCheckpoint,
     read_offsets,
 )
-from minikafka.log.files.directory_names import parse_directory_name
 from minikafka.log.files.meta_properties import META_PROPERTIES
-from minikafka.log.segment.files import LOG_SUFFIX
+from minikafka.log.files.names import LOG_SUFFIX, parse_directory_name
 from minikafka.types import TopicPartition
 
 _OF_A_LOG_DIRECTORY = frozenset(

@@ -32,8 +32,7 @@ from minikafka.log.files.checkpoint import (
     encode_uuid,
 )
 from minikafka.log.files.meta_properties import META_PROPERTIES, decode_meta_properties
-from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     CLEANED_SUFFIX,
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -44,6 +43,7 @@ from minikafka.log.segment.files import (
     TXN_INDEX_SUFFIX,
     parse_file_name,
 )
+from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
 from minikafka.protocol.internal.group_record_codec import UnreadableRecord
 from minikafka.protocol.internal.transaction_record_codec import UnreadableTransactionRecord
 from minikafka.protocol.records.batch import BatchHeader, CompressionType, TimestampType

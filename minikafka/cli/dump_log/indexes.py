@@ -15,7 +15,7 @@ from typing import NamedTuple
 from minikafka.cli.dump_log.segment import Finding, ScannedBatch
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
-from minikafka.log.segment.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
 from minikafka.log.segment.txn_index import CURRENT_VERSION, AbortedTransaction
 from minikafka.protocol.records.control_records import ControlRecordType, read_end_transaction_marker
 

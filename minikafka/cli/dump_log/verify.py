@@ -38,21 +38,19 @@ from minikafka.log.files.checkpoint import (
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
 )
-from minikafka.log.files.directory_names import (
-    CLUSTER_METADATA,
-    NOT_PARTITIONS,
-    DirectoryKind,
-    parse_directory_name,
-)
-from minikafka.log.producers.snapshot import snapshot_offset
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     CLEANED_SUFFIX,
+    CLUSTER_METADATA,
     DELETED_SUFFIX,
     LOG_SUFFIX,
+    NOT_PARTITIONS,
     SWAP_SUFFIX,
+    DirectoryKind,
     file_name,
+    parse_directory_name,
     parse_file_name,
 )
+from minikafka.log.producers.snapshot import snapshot_offset
 from minikafka.types import TopicPartition
 
 _CHECKS: tuple[type[IndexCheck], ...] = (OffsetIndexCheck, TimeIndexCheck, TxnIndexCheck)

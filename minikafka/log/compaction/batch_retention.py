@@ -1,5 +1,5 @@
-"""What stays of a batch when its log is compacted. Kafka: the record filter in ``Cleaner.cleanInto``, and
-``Cleaner.shouldRetainRecord`` (KIP-534).
+"""What stays of a batch when its log is compacted. Kafka: the record filter in ``Cleaner.cleanInto``,
+``Cleaner.shouldRetainRecord`` (KIP-534), ``CleanedTransactionMetadata``.
 
 | record | stays |
 |---|---|
@@ -14,6 +14,11 @@ The first pass that finds a tombstone, or a marker with nothing left of its tran
 horizon into the batch: ``delete.retention.ms`` from now. A batch without records stays, as a header, when
 it is an active producer's last one (its sequence follows from it) or the last of what becomes one segment.
 
+Transactions (``CleanedTransactions``). The data of an aborted one may go at once, for its marker and the
+transaction index have decided it. A marker may go when nothing of its transaction was seen: it ends nothing
+then. An aborted transaction of which something was still seen is written into the index of the new segment,
+with its marker.
+
 Differs from Kafka: the last batch of every new segment stays, not only that of the round; so the segment
 reaches as far as the old ones did, and a start that finds an interrupted swap knows which ones they were. A
 batch past the end of the map is not touched, where Kafka gives it a delete horizon.
@@ -21,11 +26,15 @@ batch past the end of the map is not touched, where Kafka gives it a delete hori
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from minikafka.log.compaction.cleaned_transactions import CleanedTransactions
-from minikafka.log.compaction.job import LastRecord
+from minikafka.files import Files
+from minikafka.log.compaction.job import CompactionJob, LastRecord
+from minikafka.log.files.names import TXN_INDEX_SUFFIX, file_name
+from minikafka.log.producers.replay import read_marker
+from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
 from minikafka.protocol.records.batch import BatchHeader
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.filtered_batch import RawRecord, empty_batch, raw_records, rebuild_batch
@@ -46,6 +55,52 @@ class NewestRecords(Protocol):
     def select(self, records: Iterable[RawRecord]) -> list[RawRecord]:
         """Those records of one batch, in their order, that have a key and no newer one of it."""
         ...
+
+
+class CleanedTransactions:
+    """The transactions of one pass through a log, fed with its batches in their order.
+
+    Args:
+        aborted: every one that reaches into what is read.
+        seen: producers of which data was seen whose transactions had not ended where the pass begins.
+    """
+
+    def __init__(self, aborted: Iterable[AbortedTransaction], *, seen: Iterable[int] = ()) -> None:
+        self.index: TransactionIndex | None = None
+        """Of the segment that is being written; None while nothing is."""
+        self._to_come = sorted(aborted, key=lambda each: each.first_offset, reverse=True)
+        self._ongoing_aborted: dict[int, AbortedTransaction] = {}
+        self._seen: dict[int, None] = dict.fromkeys(seen)
+        """Producers of ongoing transactions with data, aborted or not."""
+
+    def may_discard(self, header: BatchHeader, batch: Buffer) -> bool:
+        """Take note of the next batch; whether its records are no longer needed.
+
+        Raises:
+            KafkaError: a marker that cannot be read.
+            OSError: the index could not be written.
+        """
+        while self._to_come and self._to_come[-1].first_offset <= header.last_offset:
+            aborted = self._to_come.pop()
+            self._ongoing_aborted.setdefault(aborted.producer_id, aborted)
+        producer_id = header.producer_id
+        if not header.is_control:
+            if not header.is_transactional:
+                return False
+            self._seen[producer_id] = None
+            return producer_id in self._ongoing_aborted
+        if header.record_count == 0:
+            return True
+        marker = read_marker(header, batch)
+        if marker is None:
+            return False
+        was_seen = producer_id in self._seen
+        self._seen.pop(producer_id, None)
+        if marker.is_abort:
+            ended = self._ongoing_aborted.pop(producer_id, None)
+            if ended is not None and was_seen and self.index is not None:
+                self.index.append(ended)
+        return not was_seen
 
 
 class BatchRetention:
@@ -134,3 +189,19 @@ class BatchRetention:
         if last.last_data_offset >= 0:
             return header.last_offset == last.last_data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
+
+
+def read_aborted(job: CompactionJob, files: Files) -> list[AbortedTransaction]:
+    """The aborted transactions that began in what a job compacts, wherever they ended. Raises OSError,
+    CorruptTransactionIndex."""
+    bases = [segment.base_offset for segment in job.segments if segment.has_txn_index]
+    found: list[AbortedTransaction] = []
+    for base_offset in (*bases, *job.later_txn_indexes):
+        path = os.path.join(job.directory, file_name(base_offset, TXN_INDEX_SUFFIX))
+        if files.exists(path):  # creating one is not this one's business
+            index = TransactionIndex(path, files)
+            try:
+                found += index.all_aborted()
+            finally:
+                index.close()
+    return [each for each in found if each.first_offset < job.first_uncleanable_offset]

@@ -1,8 +1,9 @@
-"""The newest offset of each key in the dirty part of a log. Kafka: ``SkimpyOffsetMap``.
+"""Which records are the newest of their keys: what a compaction knows when it copies (``NewestRecords``).
 
-Kafka keeps 24 bytes an entry (MD5 and offset) in one preallocated table. In Python a table of that kind costs
-several interpreted steps a probe; a ``dict`` does the same in one. So this is a ``dict``, with a bound on its
-entries that counts what an entry takes at worst.
+``OffsetMap`` has the newest offset of each key in the dirty part of a log in memory. Kafka:
+``SkimpyOffsetMap``, which keeps 24 bytes an entry (MD5 and offset) in one preallocated table. In Python a
+table of that kind costs several interpreted steps a probe; a ``dict`` does the same in one. So this is a
+``dict``, with a bound on its entries that counts what an entry takes at worst.
 
 Measured (CPython 3.11, 100,000 to 900,000 entries): 110 to 186 bytes an entry, the most right after the
 table has grown, when the old one is still there: ``ENTRY_BYTES``. ``put`` takes 0.2 µs for a key shorter
@@ -12,14 +13,22 @@ with more dirty keys than that is compacted in several rounds.
 A key shorter than a digest stands for itself; a longer one for its digest of 16 bytes. So memory does not
 depend on the length of keys, and short ones never collide.
 
-Invariant: ``latest_offset`` is the offset up to which every key is in the map.
+``RetainedOffsets`` knows the same by going through two ordered things side by side: the offsets of the newest
+records, which a shuffle of Spark's has sorted, and the batches of a log. So it needs no more memory for a
+billion keys than for one.
+
+Invariants: ``latest_offset`` is the offset up to which every key is known. Every retained offset is found in
+the batches: one that is not means that the log is not the one which was read before, or that both readings
+disagree about it; then nothing may be dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.log.files.names import OFFSET_MAX
 from minikafka.protocol.records.filtered_batch import RawRecord
 
 ENTRY_BYTES = 192
@@ -65,3 +74,51 @@ class OffsetMap:
         return [
             record for record in records if (key := record.key) is not None and record.offset >= newest(key)
         ]
+
+
+class RetainedOffsets:
+    """Selects records by their offsets. Batches must come in the order of offsets."""
+
+    def __init__(self, offsets: Iterator[int], *, latest_offset: int) -> None:
+        """``latest_offset`` is the last one of the log that the offsets speak of; beyond it, all stays."""
+        self.latest_offset = latest_offset
+        self._offsets = offsets
+        self._next = next(offsets, OFFSET_MAX)
+
+    def __repr__(self) -> str:
+        return f"RetainedOffsets(next={self._next}, latest_offset={self.latest_offset})"
+
+    def select(self, records: Iterable[RawRecord]) -> list[RawRecord]:
+        """Those records that stay.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: an offset before them was in no batch.
+        """
+        following, offsets = self._next, self._offsets
+        kept = []
+        for record in records:
+            offset = record.offset
+            if offset >= following:
+                if offset > following:
+                    raise _missing(following)
+                kept.append(record)
+                following = next(offsets, OFFSET_MAX)
+        self._next = following
+        return kept
+
+    def finish(self) -> None:
+        """All batches were seen.
+
+        Raises:
+            KafkaError: KAFKA_STORAGE_ERROR: an offset was in none of them.
+        """
+        if self._next != OFFSET_MAX:
+            raise _missing(self._next)
+
+
+def _missing(offset: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        f"the record at offset {offset}, the newest of its key, is not in the log any more: it has changed "
+        f"since it was read",
+    )

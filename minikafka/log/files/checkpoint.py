@@ -203,11 +203,6 @@ def read_partition_metadata(files: Files, directory: str) -> UUID | None:
     return decode_partition_metadata(files.read_bytes(path), path=path) if files.exists(path) else None
 
 
-def write_partition_metadata(files: Files, directory: str, topic_id: UUID) -> None:
-    """Durable on return."""
-    files.write_atomically(os.path.join(directory, PARTITION_METADATA), encode_partition_metadata(topic_id))
-
-
 # Clean shutdown, lock
 
 

@@ -24,7 +24,7 @@ from enum import Enum, auto
 from typing import NamedTuple
 from uuid import UUID
 
-from minikafka.log.files.directory_names import parse_directory_name
+from minikafka.log.files.names import parse_directory_name
 from minikafka.types import TopicPartition
 
 

@@ -28,7 +28,7 @@ from minikafka.log.files.checkpoint import (
     read_partition_metadata,
     take_clean_shutdown_marker,
 )
-from minikafka.log.files.directory_names import (
+from minikafka.log.files.names import (
     CLUSTER_METADATA,
     NOT_PARTITIONS,
     DirectoryKind,

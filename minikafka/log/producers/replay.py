@@ -13,9 +13,8 @@ from minikafka.log.producers.append import EndTransactionMarker, ProducerAppend
 from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
 from minikafka.log.producers.state import ProducerStateManager
 from minikafka.log.producers.verification_state import VerificationGuard
-from minikafka.log.segment.file_records import CorruptSegment
 from minikafka.log.segment.log_segments import LogSegments
-from minikafka.log.segment.segment import LogSegment
+from minikafka.log.segment.segment import CorruptSegment, LogSegment
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import HEADER_SIZE, BatchHeader, read_header
 from minikafka.protocol.records.control_records import ControlRecordType, read_end_transaction_marker

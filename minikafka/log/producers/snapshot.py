@@ -27,9 +27,9 @@ from typing import NamedTuple
 from minikafka.deferred import crc32c
 from minikafka.errors import MinikafkaError
 from minikafka.files import Files
+from minikafka.log.files.names import SNAPSHOT_SUFFIX, file_name
 from minikafka.log.producers.append import BatchMetadata, ProducerStateEntry
 
-SNAPSHOT_SUFFIX = ".snapshot"
 SNAPSHOT_VERSION = 1
 
 _VERSION_AND_CRC = struct.Struct(">hI")
@@ -126,11 +126,6 @@ def decode_snapshot(data: bytes) -> list[SnapshotEntry]:
     return entries
 
 
-def snapshot_name(offset: int) -> str:
-    """The file name of the snapshot at ``offset``."""
-    return f"{offset:020d}{SNAPSHOT_SUFFIX}"
-
-
 def snapshot_offset(name: str) -> int | None:
     """The offset in a snapshot's file name; None when ``name`` is not one."""
     stem = name.removesuffix(SNAPSHOT_SUFFIX)
@@ -151,14 +146,16 @@ class SnapshotFiles:
         self.reload()
 
     def path(self, offset: int) -> str:
-        return os.path.join(self.directory, snapshot_name(offset))
+        return os.path.join(self.directory, file_name(offset, SNAPSHOT_SUFFIX))
 
     def reload(self) -> None:
         """Look what is in the directory."""
         names = self._files.list(self.directory) if self._files.is_directory(self.directory) else []
         offsets = {name: snapshot_offset(name) for name in names}
         # "7.snapshot" is not a name that anything here would find again.
-        self.offsets = sorted(o for name, o in offsets.items() if o is not None and name == snapshot_name(o))
+        self.offsets = sorted(
+            o for name, o in offsets.items() if o is not None and name == file_name(o, SNAPSHOT_SUFFIX)
+        )
 
     def write(self, offset: int, entries: Iterable[SnapshotEntry]) -> str:
         """Write the snapshot at ``offset``; returns its path."""

@@ -8,9 +8,20 @@ How an append uses it: ``find_duplicate`` (clients only), ``prepare_update`` for
 for an end-transaction marker, write the bytes, ``update``. Preparing changes nothing, so an append that fails
 later leaves the state as it was. Several batches of one producer in one append are chained with ``previous``.
 
+A follower whose leader changes truncates the newest records, practically always above the high watermark.
+Kafka goes back to the snapshot at the segment's start and replays the batches behind it, in a thread; here
+the event loop and every other partition would wait for that (100 MB: 0.5 s in batches of 1 KB, 60 ms in
+batches of 16 KB). An entry is never changed in place, so the appends above the high watermark are kept, each
+with the entry that it replaced. Taken back from the newest on (``take_back``), they leave the state as it
+was: with all of a producer's last batches, where a snapshot has one.
+
 Invariants
 - ``map_end_offset`` is the offset up to which the log is reflected here; the log sets it to its end offset at
   the latest before ``take_snapshot``.
+- ``_undo`` has every append whose last offset is at or above ``_undo_start``, unless it is full: then every
+  one behind its first.
+- Ongoing transactions are ordered by first offset, unreplicated ones by last offset: both are insertion
+  order, because offsets only grow.
 
 fsync: ``take_snapshot`` writes into the page cache only and returns the path; the log fsyncs it with its next
 flush (on the disk thread), before it raises the recovery point. A snapshot torn by a power cut fails its CRC
@@ -25,14 +36,17 @@ Different from Kafka: the first unstable offset is a plain offset, without a pos
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
+from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.producers.append import (
     BatchMetadata,
+    CompletedTransaction,
     EndTransactionMarker,
     ProducerAppend,
     ProducerStateEntry,
@@ -43,7 +57,6 @@ from minikafka.log.producers.append import (
     find_duplicate,
 )
 from minikafka.log.producers.append_origin import AppendOrigin
-from minikafka.log.producers.known_producers import KnownProducers
 from minikafka.log.producers.snapshot import (
     CorruptSnapshot,
     SnapshotEntry,
@@ -51,7 +64,7 @@ from minikafka.log.producers.snapshot import (
     loaded_entry,
     saved_entry,
 )
-from minikafka.log.producers.verification_state import VerificationGuard
+from minikafka.log.producers.verification_state import VerificationGuard, VerificationStates
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -59,11 +72,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+UNDO_MAX = 1000
+"""Appends that can be taken back, about 450 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
+stands still for longer makes a truncation replay the log."""
+
 _NEVER = 1 << 63
 """Above every offset."""
 
 
-class ProducerStateManager(KnownProducers):
+class ProducerStateManager:
     """The producers of one partition, in memory and in its snapshot files."""
 
     def __init__(
@@ -75,11 +92,18 @@ class ProducerStateManager(KnownProducers):
         *,
         producer_id_expiration_ms: int,
     ) -> None:
-        super().__init__(topic_partition)
+        self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.verifies_transactions = False
         """``transaction.partition.verification.enable``; the tools that read a log have nobody to ask."""
+        self.verifications = VerificationStates()
         self.map_end_offset = 0
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._ongoing: dict[int, int] = {}  # first offset -> producer id, by first offset
+        self._unreplicated: dict[int, int] = {}  # first offset -> last offset, by last offset
+        self._first_unstable: int | None = None
+        self._undo: deque[ProducerAppend] | None = None  # an empty one has 600 bytes; most have no producers
+        self._undo_start = 0
         self._clock = clock
         self._last_snapshot_offset = 0
         self._snapshots = SnapshotFiles(directory, files)
@@ -94,6 +118,27 @@ class ProducerStateManager(KnownProducers):
     # Looking
 
     @property
+    def is_empty(self) -> bool:
+        return not self._producers and not self._unreplicated
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        return self._producers.get(producer_id)
+
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """A read-only view, by producer id (DescribeProducers)."""
+        return MappingProxyType(self._producers)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """The first offset of a transaction that is open, or whose marker is above the high watermark."""
+        return self._first_unstable
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """The first offset of an open transaction."""
+        return next(iter(self._ongoing), None)
+
+    @property
     def snapshot_offsets(self) -> Sequence[int]:
         """Of the snapshot files there are, ascending."""
         return self._snapshots.offsets
@@ -102,19 +147,8 @@ class ProducerStateManager(KnownProducers):
     def latest_snapshot_offset(self) -> int | None:
         return self._snapshots.offsets[-1] if self._snapshots.offsets else None
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        return self._snapshots.offsets[0] if self._snapshots.offsets else None
-
     def snapshot_path(self, offset: int) -> str:
         return self._snapshots.path(offset)
-
-    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
-        return self._producers.get(producer_id)
-
-    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
-        """A read-only view, by producer id (DescribeProducers)."""
-        return MappingProxyType(self._producers)
 
     # Appending
 
@@ -199,6 +233,49 @@ class ProducerStateManager(KnownProducers):
             topic_partition=self.topic_partition,
         )
 
+    def update(self, prepared: ProducerAppend) -> None:
+        """The prepared append has happened."""
+        entry, _, _, started, _ = prepared
+        self._producers[entry[0]] = entry
+        if self._undo is None:
+            self._undo = deque(maxlen=UNDO_MAX)
+        self._undo.append(prepared)
+        if self.verifications:
+            self.verifications.forget(entry[0])
+        if started is not None:
+            self._ongoing[started] = entry[0]
+            if self._first_unstable is None:
+                self._first_unstable = started
+
+    def last_stable_offset(self, completed: CompletedTransaction) -> int:
+        """The LSO as it will be after ``completed``: what the transaction index records."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """Its marker is in the log; it stays unstable until the high watermark has passed the marker."""
+        if self._ongoing.pop(completed.first_offset, None) is None:
+            raise InvariantError(f"{self.topic_partition}: {completed} was never begun")
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    # What time and the log's bounds bring
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        undo = self._undo
+        while undo and undo[0].last_offset < high_watermark:
+            self._undo_start = undo.popleft().last_offset + 1
+        if self._unreplicated:
+            self._forget_unreplicated_below(high_watermark)
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Records were deleted; producers stay known."""
+        self._forget_unreplicated_below(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        latest = self.latest_snapshot_offset
+        self._last_snapshot_offset = log_start_offset if latest is None else latest
+
     def remove_expired(self, now_ms: int) -> int:
         """Forget producers that have been idle for too long; returns how many."""
         expired = [
@@ -208,6 +285,68 @@ class ProducerStateManager(KnownProducers):
             del self._producers[producer_id]
         self.verifications.remove_expired(now_ms, self.producer_id_expiration_ms)
         return len(expired)
+
+    def take_back(self, log_end_offset: int) -> bool:
+        """Forget the appends at and above ``log_end_offset``, which no batch reaches across. False, and
+        nothing has changed, when they are not all known any more."""
+        undo = self._undo
+        if undo is not None and len(undo) == UNDO_MAX:
+            self._undo_start = undo[0].last_offset + 1
+        if log_end_offset < self._undo_start:
+            return False
+        reopened = False
+        while undo and undo[-1].last_offset >= log_end_offset:
+            entry, replaced, _, started, completed = undo.pop()
+            producer_id = entry.producer_id
+            if replaced == ProducerStateEntry(producer_id):  # nothing was known of it
+                self._producers.pop(producer_id, None)  # it may have expired since
+            else:
+                self._producers[producer_id] = replaced
+            if started is not None:
+                del self._ongoing[started]
+            if completed is not None:
+                self._unreplicated.pop(completed.first_offset, None)
+                self._ongoing[completed.first_offset] = producer_id
+                reopened = True
+        if reopened:
+            self._ongoing = dict(sorted(self._ongoing.items()))
+        self._find_first_unstable()
+        return True
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int) -> None:
+        """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
+
+        Afterwards the log replays what is between ``map_end_offset`` and its end: nothing, when the appends
+        that are gone could be taken back. Completed transactions that the snapshot has forgotten go on
+        waiting for the high watermark, which may be below that end.
+        """
+        for offset in list(self._snapshots.offsets):
+            if not log_start_offset < offset <= log_end_offset:
+                self._snapshots.delete(offset)
+        if log_end_offset < self.map_end_offset and self.take_back(log_end_offset):
+            self.map_end_offset = log_end_offset
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+        else:
+            unreplicated = self._unreplicated.items()
+            self.load_from_snapshots(log_start_offset, log_end_offset)
+            self._unreplicated.update(each for each in unreplicated if each[1] < self.map_end_offset)
+            self._find_first_unstable()
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log was emptied and goes on at ``offset``."""
+        self._begin_at(offset)
+        self._snapshots.delete_before(_NEVER)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def take_over(self, other: ProducerStateManager) -> None:
+        """Know what ``other`` knows, which is of a log with the same records and is used no more. It may know
+        producers whose records are deleted."""
+        self._producers, self._ongoing = other._producers, other._ongoing
+        self._unreplicated, self._first_unstable = other._unreplicated, other._first_unstable
+        self._undo, self._undo_start = other._undo, other._undo_start
+        self.verifications = other.verifications
 
     # Snapshots
 
@@ -249,43 +388,6 @@ class ProducerStateManager(KnownProducers):
         self._last_snapshot_offset = self.map_end_offset = self._undo_start = offset
         return offset
 
-    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int) -> None:
-        """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
-
-        Afterwards the log replays what is between ``map_end_offset`` and its end: nothing, when the appends
-        that are gone could be taken back. Completed transactions that the snapshot has forgotten go on
-        waiting for the high watermark, which may be below that end.
-        """
-        for offset in list(self._snapshots.offsets):
-            if not log_start_offset < offset <= log_end_offset:
-                self._snapshots.delete(offset)
-        if log_end_offset < self.map_end_offset and self.take_back(log_end_offset):
-            self.map_end_offset = log_end_offset
-        if log_end_offset == self.map_end_offset:
-            self.on_log_start_offset_incremented(log_start_offset)
-        else:
-            unreplicated = self._unreplicated.items()
-            self.load_from_snapshots(log_start_offset, log_end_offset)
-            self._unreplicated.update(each for each in unreplicated if each[1] < self.map_end_offset)
-            self._find_first_unstable()
-
-    def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log was emptied and goes on at ``offset``."""
-        self._begin_at(offset)
-        self._snapshots.delete_before(_NEVER)
-        self._last_snapshot_offset = 0
-        self.map_end_offset = offset
-
-    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Records were deleted; producers stay known."""
-        self._forget_unreplicated_below(log_start_offset)
-        self.map_end_offset = max(self.map_end_offset, log_start_offset)
-        latest = self.latest_snapshot_offset
-        self._last_snapshot_offset = log_start_offset if latest is None else latest
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        self._snapshots.delete_before(offset)
-
     def mark_snapshot_for_deletion(self, offset: int) -> str | None:
         """Rename the snapshot at ``offset`` to ``*.deleted``; returns the new path, None without one."""
         if offset == self._last_snapshot_offset:
@@ -301,15 +403,31 @@ class ProducerStateManager(KnownProducers):
         """The partition's directory was renamed."""
         self._snapshots.directory = directory
 
-    def take_over(self, other: ProducerStateManager) -> None:
-        """Know what ``other`` knows, which is of a log with the same records and is used no more. It may know
-        producers whose records are deleted."""
-        self._producers, self._ongoing = other._producers, other._ongoing
-        self._unreplicated, self._first_unstable = other._unreplicated, other._first_unstable
-        self._undo, self._undo_start = other._undo, other._undo_start
-        self.verifications = other.verifications
-
     # Inside
+
+    def _begin_at(self, offset: int) -> None:
+        """Know of no producer, and of nothing below ``offset``."""
+        self._producers.clear()
+        self._ongoing.clear()
+        self._unreplicated = {}
+        self._first_unstable = None
+        self._undo = None
+        self._undo_start = offset
+
+    def _forget_unreplicated_below(self, offset: int) -> None:
+        gone = []
+        for first_offset, last_offset in self._unreplicated.items():
+            if last_offset >= offset:
+                break
+            gone.append(first_offset)
+        for first_offset in gone:
+            del self._unreplicated[first_offset]
+        if gone:
+            self._find_first_unstable()
+
+    def _find_first_unstable(self) -> None:
+        first = min(next(iter(self._ongoing), _NEVER), min(self._unreplicated, default=_NEVER))
+        self._first_unstable = None if first == _NEVER else first
 
     def _load(self, entries: list[SnapshotEntry], now_ms: int) -> None:
         for saved in entries:

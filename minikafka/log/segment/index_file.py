@@ -25,6 +25,9 @@ from minikafka.files import Files
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
 
+RELATIVE_OFFSET_MAX = 2**31 - 1
+"""The index has four bytes for an offset, so a segment holds none that is further from its base offset."""
+
 PAGE_BYTES = 4096
 WARM_BYTES = 8192
 """Kafka's warm section: lookups near the end touch only the last two pages, which therefore stay in

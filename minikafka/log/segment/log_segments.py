@@ -1,6 +1,9 @@
 """The segments of one log, by base offset. Kafka: ``LogSegments``.
 
 A segment is found by bisection.
+
+Invariants (``validate`` holds the files against them): base offsets, batch offsets and leader epochs ascend
+through the segments (I2); index entries ascend and lead to batches which begin where they say.
 """
 
 from __future__ import annotations
@@ -84,3 +87,57 @@ class LogSegments:
         """Close every descriptor."""
         for segment in self._segments:
             segment.release()
+
+    def validate(self, *, has_active: bool) -> int:
+        """Check the invariants, reading every batch header and every index entry. Returns the offset after
+        the last batch.
+
+        Args:
+            has_active: the last segment takes appends.
+
+        Raises:
+            InvariantError: says which does not hold.
+            KafkaError: CORRUPT_MESSAGE.
+        """
+        next_offset, epoch = 0, -1
+        for segment in self._segments:
+            if segment.is_active != (segment is self.active and has_active):
+                raise InvariantError(f"{segment!r} is the wrong one to be active")
+            if segment.base_offset < next_offset:
+                raise InvariantError(f"{segment!r} begins below {next_offset}, where the one before it ended")
+            next_offset = segment.base_offset
+            starts = {}
+            for place in segment.batches():
+                if place.base_offset < next_offset or -1 < place.leader_epoch < epoch:
+                    raise InvariantError(
+                        f"{segment.path}: {place} behind offset {next_offset - 1} of epoch {epoch}"
+                    )
+                next_offset, epoch = place.last_offset + 1, max(epoch, place.leader_epoch)
+                starts[place.position] = place.last_offset
+            _check_offset_index(segment, starts)
+            _check_time_index(segment, set(starts.values()))
+        return next_offset
+
+
+def _check_offset_index(segment: LogSegment, starts: dict[int, int]) -> None:
+    index = segment.offset_index
+    previous_offset, previous_position = segment.base_offset - 1, -1
+    for slot in range(index.entries):
+        offset, position = index.entry(slot)
+        if offset <= previous_offset or position <= previous_position:
+            raise InvariantError(f"{index.path}: entry {slot} does not ascend")
+        if starts.get(position) != offset:
+            raise InvariantError(
+                f"{index.path}: entry {slot} says {offset} at {position}, there is {starts.get(position)}"
+            )
+        previous_offset, previous_position = offset, position
+
+
+def _check_time_index(segment: LogSegment, last_offsets: set[int]) -> None:
+    index = segment.time_index
+    previous_timestamp, previous_offset = -1, segment.base_offset - 1
+    for slot in range(index.entries):
+        timestamp, offset = index.entry(slot)
+        if timestamp <= previous_timestamp or offset < previous_offset or offset not in last_offsets:
+            raise InvariantError(f"{index.path}: entry {slot} is ({timestamp}, {offset})")
+        previous_timestamp, previous_offset = timestamp, offset

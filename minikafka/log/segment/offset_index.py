@@ -12,8 +12,7 @@ from struct import Struct
 from typing import ClassVar, NamedTuple
 
 from minikafka.errors import InvariantError
-from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX
-from minikafka.log.segment.index_file import IndexFile
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX, IndexFile
 
 _ENTRY = Struct(">ii")
 _INT = Struct(">i")

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.segment.files import DELETED_SUFFIX, SEGMENT_SUFFIXES, file_name
+from minikafka.log.files.names import DELETED_SUFFIX, SEGMENT_SUFFIXES, file_name
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import LogSegment
 

@@ -1,7 +1,10 @@
-"""One segment of a log: a file of record batches with its indexes. Kafka: ``LogSegment``.
+"""One segment of a log: a file of record batches with its indexes. Kafka: ``LogSegment``, ``FileRecords``.
 
 The active segment takes appends; the others only give. Its file and its indexes are opened when they are
 used, the active one's too, and close when ``OpenFiles`` wants their descriptors, or with ``release``.
+
+Only headers of batches are read here, and nothing in a file is believed: a length, magic or offset that
+cannot be is CORRUPT_MESSAGE, never an endless loop or a large allocation.
 
 Invariants: ``size`` is the end of the last batch; last offsets are at least the base offset and ascend; a
 batch gets an index entry when more than ``index.interval.bytes`` were appended since the last entry was
@@ -17,19 +20,23 @@ from __future__ import annotations
 import logging
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
 
 from minikafka.config.topic import TopicConfig
-from minikafka.files import Files
-from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.segment.file_records import (
-    BATCH_FIELDS,
-    RELATIVE_OFFSET_MAX,
-    BatchPlace,
-    CorruptSegment,
-    FileRecords,
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.files import File, Files
+from minikafka.log.files.names import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TXN_INDEX_SUFFIX,
+    file_name,
 )
-from minikafka.log.segment.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.segment.fetch_data import ColdFile, ColdRead
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.offset_index import OffsetIndex
 from minikafka.log.segment.time_index import TimeIndex, TimestampOffset
 from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
@@ -37,27 +44,73 @@ from minikafka.types import NO_TIMESTAMP, Buffer
 
 _log = logging.getLogger(__name__)
 
+_BATCH_FIELDS = Struct(">qiib6xi8xqq")
+"""Of a batch header: base offset, length, leader epoch, magic, last offset delta, max timestamp, producer
+id."""
+
+_FIELDS_BYTES = _BATCH_FIELDS.size
+_unpack_fields = _BATCH_FIELDS.unpack_from
+_unpack_range = Struct(">qi4xb6xi").unpack_from  # base offset, length, magic, last offset delta
+_BATCH_LENGTH_MIN = 49  # a header without its first two fields, which the length does not count
+_LENGTH_ENDS_AT = 12
+_MAGIC = 2
+
+_SHORT_SCAN_BYTES_MIN = 4096  # a search that starts at an index entry
+_LONG_SCAN_BYTES = 256 * 1024  # a walk through the file
 
 BatchSpan = tuple[int, int, int]
 """What the indexes need of an appended batch: last offset, largest timestamp, bytes."""
 
 
-class LogSegment(FileRecords):
+class CorruptSegment(KafkaError):
+    """A segment file has no batch where one should be."""
+
+    def __init__(self, path: str, position: int) -> None:
+        super().__init__(ErrorCode.CORRUPT_MESSAGE, f"{path} holds no valid batch at position {position}")
+        self.position = position
+
+
+class BatchPlace(NamedTuple):
+    """A batch in a segment file."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+    max_timestamp: int
+    producer_id: int
+    leader_epoch: int
+
+    @property
+    def next_offset(self) -> int:
+        return self.last_offset + 1
+
+
+class LogSegment:
     """The batches from ``base_offset`` on, up to the next segment."""
 
     __slots__ = (
+        "_file",
+        "_files",
         "_is_active",
+        "_open_files",
         "_txn_index",
+        "base_offset",
         "bytes_since_index_entry",
         "created_ms",
+        "directory",
         "has_aborted_transactions",
+        "index_interval_bytes",
         "indexes_are_full",
         "max_timestamp_so_far",
         "offset_index",
         "offset_of_max_timestamp_so_far",
+        "path",
         "roll_jitter_ms",
         "rolling_timestamp",
+        "size",
         "time_index",
+        "was_used",
     )
 
     def __init__(
@@ -73,14 +126,15 @@ class LogSegment(FileRecords):
     ) -> None:
         """``open_files``: the cache that its files share with others; one of its own unless given."""
         open_files = OpenFiles() if open_files is None else open_files
-        super().__init__(
-            directory,
-            base_offset,
-            files=files,
-            size=size,
-            index_interval_bytes=config.index_interval_bytes,
-            open_files=open_files,
-        )
+        self._files = files
+        self._open_files = open_files
+        self._file: File | None = None
+        self.was_used = False
+        self.directory = directory
+        self.base_offset = base_offset
+        self.path = os.path.join(directory, file_name(base_offset, LOG_SUFFIX))
+        self.size = size
+        self.index_interval_bytes = config.index_interval_bytes
         self._is_active = False
         self._txn_index: TransactionIndex | None = None
         index_path = os.path.join(directory, file_name(base_offset, INDEX_SUFFIX))
@@ -142,6 +196,7 @@ class LogSegment(FileRecords):
 
     @property
     def is_active(self) -> bool:
+        """Whether it takes appends."""
         return self._is_active
 
     @property
@@ -184,10 +239,10 @@ class LogSegment(FileRecords):
         """Age by record time, from the first batch's to this one's; by the clock where there is none."""
         first_timestamp = self.rolling_timestamp
         if first_timestamp is None:
-            header = self.file().read(BATCH_FIELDS.size, 0) if self.size else b""
+            header = self.file().read(_FIELDS_BYTES, 0) if self.size else b""
             first_timestamp = NO_TIMESTAMP
-            if len(header) == BATCH_FIELDS.size:
-                first_timestamp = BATCH_FIELDS.unpack(header)[5]
+            if len(header) == _FIELDS_BYTES:
+                first_timestamp = _BATCH_FIELDS.unpack(header)[5]
             self.rolling_timestamp = first_timestamp
         return max_timestamp - first_timestamp if first_timestamp >= 0 else now_ms - self.created_ms
 
@@ -245,6 +300,17 @@ class LogSegment(FileRecords):
 
     # ---- read
 
+    def read_bytes(self, size: int, position: int, *, cached_only: bool) -> Buffer:
+        """Bytes of the file. Raises ColdRead when they are not in memory and ``cached_only``."""
+        file = self._file or self.file()
+        self.was_used = True
+        if not cached_only:
+            return file.read(size, position)
+        data = file.read_cached(size, position)
+        if data is None:
+            raise ColdRead(ColdFile(self._files, self.path), position, size)
+        return data
+
     def find_batch(self, offset: int, *, cached_only: bool = False) -> BatchPlace | None:
         """The first batch whose last offset is at least ``offset``; None when the segment ends before.
 
@@ -256,7 +322,7 @@ class LogSegment(FileRecords):
             self._open_offset_index(cached_only)
         indexed_offset, position = self.offset_index.lookup(offset)
         try:
-            return self.search(
+            return self._search(
                 offset, position=position, indexed_offset=indexed_offset, cached_only=cached_only
             )
         except CorruptSegment as error:
@@ -265,7 +331,7 @@ class LogSegment(FileRecords):
         _log.warning("%s leads astray for offset %d: building it anew", self.offset_index.path, offset)
         self.rebuild_indexes()
         indexed_offset, position = self.offset_index.lookup(offset)
-        return self.search(offset, position=position, indexed_offset=indexed_offset)
+        return self._search(offset, position=position, indexed_offset=indexed_offset)
 
     def find_last_batch_below(self, offset: int) -> BatchPlace | None:
         """The last batch that begins below ``offset``; None when the first one does not.
@@ -297,11 +363,112 @@ class LogSegment(FileRecords):
         """
         indexed_offset, position = self.offset_index.last_entry()
         if position:
-            self.search(self.base_offset, position=position, indexed_offset=indexed_offset)
+            self._search(self.base_offset, position=position, indexed_offset=indexed_offset)
         next_offset = self.base_offset
         for place in self.batches(position):
             next_offset = place.last_offset + 1
         return next_offset
+
+    # ---- the file, header by header
+
+    def _search(
+        self, offset: int, *, position: int, indexed_offset: int, cached_only: bool = False
+    ) -> BatchPlace | None:
+        """The first batch from ``position`` on whose last offset is at least ``offset``; None behind the
+        last.
+
+        Args:
+            position: the start of a batch, as an index says; the batch there must begin at or below
+                ``indexed_offset``, or else the index is wrong.
+
+        Raises:
+            CorruptSegment: the way there is damaged, or begins where no batch does.
+        """
+        end = self.size
+        if position and not 0 < position < end:
+            raise self._corrupt(position)
+        check_entry = position > 0
+        scan_bytes = max(self.index_interval_bytes, _SHORT_SCAN_BYTES_MIN)
+        while position < end:
+            data = self.read_bytes(min(scan_bytes, end - position), position, cached_only=cached_only)
+            at, at_max = 0, len(data) - _FIELDS_BYTES
+            if at_max < 0 or (check_entry and _unpack_range(data, 0)[0] > indexed_offset):
+                raise self._corrupt(position)
+            check_entry = False
+            while at <= at_max:
+                base_offset, length, magic, last_offset_delta = _unpack_range(data, at)
+                if length < _BATCH_LENGTH_MIN or magic != _MAGIC:
+                    raise self._corrupt(position + at)
+                if base_offset + last_offset_delta >= offset:
+                    return self._place(data, at, position)
+                at += length + _LENGTH_ENDS_AT
+            position += at
+        if position > end:
+            raise self._corrupt(end)
+        return None
+
+    def _place(self, data: Buffer, at: int, position: int) -> BatchPlace:
+        """The batch at ``at`` in ``data``, which is what the file holds at ``position``."""
+        base_offset, length, epoch, _, last_offset_delta, max_timestamp, producer_id = _unpack_fields(
+            data, at
+        )
+        size = length + _LENGTH_ENDS_AT
+        position += at
+        if (
+            last_offset_delta < 0
+            or not 0 <= base_offset - self.base_offset <= RELATIVE_OFFSET_MAX
+            or position + size > self.size
+        ):
+            raise self._corrupt(position)
+        last_offset = base_offset + last_offset_delta
+        return BatchPlace(position, size, base_offset, last_offset, max_timestamp, producer_id, epoch)
+
+    def batches(
+        self, position: int = 0, *, end: int | None = None, cached_only: bool = False
+    ) -> Iterator[BatchPlace]:
+        """Every batch from ``position`` to ``end`` (the end of the segment), in order.
+
+        Raises:
+            CorruptSegment: at the first that cannot be one; those before it have been yielded.
+        """
+        if end is None:
+            end = self.size
+        previous_last_offset = self.base_offset - 1
+        base_offset_max = self.base_offset + RELATIVE_OFFSET_MAX
+        while position < end:
+            data = self.read_bytes(min(_LONG_SCAN_BYTES, end - position), position, cached_only=cached_only)
+            at, at_max = 0, len(data) - _FIELDS_BYTES
+            if at_max < 0:
+                raise self._corrupt(position)
+            while at <= at_max:
+                base_offset, length, epoch, magic, last_offset_delta, max_timestamp, producer_id = (
+                    _unpack_fields(data, at)
+                )
+                size = length + _LENGTH_ENDS_AT
+                if (
+                    length < _BATCH_LENGTH_MIN
+                    or magic != _MAGIC
+                    or last_offset_delta < 0
+                    or not previous_last_offset < base_offset <= base_offset_max
+                    or position + at + size > end
+                ):
+                    raise self._corrupt(position + at)
+                previous_last_offset = base_offset + last_offset_delta
+                yield BatchPlace(
+                    position + at, size, base_offset, previous_last_offset, max_timestamp, producer_id, epoch
+                )
+                at += size
+            position += at
+
+    def batches_until_damage(self, position: int = 0, *, end: int | None = None) -> Iterator[BatchPlace]:
+        """Like ``batches``, but damage is the end."""
+        try:
+            yield from self.batches(position, end=end)
+        except CorruptSegment:
+            return
+
+    def _corrupt(self, position: int) -> CorruptSegment:
+        return CorruptSegment(self.path, position)
 
     # ---- timestamps
 
@@ -364,6 +531,23 @@ class LogSegment(FileRecords):
         self.rolling_timestamp = None
 
     # ---- life
+
+    def file(self) -> File:
+        """The open file, until another one is opened; for reading and writing when active, only for reading
+        otherwise."""
+        file = self._file
+        if file is None:
+            file = self._file = self._open_files.open(
+                self, lambda: self._files.open(self.path, read_only=not self._is_active)
+            )
+        self.was_used = True
+        return file
+
+    def close_idle(self) -> None:
+        """Close the file alone, for ``OpenFiles``."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
     def activate(self) -> None:
         """Take appends from now on."""

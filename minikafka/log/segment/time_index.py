@@ -14,8 +14,7 @@ from typing import ClassVar, NamedTuple
 from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX
-from minikafka.log.segment.index_file import IndexFile
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX, IndexFile
 from minikafka.types import NO_TIMESTAMP
 
 _ENTRY = Struct(">qi")

@@ -13,7 +13,7 @@ Invariants
 
 Different from Kafka: a search starts with a bisection over the last offsets instead of at the beginning of
 the file, and an index whose size is not a whole number of entries fails ``sanity_check``.
-Appends do not fsync; ``flush`` does, as part of the log's flush on the disk thread.
+Appends do not fsync; the log's flush does, on the disk thread.
 """
 
 from __future__ import annotations
@@ -168,12 +168,6 @@ class TransactionIndex:
                 raise CorruptTransactionIndex(f"{where} is not a transaction: {entry}")
             previous = entry.last_offset
 
-    def flush(self) -> None:
-        """fsync; may run on the disk thread. Nothing to do when there is no open file."""
-        file = self._file
-        if file is not None:
-            file.fsync()
-
     def close(self) -> None:
         if self._file is not None:
             self._open_files.forget(self)
@@ -185,21 +179,9 @@ class TransactionIndex:
         if file is not None:
             file.close()
 
-    def rename_to(self, path: str) -> None:
-        """Move the file, when there is one, and use ``path`` from now on."""
-        if self.exists:
-            self._files.rename(self._path, path)
-        self._path = path
-
     def update_directory(self, directory: str) -> None:
         """The directory around the file was renamed to ``directory``."""
         self._path = os.path.join(directory, os.path.basename(self._path))
-
-    def delete_if_exists(self) -> None:
-        self.close()
-        self._files.remove(self._path)
-        self._size = 0
-        self._last_offset = None
 
     def _open(self) -> File:
         file = self._file

@@ -31,7 +31,7 @@ from minikafka.config.client_quotas import (
     quota_entity,
 )
 from minikafka.errors import KafkaError
-from minikafka.log.files.directory_names import DirectoryKind, parse_directory_name
+from minikafka.log.files.names import DirectoryKind, parse_directory_name
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields

@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from minikafka.clock import Clock
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import CoordinationStore, NoNodeError, StoreError, WatchEvent
 
 logger = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class ConfigChangeListener:
 
     async def _apply(self, path: str, data: bytes) -> None:
         try:
-            entity_path = notifications.decode_config_change(data, path)
+            entity_path = paths.decode_config_change(data, path)
         except paths.DamagedNodeError as error:
             logger.error("%s; the notification is ignored", error)
             return

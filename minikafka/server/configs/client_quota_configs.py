@@ -21,7 +21,7 @@ from minikafka.config.client_quotas import (
     quota_text,
     stored_quotas,
 )
-from minikafka.coordination import paths, quota_paths
+from minikafka.coordination import paths
 from minikafka.server.configs.store import ConfigStore
 
 logger = logging.getLogger(__name__)
@@ -54,16 +54,16 @@ class ClientQuotaConfigs:
 
     async def load(self) -> None:
         """Read everything. Raises StoreError."""
-        for user in await self._store.children(quota_paths.USER_CONFIGS):
-            await self.reload(f"{quota_paths.USERS}/{user}")
-            for client_id in await self._store.children(quota_paths.user_clients_path(user)):
-                await self.reload(f"{quota_paths.USERS}/{user}/{quota_paths.CLIENTS}/{client_id}")
-        for client_id in await self._store.children(quota_paths.CLIENT_CONFIGS):
-            await self.reload(f"{quota_paths.CLIENTS}/{client_id}")
+        for user in await self._store.children(paths.USER_CONFIGS):
+            await self.reload(f"{paths.USERS}/{user}")
+            for client_id in await self._store.children(paths.user_clients_path(user)):
+                await self.reload(f"{paths.USERS}/{user}/{paths.CLIENTS}/{client_id}")
+        for client_id in await self._store.children(paths.CLIENT_CONFIGS):
+            await self.reload(f"{paths.CLIENTS}/{client_id}")
 
     async def reload(self, entity_path: str) -> None:
         """Read what is set at ``/config/<entity_path>``, if that is a place for quotas. Raises StoreError."""
-        entity = quota_paths.quota_entity_at(entity_path)
+        entity = paths.quota_entity_at(entity_path)
         if entity is None:
             return
         stored = await self._store.read(f"{paths.CONFIGS}/{entity_path}")
@@ -94,7 +94,7 @@ class ClientQuotaConfigs:
 
         async with self._lock:
             stored = await self._store.replace(
-                quota_paths.client_quota_path(entity),
+                paths.client_quota_path(entity),
                 changed,
                 validate_only=validate_only,
                 remove_empty=entity.client_id is not None,  # a user's node may have clients under it

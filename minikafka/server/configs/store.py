@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import (
     BadVersionError,
     CheckOp,
@@ -133,6 +133,4 @@ def _write(path: str, node: Node | None, changed: dict[str, str], *, remove_empt
 def _announcement(path: str) -> CreateOp:
     """Tells the other brokers (``DynamicConfigManager``)."""
     entity_path = path.removeprefix(f"{paths.CONFIGS}/")
-    return CreateOp(
-        paths.CONFIG_CHANGE_PREFIX, notifications.encode_config_change(entity_path), sequential=True
-    )
+    return CreateOp(paths.CONFIG_CHANGE_PREFIX, paths.encode_config_change(entity_path), sequential=True)

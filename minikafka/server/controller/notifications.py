@@ -23,7 +23,7 @@ from minikafka.controller.events import (
     ReassignmentsAsked,
     TopicDeletionsChanged,
 )
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import (
     BadVersionError,
     DeleteOp,
@@ -78,7 +78,7 @@ class ControllerNotifications:
         changed: set[TopicPartition] = set()
         for path, data in await self._announcements(top, self._on_isr_changes):
             try:
-                changed.update(notifications.decode_partitions(data, path))
+                changed.update(paths.decode_partitions(data, path))
             except paths.DamagedNodeError as error:
                 logger.error("%s; the announcement is dropped", error)
             await self._store.delete(path)
@@ -90,7 +90,7 @@ class ControllerNotifications:
         brokers: set[BrokerId] = set()
         for path, data in await self._announcements(top, self._on_log_dir_events):
             try:
-                brokers.add(notifications.decode_log_dir_event(data, path))
+                brokers.add(paths.decode_log_dir_event(data, path))
             except paths.DamagedNodeError as error:
                 logger.error("%s; the announcement is dropped", error)
             await self._store.delete(path)
@@ -121,7 +121,7 @@ class ControllerNotifications:
             except (NoNodeError, BadVersionError):
                 continue  # written anew, or withdrawn
             try:
-                return notifications.decode_partitions(node.data, path)
+                return paths.decode_partitions(node.data, path)
             except paths.DamagedNodeError as error:
                 logger.error("%s; no election is held", error)
                 return []
@@ -137,7 +137,7 @@ class ControllerNotifications:
             self._store.repaired(path)
             return {}
         try:
-            asked = notifications.decode_reassignment(node.data)
+            asked = paths.decode_reassignment(node.data)
         except paths.DamagedNodeError as error:
             self._store.complain(error)
             return {}
@@ -160,7 +160,7 @@ class ControllerNotifications:
             return
         op: Op = DeleteOp(path, stat.version)
         if replicas:
-            op = SetOp(path, notifications.encode_reassignment(replicas), stat.version)
+            op = SetOp(path, paths.encode_reassignment(replicas), stat.version)
         try:
             (result,) = await self._store.multi([op])
         except (NoNodeError, BadVersionError):

@@ -31,7 +31,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from minikafka.clock import Clock
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import (
     BadVersionError,
     CheckOp,
@@ -221,7 +221,7 @@ class IsrManager:
         announced, self._unannounced = self._unannounced, set()
         try:
             await self._store.create(
-                paths.ISR_CHANGE_PREFIX, notifications.encode_partitions(announced), sequential=True
+                paths.ISR_CHANGE_PREFIX, paths.encode_partitions(announced), sequential=True
             )
         except StoreError as error:
             logger.warning("ISR changes are not announced yet: %s", error)

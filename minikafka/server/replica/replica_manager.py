@@ -22,8 +22,7 @@ from uuid import UUID
 from minikafka.clock import Clock
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.log.manager.log_manager import LogManager
-from minikafka.log.manager.log_registry import Replacement
+from minikafka.log.manager.log_manager import LogManager, Replacement
 from minikafka.log.producers.append_origin import BY_CLIENT, AppendTerms
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
@@ -217,7 +216,7 @@ class ReplicaManager(LeadershipChanges):
         will be made there.
 
         Raises:
-            KafkaError: see ``LogPlacement.check_move`` and ``start_move``; KAFKA_STORAGE_ERROR: the replica
+            KafkaError: see ``LogManager.check_move`` and ``start_move``; KAFKA_STORAGE_ERROR: the replica
                 is offline; REPLICA_NOT_AVAILABLE: there is none here.
         """
         self.log_manager.check_move(topic_partition, log_directory)
@@ -234,7 +233,7 @@ class ReplicaManager(LeadershipChanges):
 
     def replace_with_future_log(self, partition: Partition) -> Replacement:
         """The copy of a replica in another log directory has caught up and takes the replica's place, see
-        ``LogPlacement.begin_replacement``.
+        ``LogManager.begin_replacement``.
 
         Parked fetches have noted positions in the log that was. Where segments begin elsewhere in this one,
         they count too many bytes, never too few, and answer early.

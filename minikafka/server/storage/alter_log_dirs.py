@@ -12,7 +12,7 @@ need know of the move. What is cold is read by a disk thread first. After ``FLUS
 the disk: more unwritten pages would make the kernel hold up every append of the broker.
 
 When the future log has all, it is flushed, catches up once more, and takes the place of the current one
-(``LogPlacement``); from then on it holds everything that the current log had, as durably.
+(``LogManager``); from then on it holds everything that the current log had, as durably.
 
 =======================================  ====================================================
 the copy cannot be written               the target directory goes offline; the move is over
@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.manager.disk_work import DirectorySync
-from minikafka.log.manager.log_registry import Replacement
+from minikafka.log.manager.log_manager import Replacement
 from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Restart

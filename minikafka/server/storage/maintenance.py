@@ -21,8 +21,7 @@ from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
-from minikafka.server.storage.disk_lanes import DiskLanes
-from minikafka.server.storage.disk_writer import PIECES_PER_HOP, DiskWriter
+from minikafka.server.storage.disk_writer import PIECES_PER_HOP, DiskLanes, DiskWriter
 
 if TYPE_CHECKING:
     from minikafka.log.segment.retention import DeletedFiles

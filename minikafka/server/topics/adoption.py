@@ -27,7 +27,7 @@ from uuid import UUID
 from minikafka.errors import KafkaError, StartError
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import CorruptCheckpoint, read_partition_metadata
-from minikafka.log.files.directory_names import DirectoryKind, parse_directory_name
+from minikafka.log.files.names import DirectoryKind, parse_directory_name
 from minikafka.log.manager.log_directories import LogDirectories, RandomBits, random_uuid
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.server.cluster.topic_validation import (

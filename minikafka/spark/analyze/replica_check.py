@@ -16,7 +16,7 @@ from crc32c import crc32c
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from minikafka.log.segment.files import parse_file_name
+from minikafka.log.files.names import parse_file_name
 from minikafka.spark.analyze import replica_differences
 from minikafka.spark.analyze.analysis import Difference, LogId, ReplicaBatch, ReplicaComparison
 from minikafka.spark.analyze.batch_statistics import damaged

@@ -20,12 +20,10 @@ from pyspark import TaskContext
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.batch_retention import BatchRetention
-from minikafka.log.compaction.cleaned_segment import CleanedSegment
-from minikafka.log.compaction.cleaned_transactions import CleanedTransactions
+from minikafka.log.compaction.batch_retention import BatchRetention, CleanedTransactions
+from minikafka.log.compaction.cleaner import CleanedSegment, copy_segments
 from minikafka.log.compaction.job import CompactedSegment, CompactionJob, SourceSegment
-from minikafka.log.compaction.segment_copy import copy_segments
-from minikafka.log.segment.retained_offsets import RetainedOffsets
+from minikafka.log.compaction.offset_map import RetainedOffsets
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.spark.compact.latest_records import BEGINS_A_GROUP

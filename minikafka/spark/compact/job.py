@@ -29,14 +29,15 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from minikafka.config.topic import TopicConfig
 from minikafka.files import Files
-from minikafka.log.compaction.cleaned_transactions import read_aborted
+from minikafka.log.compaction.batch_retention import read_aborted
 from minikafka.log.compaction.job import CompactionResult
-from minikafka.log.compaction.offline_swap import finish_interrupted, swap_offline
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
     StagedSource,
     epochs_below,
+    finish_interrupted,
     staging_directory,
+    swap_offline,
     write_manifest,
 )
 from minikafka.protocol.records.compression import CompressionType

@@ -20,8 +20,7 @@ from typing import NamedTuple
 import msgspec
 
 from minikafka.config.topic import TopicConfig
-from minikafka.log.compaction.job import CompactionJob, LastRecord, SourceSegment
-from minikafka.log.compaction.segment_groups import group_segments
+from minikafka.log.compaction.job import CompactionJob, LastRecord, SourceSegment, group_segments
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType

@@ -25,7 +25,7 @@ from minikafka.log.files.checkpoint import (
     read_offsets,
     read_partition_metadata,
 )
-from minikafka.log.segment.files import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
+from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
 from minikafka.spark.compact.copy import CopyOutcome
 from minikafka.spark.compact.plan import StoredLog
 from minikafka.spark.runtime.failures import JobError

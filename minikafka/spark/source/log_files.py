@@ -25,16 +25,17 @@ from minikafka.log.files.checkpoint import (
     REPLICATION_OFFSET_CHECKPOINT,
     decode_offsets,
 )
-from minikafka.log.files.directory_names import DirectoryKind, parse_directory_name
 from minikafka.log.files.meta_properties import META_PROPERTIES
-from minikafka.log.segment.files import (
+from minikafka.log.files.names import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
     SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
     TXN_INDEX_SUFFIX,
+    DirectoryKind,
     file_name,
+    parse_directory_name,
     parse_file_name,
 )
 from minikafka.spark.source.storage import Entry, Location, LogStorage, UnusableLocation, join

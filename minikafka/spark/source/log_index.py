@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from minikafka.log.segment.files import INDEX_SUFFIX, TIME_INDEX_SUFFIX
+from minikafka.log.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from minikafka.spark.source.log_files import PartitionLog, SegmentFiles
 from minikafka.spark.source.segment_scan import Int64s
 

@@ -1,6 +1,6 @@
 """A walk through a segment file: where its batches lie, and their headers as one table.
 
-Only what lies between two batches is judged here, as ``FileRecords`` does: a length, magic or offset
+Only what lies between two batches is judged here, as ``LogSegment`` does: a length, magic or offset
 that cannot be ends the walk, with the position and the reason, after everything before it was yielded. What
 is inside a batch, its CRC included, is for whoever reads the records.
 

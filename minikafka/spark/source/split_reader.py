@@ -21,7 +21,7 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from minikafka.errors import MinikafkaError
-from minikafka.log.segment.files import DELETED_SUFFIX, LOG_SUFFIX, file_name
+from minikafka.log.files.names import DELETED_SUFFIX, LOG_SUFFIX, file_name
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,

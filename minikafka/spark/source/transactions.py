@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from minikafka.errors import KafkaError
+from minikafka.log.files.names import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from minikafka.log.producers.replay import read_marker
 from minikafka.log.producers.snapshot import CorruptSnapshot, decode_snapshot
-from minikafka.log.segment.files import SNAPSHOT_SUFFIX, TXN_INDEX_SUFFIX
 from minikafka.log.segment.txn_index import AbortedTransaction, decode_aborted
 from minikafka.protocol.records.batch import CONTROL_MASK, TRANSACTIONAL_MASK, BatchHeader
 from minikafka.spark.source.log_files import PartitionLog, SegmentFiles

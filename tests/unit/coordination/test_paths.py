@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.paths import (
     BrokerRegistration,
     ControllerRegistration,
@@ -96,26 +96,26 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
     ),
     "config change": (
         "topics/t",
-        notifications.encode_config_change,
-        notifications.decode_config_change,
+        paths.encode_config_change,
+        paths.decode_config_change,
         '{"version":2,"entity_path":"topics/t"}',
     ),
     "partitions": (
         [TopicPartition("a", 1), TopicPartition("b", 0)],
-        notifications.encode_partitions,
-        lambda data: notifications.decode_partitions(data, paths.PREFERRED_REPLICA_ELECTION),
+        paths.encode_partitions,
+        lambda data: paths.decode_partitions(data, paths.PREFERRED_REPLICA_ELECTION),
         '{"version":1,"partitions":[{"topic":"a","partition":1},{"topic":"b","partition":0}]}',
     ),
     "log directory event": (
         BrokerId(2),
-        notifications.encode_log_dir_event,
-        notifications.decode_log_dir_event,
+        paths.encode_log_dir_event,
+        paths.decode_log_dir_event,
         '{"version":1,"broker":2,"event":1}',
     ),
     "reassignment": (
         {TopicPartition("a", 1): (2, 3)},
-        notifications.encode_reassignment,
-        notifications.decode_reassignment,
+        paths.encode_reassignment,
+        paths.decode_reassignment,
         '{"version":1,"partitions":[{"topic":"a","partition":1,"replicas":[2,3]}]}',
     ),
     "producer ids": (
@@ -164,7 +164,7 @@ def test_older_versions_are_read() -> None:
         BrokerId(3), 5
     )
     v1_change = b'{"version":1,"entity_type":"topics","entity_name":"t"}'
-    assert notifications.decode_config_change(v1_change) == "topics/t"
+    assert paths.decode_config_change(v1_change) == "topics/t"
 
 
 def test_empty_nodes_that_kafka_leaves_empty_are_read() -> None:
@@ -219,7 +219,7 @@ def test_empty_nodes_that_kafka_leaves_empty_are_read() -> None:
             "/config/topics/t: ",
         ),
         (paths.decode_config, b"[]", "/config: "),
-        (notifications.decode_config_change, b'{"version":3}', "/config/changes: no entity .* version 3"),
+        (paths.decode_config_change, b'{"version":3}', "/config/changes: no entity .* version 3"),
         (paths.decode_producer_id_block, b'{"broker":1,"block_start":0,"block_end":9}', "block_start"),
         (
             paths.decode_producer_id_block,

@@ -68,7 +68,7 @@ def test_an_epoch_is_in_the_file_when_assigned_and_its_fsync_is_somebody_elses(
     assert not cache.assign(3, 10)  # the epoch goes on, nothing is written
     assert cache.take_unsynced() is None
     again = LeaderEpochCache(str(tmp_path), files)
-    assert again.latest_entry == EpochEntry(3, 0) and again.latest_epoch == 3
+    assert again.entries() == [EpochEntry(3, 0)] and again.latest_epoch == 3
 
 
 def test_an_epoch_that_cannot_be_written_is_not_assigned(
@@ -116,24 +116,18 @@ def test_what_is_no_epoch_is_our_bug(cache: LeaderEpochCache, epoch: int, offset
 )
 def test_where_an_epoch_ends(cache: LeaderEpochCache, epoch: int, expected: tuple[int, int]) -> None:
     fill(cache, (2, 11), (4, 20), (6, 30))
-    end = cache.end_offset_for(epoch, 99)
-    assert end == expected
-    assert end.is_defined == (expected != UNDEFINED)
+    assert cache.end_offset_for(epoch, 99) == expected
 
 
 def test_an_empty_cache_knows_nothing(cache: LeaderEpochCache) -> None:
     assert cache.end_offset_for(0, 5) == UNDEFINED
-    assert cache.latest_epoch is None and cache.latest_entry is None and cache.earliest_entry is None
-    assert cache.previous_epoch() is None and cache.epoch_for_offset(0) is None and not cache
+    assert cache.latest_epoch is None and cache.earliest_entry is None
+    assert cache.epoch_for_offset(0) is None and not cache
 
 
-def test_neighbours_and_offsets(cache: LeaderEpochCache) -> None:
+def test_the_epoch_of_an_offset(cache: LeaderEpochCache) -> None:
     fill(cache, (2, 11), (4, 20), (6, 30))
-    assert cache.previous_epoch() == 4
-    assert [cache.previous_epoch(e) for e in (2, 3, 4, 5, 9)] == [None, 2, 2, 4, 6]
-    assert [cache.next_epoch(e) for e in (0, 2, 5, 6)] == [2, 4, 6, None]
     assert [cache.epoch_for_offset(o) for o in (10, 11, 19, 20, 29, 30, 1000)] == [None, 2, 2, 4, 4, 6, 6]
-    assert cache.entry_for(4) == (4, 20) and cache.entry_for(5) is None
     assert cache.earliest_entry == (2, 11)
 
 

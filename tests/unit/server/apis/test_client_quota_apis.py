@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from minikafka.config.client_quotas import QuotaType
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 
@@ -93,7 +93,7 @@ async def test_what_is_set_is_found_kept_in_kafkas_form_and_survives_a_restart(
     }
     assert await stored(admin_broker, "/config/users/<default>") == {"controller_mutation_rate": "0.5"}
     changes = [
-        notifications.decode_config_change(
+        paths.decode_config_change(
             (await admin_broker.store.get(f"{paths.CONFIG_CHANGES}/{name}")).data, name
         )
         for name in await admin_broker.store.children(paths.CONFIG_CHANGES)

@@ -13,7 +13,7 @@ import pytest
 
 from minikafka.config.broker import broker_config
 from minikafka.config.resource import ConfigResource, ConfigResourceType
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.configs.changes import EXPIRATION_MS, RETRY_PAUSE_MS, ConfigChangeListener
@@ -190,7 +190,7 @@ async def test_a_notification_of_kafkas_older_format_counts(tmp_path: Path) -> N
         config = paths.encode_config({"retention.ms": "5"})
         await one.store.create(paths.topic_config_path("a"), config)
         data = b'{"version":1,"entity_type":"topics","entity_name":"a"}'
-        assert notifications.decode_config_change(data) == "topics/a"
+        assert paths.decode_config_change(data) == "topics/a"
         await one.store.create(paths.CONFIG_CHANGE_PREFIX, data, sequential=True)
         await passing(1000)
         assert (one.retention_ms, two.retention_ms) == (5, 5)

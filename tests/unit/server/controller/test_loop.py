@@ -21,7 +21,7 @@ from minikafka.controller.events import (
     ReassignmentIsrChanged,
     TopicsChanged,
 )
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import ErrorCode, KafkaError
@@ -352,7 +352,7 @@ async def away_and_back(member: Member, *, seen_by: Member) -> None:
     state = paths.decode_partition_state(*A0, node.data)
     grown = msgspec.structs.replace(state, isr=(*state.isr, member.node_id))
     await seen_by.store.set(path, paths.encode_partition_state(grown), node.stat.version)
-    announcement = notifications.encode_partitions([A0])
+    announcement = paths.encode_partitions([A0])
     await seen_by.store.create(paths.ISR_CHANGE_PREFIX, announcement, sequential=True)
     await passing(500)
 

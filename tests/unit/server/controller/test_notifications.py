@@ -13,7 +13,7 @@ from minikafka.controller.events import (
     ReassignmentsAsked,
     TopicDeletionsChanged,
 )
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.types import BrokerId
 from tests.unit.server.reign import A0, A1, ONE, TWO, Reign, reigning
 from tests.unit.server.virtual_time import in_virtual_time
@@ -47,9 +47,9 @@ async def test_announcements_are_taken_away_and_damaged_ones_too(
     async with reigning(tmp_path) as reign:
         assert await reign.store.notifications.take_isr_changes() == []
         assert await reign.store.notifications.take_log_dir_events() == []
-        for data in (notifications.encode_partitions([A1]), b"{", notifications.encode_partitions([A1, A0])):
+        for data in (paths.encode_partitions([A1]), b"{", paths.encode_partitions([A1, A0])):
             await reign.theirs.create(paths.ISR_CHANGE_PREFIX, data, sequential=True)
-        for data in (notifications.encode_log_dir_event(2), b"}", notifications.encode_log_dir_event(1)):
+        for data in (paths.encode_log_dir_event(2), b"}", paths.encode_log_dir_event(1)):
             await reign.theirs.create(paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)
         assert set(await reign.heard()) == {IsrChangesAnnounced(), LogDirEventsAnnounced()}
         assert await reign.store.notifications.take_isr_changes() == [A0, A1]
@@ -70,16 +70,16 @@ async def test_reassignments_are_told_of_when_the_node_comes_changes_and_goes(tm
     async with reigning(tmp_path) as reign:
         read = reign.store.notifications.reassignments
         assert await read() == {}
-        await ask(reign, REASSIGN, notifications.encode_reassignment({A0: (TWO,)}))
+        await ask(reign, REASSIGN, paths.encode_reassignment({A0: (TWO,)}))
         assert await reign.heard() == [ReassignmentsAsked()]
         assert await read() == {A0: (TWO,)}
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         assert await reign.heard() == [ReassignmentsAsked()]
         assert await read() == BOTH
         await reign.theirs.delete(REASSIGN)
         assert await reign.heard() == [ReassignmentsAsked()]
         assert await read() == {}
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         assert await reign.heard() == [ReassignmentsAsked()]
 
 
@@ -87,11 +87,11 @@ async def test_reassignments_are_told_of_when_the_node_comes_changes_and_goes(tm
 async def test_what_is_done_leaves_the_node_and_the_last_one_takes_it_away(tmp_path: Path) -> None:
     async with reigning(tmp_path) as reign:
         noted = reign.store.notifications
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         await noted.reassignments()
         await noted.leave_reassignments({A1: BOTH[A1]})
         left = (await reign.theirs.get(REASSIGN)).data
-        assert notifications.decode_reassignment(left) == {A1: BOTH[A1]}
+        assert paths.decode_reassignment(left) == {A1: BOTH[A1]}
         await noted.leave_reassignments({})  # without reading again what it has written itself
         assert await reign.theirs.exists(REASSIGN) is None
         await noted.leave_reassignments({A0: BOTH[A0]})  # nobody asks for it
@@ -102,7 +102,7 @@ async def test_what_is_done_leaves_the_node_and_the_last_one_takes_it_away(tmp_p
 async def test_what_stays_is_not_written_again(tmp_path: Path) -> None:
     """Each write would be an event, which would lead to the next write."""
     async with reigning(tmp_path) as reign:
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         await reign.store.notifications.reassignments()
         await reign.store.notifications.leave_reassignments(BOTH)
         assert await reign.heard() == []
@@ -117,13 +117,13 @@ async def test_what_somebody_asked_for_since_it_was_read_is_not_lost(
 ) -> None:
     async with reigning(tmp_path) as reign:
         noted = reign.store.notifications
-        await ask(reign, REASSIGN, notifications.encode_reassignment({A0: BOTH[A0]}))
+        await ask(reign, REASSIGN, paths.encode_reassignment({A0: BOTH[A0]}))
         assert await noted.reassignments() == {A0: BOTH[A0]}
         if is_new_node:
             await reign.theirs.delete(REASSIGN)
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         await noted.leave_reassignments(left)  # type: ignore[arg-type]
-        assert notifications.decode_reassignment((await reign.theirs.get(REASSIGN)).data) == BOTH
+        assert paths.decode_reassignment((await reign.theirs.get(REASSIGN)).data) == BOTH
         assert set(await reign.heard()) == {ReassignmentsAsked()}
         assert await noted.reassignments() == BOTH
 
@@ -134,7 +134,7 @@ async def test_a_damaged_wish_is_no_wish_is_named_once_and_stays_for_its_author(
 ) -> None:
     async with reigning(tmp_path) as reign:
         noted = reign.store.notifications
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         await noted.reassignments()
         await ask(reign, REASSIGN, b'{"version":1,"partitions":[{"topic":"a"')
         for _ in range(2):
@@ -144,7 +144,7 @@ async def test_a_damaged_wish_is_no_wish_is_named_once_and_stays_for_its_author(
         assert len([each for each in caplog.messages if REASSIGN in each]) == 1
         assert (await reign.theirs.get(REASSIGN)).stat.version == 1
         await reign.heard()
-        await ask(reign, REASSIGN, notifications.encode_reassignment(BOTH))
+        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
         assert await reign.heard() == [ReassignmentsAsked()]
         assert await noted.reassignments() == BOTH
 
@@ -158,7 +158,7 @@ async def test_elections_that_are_asked_for_are_taken_and_the_next_ones_are_hear
         take = reign.store.notifications.take_preferred_elections
         assert await take() == []
         for partitions in ([A1, A0], [A1]):
-            await ask(reign, ELECT, notifications.encode_partitions(partitions))
+            await ask(reign, ELECT, paths.encode_partitions(partitions))
             assert await reign.heard() == [PreferredElectionsAsked()]
             assert await take() == sorted(partitions)
             assert await reign.theirs.exists(ELECT) is None

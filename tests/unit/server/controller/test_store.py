@@ -10,7 +10,7 @@ import pytest
 
 from minikafka.controller.effects import AssignmentChange, TopicRecord, VersionedState
 from minikafka.controller.events import BrokersChanged, PartitionsChanged, TopicsChanged
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import NodeStat
 from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.controller_election import elect
@@ -229,13 +229,13 @@ async def test_a_controller_that_was_paused_past_its_successors_election_writes_
         await reign.put_topic("old", topic_id=None)
         await reign.theirs.create(paths.delete_topic_path("wish"))
         for prefix, data in (
-            (paths.ISR_CHANGE_PREFIX, notifications.encode_partitions([A0])),
-            (paths.LOG_DIR_EVENT_PREFIX, notifications.encode_log_dir_event(1)),
+            (paths.ISR_CHANGE_PREFIX, paths.encode_partitions([A0])),
+            (paths.LOG_DIR_EVENT_PREFIX, paths.encode_log_dir_event(1)),
         ):
             await reign.theirs.create(prefix, data, sequential=True)
         for path, data in (
-            (paths.REASSIGN_PARTITIONS, notifications.encode_reassignment({A0: (TWO,)})),
-            (paths.PREFERRED_REPLICA_ELECTION, notifications.encode_partitions([A0])),
+            (paths.REASSIGN_PARTITIONS, paths.encode_reassignment({A0: (TWO,)})),
+            (paths.PREFERRED_REPLICA_ELECTION, paths.encode_partitions([A0])),
         ):
             await reign.theirs.create(path, data)
         await reign.theirs.delete(paths.CONTROLLER)

@@ -11,7 +11,7 @@ from uuid import UUID
 
 import pytest
 
-from minikafka.coordination import notifications, paths
+from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, Op, OpResult
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrRefused, IsrReread, IsrWritten
 from minikafka.server.replica.isr_manager import DELAY_MS_MAX, LINGER_MS, IsrManager
@@ -93,7 +93,7 @@ class Writing:
     async def announced(self) -> list[list[TopicPartition]]:
         top = paths.ISR_CHANGE_NOTIFICATION
         nodes = [await self.store.get(f"{top}/{name}") for name in await self.store.children(top)]
-        return [notifications.decode_partitions(node.data, top) for node in nodes]
+        return [paths.decode_partitions(node.data, top) for node in nodes]
 
 
 @asynccontextmanager

@@ -16,7 +16,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import StartError
 from minikafka.files import OsFiles
-from minikafka.log.files.checkpoint import encode_uuid, write_partition_metadata
+from minikafka.log.files.checkpoint import PARTITION_METADATA, encode_partition_metadata, encode_uuid
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
@@ -82,7 +82,7 @@ def write_log(
         log.append_as_leader(records_of(values), leader_epoch=LeaderEpoch(epoch))
     log.close()
     if topic_id is not None:
-        write_partition_metadata(OsFiles(), str(path), topic_id)
+        (path / PARTITION_METADATA).write_bytes(encode_partition_metadata(topic_id))
 
 
 def kraft_files(directory: Path, *, node_id: int = 1, cluster_id: str = "MkU3OEVBNTcwNTJENDM2Qk") -> None:

@@ -1,4 +1,5 @@
-"""Offsets that stay, side by side with the batches that have them."""
+"""The newest records of their keys: from a map, and from offsets side by side with the batches that have
+them."""
 
 from __future__ import annotations
 
@@ -9,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.errors import KafkaError
-from minikafka.log.compaction.offset_map import OffsetMap
-from minikafka.log.segment.retained_offsets import RetainedOffsets
+from minikafka.log.compaction.offset_map import ENTRY_BYTES, OffsetMap, RetainedOffsets
 from minikafka.protocol.records.batch import read_header
 from minikafka.protocol.records.filtered_batch import RawRecord, raw_records
 from minikafka.protocol.records.records import Record, build_batch
@@ -26,6 +26,13 @@ def batches_of(keys: list[list[bytes | None]]) -> Iterator[list[RawRecord]]:
         batch = build_batch(records, base_offset=base_offset)
         yield raw_records(batch, read_header(batch), decompressed_bytes_max=ROOMY)
         base_offset += len(each) + 3  # a gap, as compaction leaves them
+
+
+def test_a_full_map_takes_newer_offsets_of_keys_that_it_has() -> None:
+    offsets = OffsetMap(buffer_bytes=4 * ENTRY_BYTES, load_factor=0.5)
+    assert offsets.put(b"a", 0) and offsets.put(b"b" * 40, 1)
+    assert not offsets.put(b"c", 2) and offsets.put(b"a", 3)
+    assert [offsets.get(key) for key in (b"a", b"b" * 40, b"c")] == [3, 1, -1]
 
 
 @given(keys)

@@ -14,11 +14,13 @@ import pytest
 
 from minikafka.files import OsFiles
 from minikafka.log.compaction.job import CompactionResult
-from minikafka.log.compaction.offline_swap import finish_interrupted, is_interrupted, swap_offline
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
     StaleManifest,
+    finish_interrupted,
+    is_interrupted,
     read_manifest,
+    swap_offline,
     write_manifest,
 )
 from minikafka.log.files.checkpoint import EpochEntry, read_offsets

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from minikafka.clock import ManualClock
 from minikafka.log.producers.append_origin import AppendOrigin
-from minikafka.log.producers.known_producers import UNDO_MAX
+from minikafka.log.producers.state import UNDO_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.control_records import ControlRecordType
 from minikafka.types import LeaderEpoch
