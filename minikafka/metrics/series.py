@@ -10,9 +10,6 @@ from typing import Final, NamedTuple
 QUANTILES: Final = ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999")
 """Those of Kafka's histograms: ``50thPercentile`` … ``999thPercentile``."""
 
-PURGATORIES: Final = ("Produce", "Fetch", "DeleteRecords", "Rebalance", "Heartbeat")
-"""The values of ``delayedOperation``."""
-
 
 class SeriesType(Enum):
     """As Prometheus spells it."""

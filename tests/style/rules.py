@@ -155,3 +155,42 @@ def _is_set(expression: ast.expr, names: frozenset[str]) -> bool:
     if isinstance(expression, ast.Call):
         return _dotted(expression.func) in ("set", "frozenset")
     return _dotted(expression) in names
+
+
+def defined_names(text: str) -> list[tuple[int, str]]:
+    """Functions, methods, classes and constants of a module, with their lines."""
+    tree = ast.parse(text)
+    found = [
+        (node.lineno, node.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    ]
+    for node in tree.body:
+        targets = node.targets if isinstance(node, ast.Assign) else []
+        if isinstance(node, ast.AnnAssign):
+            targets = [node.target]
+        found += [(node.lineno, target.id) for target in targets if isinstance(target, ast.Name)]
+    return [(line, name) for line, name in found if not name.startswith("__")]
+
+
+def used_names(text: str) -> set[str]:
+    """Names that a module loads or imports, attributes, keywords, and the words of its strings: a handler may
+    be looked up by name. Docstrings do not count."""
+    tree = ast.parse(text)
+    prose = {
+        id(statement.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        for statement in node.body
+        if isinstance(statement, ast.Expr)
+    }
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name) | ast.keyword(arg=str(name)):
+                used.add(name)
+            case ast.alias(name=name):
+                used.add(name.rpartition(".")[2])
+            case ast.Constant(value=str(value)) if id(node) not in prose:
+                used |= set(re.findall(r"\w+", value))
+    return used

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,46 @@ def test_no_module_and_no_function_is_too_long() -> None:
 
 def test_every_module_says_what_it_is_for() -> None:
     assert findings(rules.documented, SOURCES + DASHBOARDS + TESTS) == []
+
+
+ONLY_FOR_TESTS = {
+    "ALL_SERIES": "dashboards and the metrics page are compared with it",
+    "ManualClock": "the clock of tests, beside the real one",
+    "fetch_response": "the whole answer, with which those of the fast paths are compared",
+    "first_undecided_offset": "no request shows it",
+    "has_offsets": "no request shows whether a group without visible offsets has pending ones",
+    "produce_response": "the whole answer, with which those of the fast paths are compared",
+}
+CALLED_BY_OTHERS = {
+    "dispatch_callback": "kazoo",
+    "getDefaultReadLimit": "Spark",
+    "initialOffset": "Spark",
+    "latestOffset": "Spark",
+    "prepareForTriggerAvailableNow": "Spark",
+    "pushFilters": "Spark",
+    "reportLatestOffset": "Spark",
+    "streamReader": "Spark",
+}
+
+
+def test_no_name_is_there_only_for_tests() -> None:
+    """What nothing in the product uses goes, unless it is listed above with a reason. ``minikafka.testing``
+    is for the tests of others."""
+    product = [path for path in SOURCES if path.relative_to(ROOT).parts[1] != "testing"]
+    scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS]
+    used = set[str]().union(
+        *(rules.used_names(path.read_text(encoding="utf-8")) for path in SOURCES + DASHBOARDS),
+        *(re.findall(r"\w+", script) for script in scripts),
+    )
+    dead = {
+        f"{path.relative_to(ROOT)}:{line} {name}": name
+        for path in product
+        for line, name in rules.defined_names(path.read_text(encoding="utf-8"))
+        if name not in used
+    }
+    allowed = ONLY_FOR_TESTS | CALLED_BY_OTHERS
+    assert [where for where, name in dead.items() if name not in allowed] == []
+    assert allowed.keys() - dead.values() == set(), "these are used, or gone"
 
 
 def test_nothing_is_left_to_do() -> None:

@@ -12,7 +12,7 @@ group is served there.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from uuid import UUID
 
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
@@ -193,10 +193,6 @@ class GroupShard:
     def offsets_of(self, group_id: str) -> Mapping[str, Mapping[int, CommittedOffset]]:
         """What a group has committed, by topic and partition. Not to be held while anything else happens."""
         return self._offsets.committed_of(group_id)
-
-    def committed_offsets(self) -> Iterator[tuple[str, str, int, CommittedOffset]]:
-        """Group, topic, partition and offset. Not to be held while anything else happens."""
-        return self._offsets.committed()
 
     @property
     def offsets_count(self) -> int:

@@ -177,6 +177,3 @@ class ControlledShutdownResponse(msgspec.Struct, frozen=True, array_like=True):
 
 
 ControlRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest | ControlledShutdownRequest
-ControlResponse = (
-    LeaderAndIsrResponse | StopReplicaResponse | UpdateMetadataResponse | ControlledShutdownResponse
-)

@@ -129,10 +129,6 @@ class BatchHeader(NamedTuple):
         return self.attributes & CONTROL_MASK != 0
 
     @property
-    def has_producer_id(self) -> bool:
-        return self.producer_id > -1
-
-    @property
     def last_sequence(self) -> int:
         """The sequence of the last record, past 2³¹−1 back to 0; NO_SEQUENCE where the batch has none."""
         if self.base_sequence == NO_SEQUENCE:

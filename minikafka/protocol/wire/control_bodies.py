@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -19,9 +19,6 @@ from minikafka.protocol.control.messages import (
 )
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import Buffer
-
-CONTROL_VERSION: Final = 0
-"""The one version there is. Its header is Kafka's version 1: client id, no tagged fields."""
 
 _DECODERS: dict[tuple[int, str], msgspec.msgpack.Decoder[Any]] = {
     (ApiKey.LEADER_AND_ISR, "request"): msgspec.msgpack.Decoder(LeaderAndIsrRequest),

@@ -160,8 +160,6 @@ def _write_node_endpoints(out: bytearray, endpoints: Sequence[NodeEndpoint]) -> 
 
 _PRODUCE_V3 = Struct(">ihqq")
 _PRODUCE_V5 = Struct(">ihqqq")
-_PRODUCE_FLEXIBLE_PLAIN = Struct(">ihqqqBBB")
-"""With no record errors (1), no message (0), no tagged fields (0)."""
 
 _ERROR_CODE: Final = 3
 _EXTRAS: Final = 7

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from minikafka.coordinator.transaction.shard import TransactionShard
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, ask_coordinator, error_code
@@ -35,11 +35,3 @@ def known_error(result: Any, *, knows_fenced: bool) -> ErrorCode:
     if code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
-
-
-def check_transactional_id(transactional_id: str) -> None:
-    """Raises:
-    KafkaError: INVALID_REQUEST: it is empty.
-    """
-    if not transactional_id:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")

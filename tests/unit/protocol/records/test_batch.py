@@ -46,7 +46,7 @@ def test_the_header_of_a_batch_from_aiokafka() -> None:
         42,
     )
     assert header.record_count == 3 and header.compression == 1
-    assert header.is_transactional and not header.is_control and header.has_producer_id
+    assert header.is_transactional and not header.is_control and header.producer_id >= 0
     assert header.timestamp_type is TimestampType.CREATE_TIME
     assert header.delete_horizon_ms is None
     assert crc_is_valid(batch, 0, header)
