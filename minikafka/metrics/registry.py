@@ -67,9 +67,6 @@ class Metrics:
         """Every metric there is; not a copy."""
         return MappingProxyType(self._metrics)
 
-    def find_sensor(self, name: str) -> Sensor | None:
-        return self._sensors.get(name)
-
     def sensor(
         self,
         name: str,

@@ -8,12 +8,11 @@ because they exist before their children; after ``record`` has raised, the value
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from minikafka.metrics.quota import Quota, QuotaViolationError
-from minikafka.metrics.windows import Measurable, MeasurableStat, Stat
+from minikafka.metrics.windows import MeasurableStat, Stat
 
 if TYPE_CHECKING:
     from minikafka.metrics.registry import KafkaMetric, MetricName, Metrics
@@ -78,16 +77,6 @@ class Sensor:
         self._metrics.append(metric)
         self._stats.append(stat)
         return metric
-
-    def add_compound(self, stat: Stat, measurements: Mapping[MetricName, Measurable]) -> None:
-        """One statistic that is several metrics, such as ``Meter`` (``CompoundStat``).
-
-        Raises:
-            InvariantError: there is a metric of one of the names.
-        """
-        for name, measurement in measurements.items():
-            self._metrics.append(self._registry.add_metric(name, measurement))
-        self._stats.append(stat)
 
     def record(self, value: float, now_ms: int, *, check_quotas: bool = True) -> None:
         """Give ``value`` to every statistic here, then to the parents.

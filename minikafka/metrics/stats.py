@@ -1,6 +1,6 @@
 """Rates, totals and the token bucket. Pure.
 
-Kafka: ``Rate``, ``SimpleRate``, ``CumulativeSum``, ``Meter`` and ``TokenBucket`` in
+Kafka: ``Rate``, ``SimpleRate``, ``CumulativeSum`` and ``TokenBucket`` in
 ``org.apache.kafka.common.metrics.stats``.
 
 A rate divides the sum of all samples by the time since the oldest of them began, and the two kinds differ in
@@ -93,23 +93,6 @@ class CumulativeSum:
 
     def measure(self, now_ms: int) -> float:
         return self.total
-
-
-class Meter:
-    """How much a second, and how much in all: one value for two measurements."""
-
-    __slots__ = ("rate", "total")
-
-    def __init__(self, config: WindowConfig) -> None:
-        self.rate = Rate(config)
-        self.total = CumulativeSum()
-
-    def __repr__(self) -> str:
-        return f"Meter({self.rate!r}, {self.total!r})"
-
-    def record(self, value: float, now_ms: int) -> None:
-        self.rate.record(value, now_ms)
-        self.total.record(value, now_ms)
 
 
 class TokenBucket:

@@ -1,6 +1,6 @@
 """What came in the last seconds: values in samples that expire. Pure.
 
-Kafka: ``SampledStat`` with ``WindowedSum``, ``WindowedCount``, ``Avg`` and ``Max``, and the part of
+Kafka: ``SampledStat`` with ``WindowedSum``, ``Avg`` and ``Max``, and the part of
 ``MetricConfig`` that is about windows, in ``org.apache.kafka.common.metrics``.
 
 Time is cut into samples. A sample begins with the first value that comes after the one before it is complete,
@@ -141,15 +141,6 @@ class WindowedSum(SampledStat):
             total += sample.value
             oldest_ms = min(oldest_ms, sample.start_ms)
         return total, oldest_ms
-
-
-class WindowedCount(WindowedSum):
-    """How often something was recorded within the windows."""
-
-    __slots__ = ()
-
-    def _update(self, sample: Sample, value: float) -> None:
-        sample.value += 1
 
 
 class Avg(SampledStat):

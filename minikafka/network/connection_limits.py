@@ -39,10 +39,6 @@ class ConnectionLimits:
     def count(self) -> int:
         return self._count
 
-    def count_of(self, address: str) -> int:
-        """Open connections from ``address``."""
-        return self._count_by_address.get(address, 0)
-
     def admit(self, address: str) -> str | None:
         """Count a new connection, unless there is a reason not to: that is returned, and nothing counted."""
         if self._count >= self.max_connections:

@@ -10,6 +10,7 @@ from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from tests.scenarios.support import PARTITION, A, B, C, Cluster, D, play
+from tests.unit.server.replication_support import fetcher_of
 
 
 async def _fetch_as(cluster: Cluster, follower: int, *, at: int, epoch: int, offset: int) -> Any:
@@ -126,7 +127,7 @@ def _has_asked(cluster: Cluster, follower: int) -> bool:
     """Whether its fetcher has sent a fetch request since it began."""
     fetchers = cluster.broker(follower).server.services.replica_manager.fetchers
     assert isinstance(fetchers, ReplicaFetcherManager)
-    fetcher = fetchers.fetcher_of(PARTITION)
+    fetcher = fetcher_of(fetchers, PARTITION)
     key = (cluster.partition(follower).topic_id, PARTITION.partition)
     return fetcher is not None and fetcher.partitions.session.sent(key) is not None
 

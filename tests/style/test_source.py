@@ -43,7 +43,9 @@ ONLY_FOR_TESTS = {
     "fetch_response": "the whole answer, with which those of the fast paths are compared",
     "first_undecided_offset": "no request shows it",
     "has_offsets": "no request shows whether a group without visible offsets has pending ones",
+    "is_completed": "Kafka's isCompleted; the purgatory reads the attribute, and is quicker for it",
     "produce_response": "the whole answer, with which those of the fast paths are compared",
+    "state_of": "what a fetcher knows of a partition; only its requests show it",
 }
 CALLED_BY_OTHERS = {
     "dispatch_callback": "kazoo",

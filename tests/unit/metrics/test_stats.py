@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.metrics.quota import INT_MAX, Quota, rate_throttle_time_ms, tokens_throttle_time_ms
-from minikafka.metrics.stats import CumulativeSum, Meter, Rate, TokenBucket
-from minikafka.metrics.windows import Avg, Max, WindowConfig, WindowedCount
+from minikafka.metrics.stats import Rate, TokenBucket
+from minikafka.metrics.windows import Avg, Max, WindowConfig
 
 ELEVEN_SECONDS = WindowConfig(samples=11, window_ms=1000)
 STEPS = st.lists(
@@ -77,12 +77,12 @@ def test_rates_means_and_largest_values_are_those_of_a_naive_model(
     samples: int, steps: list[tuple[int, int]]
 ) -> None:
     config = WindowConfig(samples, 1000)
-    rate, avg, largest, count = Rate(config), Avg(config), Max(config), WindowedCount(config)
+    rate, avg, largest = Rate(config), Avg(config), Max(config)
     naive = NaiveSamples(config)
     now_ms = 0
     for passing_ms, value in steps:
         now_ms += passing_ms
-        for each in (rate, avg, largest, count, naive):
+        for each in (rate, avg, largest, naive):
             each.record(value, now_ms)  # type: ignore[attr-defined]
         alive = naive.alive(now_ms)
         values = [each for _, inside in alive for each in inside]
@@ -92,20 +92,10 @@ def test_rates_means_and_largest_values_are_those_of_a_naive_model(
         assert rate.measure(now_ms) == pytest.approx(sum(values) * 1000 / max(1, elapsed_ms))
         assert avg.measure(now_ms) == pytest.approx(sum(values) / len(values))
         assert largest.measure(now_ms) == max(values)
-        assert count.measure(now_ms) == len(values)
 
 
 def test_without_values_there_is_no_mean_and_no_largest() -> None:
     assert math.isnan(Avg(ELEVEN_SECONDS).measure(0)) and math.isnan(Max(ELEVEN_SECONDS).measure(0))
-
-
-def test_a_meter_knows_the_rate_and_the_total() -> None:
-    meter = Meter(ELEVEN_SECONDS)
-    for at_ms in (0, 60_000):
-        meter.record(500, at_ms)
-    assert meter.rate.measure(60_000) == 50
-    assert meter.total.measure(60_000) == 1000
-    assert isinstance(meter.total, CumulativeSum)
 
 
 # Throttle times

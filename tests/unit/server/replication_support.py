@@ -33,6 +33,7 @@ from minikafka.protocol.wire.codec import (
 from minikafka.protocol.wire.fast_paths import EpochEndOffset, FetchPartitionResponse, fetch_response
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.replica.fetcher.manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
+from minikafka.server.replica.fetcher.replica_fetcher import ReplicaFetcher
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
@@ -472,8 +473,13 @@ class Story:
         )
 
     def state(self, at: TopicPartition = T0) -> Any:
-        fetcher = self.fetchers.fetcher_of(at)
+        fetcher = fetcher_of(self.fetchers, at)
         return None if fetcher is None else fetcher.partitions.state_of(at)
+
+
+def fetcher_of(fetchers: ReplicaFetcherManager[Any], at: TopicPartition) -> ReplicaFetcher[Any] | None:
+    """The one that fetches a partition."""
+    return next((each for each in fetchers._fetchers.values() if each.partitions.state_of(at)), None)
 
 
 @contextlib.asynccontextmanager

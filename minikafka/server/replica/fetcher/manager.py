@@ -88,12 +88,6 @@ class ReplicaFetcherManager(Generic[PartitionT]):
             f"{len(self.failed_partitions)} failed)"
         )
 
-    def fetcher_of(self, topic_partition: TopicPartition) -> ReplicaFetcher[PartitionT] | None:
-        """Who fetches a partition; None when nobody does."""
-        key = self._keys.get(topic_partition)
-        fetcher = None if key is None else self._fetchers.get(key)
-        return fetcher if fetcher and fetcher.partitions.state_of(topic_partition) else None
-
     def add(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Follow these leaderships from now on. A partition that failed gets another chance; one that
         another fetcher has is taken from it; one that follows the very leadership already goes on."""

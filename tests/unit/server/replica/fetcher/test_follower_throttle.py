@@ -18,6 +18,7 @@ from tests.unit.server.replication_support import (
     WAIT_MS,
     Story,
     assert_same,
+    fetcher_of,
     story,
 )
 from tests.unit.server.virtual_time import in_virtual_time, passing
@@ -155,7 +156,7 @@ async def test_a_partition_that_leaves_while_it_is_held_back_leaves_nothing_behi
         spend(told, 5)
         told.follows()
         await passing(SOON_MS)
-        fetcher = told.fetchers.fetcher_of(T0)
+        fetcher = fetcher_of(told.fetchers, T0)
         assert fetcher is not None and fetcher.partitions.next_due_ms is not None
         told.fetchers.remove([T0])
         assert fetcher.partitions.next_due_ms is None, "or an empty fetcher would look again without a pause"

@@ -29,6 +29,7 @@ from tests.unit.server.replication_support import (
     Leader,
     Story,
     assert_same,
+    fetcher_of,
     story,
 )
 from tests.unit.server.virtual_time import in_virtual_time, passing
@@ -60,8 +61,8 @@ async def test_partitions_are_spread_over_fetchers_each_with_its_connection(tmp_
             told.hosts(at=each)
         told.follows(T0, T1, T2)
         await passing(SOON_MS)
-        assert told.fetchers.fetcher_of(T0) is told.fetchers.fetcher_of(T2)
-        assert told.fetchers.fetcher_of(T0) is not told.fetchers.fetcher_of(T1)
+        assert fetcher_of(told.fetchers, T0) is fetcher_of(told.fetchers, T2)
+        assert fetcher_of(told.fetchers, T0) is not fetcher_of(told.fetchers, T1)
         assert {each.client_id for each in told.leader.connections} == {
             "broker-2-fetcher-0",
             "broker-2-fetcher-1",
@@ -91,10 +92,10 @@ async def test_a_partition_moves_to_another_leader(tmp_path: Path) -> None:
         follower = told.hosts()
         told.follows()
         await passing(2 * WAIT_MS)
-        before = told.fetchers.fetcher_of(T0)
+        before = fetcher_of(told.fetchers, T0)
         told.leader.epochs[T0] = 1
         told.follows(epoch=1, leader=OTHER)
-        after = told.fetchers.fetcher_of(T0)
+        after = fetcher_of(told.fetchers, T0)
         assert after is not before
         assert before is not None and len(before.partitions) == 0
         await passing(SOON_MS)
@@ -135,7 +136,7 @@ async def test_idle_fetchers_end_and_begin_again(tmp_path: Path) -> None:
         told.follows()
         await passing(SOON_MS)
         told.fetchers.end_idle()
-        assert told.fetchers.fetcher_of(T0) is not None, "it is not idle"
+        assert fetcher_of(told.fetchers, T0) is not None, "it is not idle"
         told.fetchers.remove([T0, T1])
         told.fetchers.end_idle()
         await passing(2 * WAIT_MS)
@@ -330,7 +331,7 @@ async def test_wherever_a_fetcher_waits_it_ends_at_once(
         assert all(each.is_closed for each in told.leader.connections)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         told.follows()
-        assert told.fetchers.fetcher_of(T0) is None, "nothing begins after the end"
+        assert fetcher_of(told.fetchers, T0) is None, "nothing begins after the end"
 
 
 @in_virtual_time
@@ -351,7 +352,7 @@ async def test_a_fault_in_the_loop_is_logged_and_the_loop_begins_anew(
         leader, follower = told.leads("a"), told.hosts()
         told.follows()
         await passing(2 * WAIT_MS)
-        fetcher = told.fetchers.fetcher_of(T0)
+        fetcher = fetcher_of(told.fetchers, T0)
         assert fetcher is not None
         fetch = fetcher.leader.fetch
 
