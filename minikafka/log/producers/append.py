@@ -109,6 +109,8 @@ class ProducerAppend(NamedTuple):
     """Its state before; a new entry when nothing was known of it."""
     last_offset: int
     """Of the batch."""
+    started_txn_first_offset: int | None = None
+    """Where a transaction began with this append."""
     completed: CompletedTransaction | None = None
     """The transaction that this marker ends: after ``update`` the log writes the transaction index (when it
     was aborted), then calls ``complete_transaction``."""
