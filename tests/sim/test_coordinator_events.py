@@ -14,12 +14,15 @@ import pytest
 
 from minikafka.coordinator.group.effects import OperationKind
 from minikafka.coordinator.group.shard import GroupShard
+from minikafka.coordinator.transaction.effects import OperationKind as TransactionOperationKind
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
 from minikafka.testing.simulation.simulation import Simulation
+from minikafka.types import TopicPartition
+from tests.sim.cluster_run import until
 
 CONFIG = {
     "group.initial.rebalance.delay.ms": 0,
@@ -32,6 +35,8 @@ CONFIG = {
     "transaction.state.log.num.partitions": 1,
     "transaction.state.log.replication.factor": 1,
 }
+AT_LEAST_TWO = {"min.insync.replicas": "2"}
+RETRY_COMPLETE = TransactionOperationKind.RETRY_COMPLETE
 TOPIC, GROUP, ID = "t", "g", "x"
 SESSION_MS, REBALANCE_MS = 30_000, 10_000
 SOON_S, LATE_S = 3.0, 60.0
@@ -43,7 +48,7 @@ class Lost(NamedTuple):
 
     shard: type[GroupShard] | type[TransactionShard]
     name: str
-    kind: OperationKind | None = None
+    kind: OperationKind | TransactionOperationKind | None = None
 
 
 class World:
@@ -56,10 +61,8 @@ class World:
     async def start(self, **config: int) -> None:
         settings = CONFIG | {name.replace("_", "."): value for name, value in config.items()}
         self.broker = await self.simulation.start_broker(1, settings)
-        await self.client.create_topic(TOPIC, partitions=2)
-        for kind, name in enumerate((GROUP, ID)):
-            body = {"key_type": kind, "coordinator_keys": [name]}
-            await self.ask(ApiKey.FIND_COORDINATOR, body)
+        await self.client.create_topic(TOPIC, assignment=[[1], [1]])
+        await self.ask(ApiKey.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": [GROUP]})
 
     async def ask(self, key: ApiKey, body: dict[str, Any], **options: Any) -> Any:
         return await self.client.request(self.broker.address, key, body, **options)
@@ -147,6 +150,7 @@ class World:
     # Transactions
 
     async def producer(self, *, timeout_ms: int = 600_000) -> Any:
+        await self.ask(ApiKey.FIND_COORDINATOR, {"key_type": 1, "coordinator_keys": [ID]})
         body = {
             "transactional_id": ID,
             "transaction_timeout": timeout_ms,
@@ -195,6 +199,9 @@ class World:
         body = {"transactional_ids": [ID]}
         (found,) = (await self.ask(ApiKey.DESCRIBE_TRANSACTIONS, body)).transaction_states
         return "" if found.error_code else str(found.transaction_state)
+
+    async def is_in(self, state: str) -> bool:
+        return await self.transaction() == state
 
     async def eventually(self, condition: Callable[[], Awaitable[bool]], *, within_s: float) -> None:
         """Raises TimeoutError."""
@@ -313,10 +320,7 @@ async def markers_are_written(world: World) -> None:
     await world.write(producer)
     await world.end(producer)
 
-    async def is_over() -> bool:
-        return await world.transaction() == "CompleteCommit"
-
-    await world.eventually(is_over, within_s=SOON_S)
+    await world.eventually(lambda: world.is_in("CompleteCommit"), within_s=SOON_S)
 
 
 async def a_transaction_takes_too_long(world: World) -> None:
@@ -324,10 +328,7 @@ async def a_transaction_takes_too_long(world: World) -> None:
     await world.write(await world.producer(timeout_ms=5_000))
     assert await world.transaction() == "Ongoing"
 
-    async def is_aborted() -> bool:
-        return await world.transaction() == "CompleteAbort"
-
-    await world.eventually(is_aborted, within_s=5 + SOON_S)
+    await world.eventually(lambda: world.is_in("CompleteAbort"), within_s=5 + SOON_S)
 
 
 async def a_transactional_id_is_not_used(world: World) -> None:
@@ -335,10 +336,7 @@ async def a_transactional_id_is_not_used(world: World) -> None:
     await world.producer()
     assert await world.transaction() == "Empty"
 
-    async def is_gone() -> bool:
-        return await world.transaction() == ""
-
-    await world.eventually(is_gone, within_s=20 + SOON_S)
+    await world.eventually(lambda: world.is_in(""), within_s=20 + SOON_S)
 
 
 async def a_decided_transaction_gets_another_coordinator(world: World) -> None:
@@ -354,10 +352,31 @@ async def a_decided_transaction_gets_another_coordinator(world: World) -> None:
     world.broker.kill()
     await world.broker.start()
 
-    async def is_over() -> bool:
-        return await world.transaction() == "CompleteCommit"
+    await world.eventually(lambda: world.is_in("CompleteCommit"), within_s=LATE_S)
 
-    await world.eventually(is_over, within_s=LATE_S)
+
+async def the_end_of_a_transaction_has_too_few_replicas(world: World) -> None:
+    """They are lost when the markers are written, and come back."""
+    await world.start()
+    other = await world.simulation.start_broker(2, CONFIG)
+    await world.client.create_topic("__transaction_state", assignment=[[1, 2]], configs=AT_LEAST_TWO)
+    producer = await world.producer()
+    await world.write(producer)
+    markers = world.broker.server.services.transactions.markers
+    held: list[tuple[Any, Any]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(markers, "write", lambda *wanted: held.append(wanted))
+        await world.end(producer)
+    (wanted,) = held
+    other.kill()
+    replicas = world.broker.server.services.replica_manager.partitions
+    hosted = replicas[TopicPartition("__transaction_state", 0)]
+    await until(lambda: hosted.isr == (1,), "one replica is left")
+    markers.write(*wanted)
+    await asyncio.sleep(1)
+    assert await world.transaction() == "PrepareCommit"
+    await other.start()
+    await world.eventually(lambda: world.is_in("CompleteCommit"), within_s=LATE_S)
 
 
 Story = Callable[[World], Awaitable[None]]
@@ -372,6 +391,7 @@ STORIES: list[tuple[Lost, Story]] = [
     (Lost(GroupShard, "topics_deleted"), a_topic_is_deleted),
     (Lost(GroupShard, "end_transaction"), a_transaction_with_offsets_ends),
     (Lost(GroupShard, "loaded"), a_silent_member_gets_another_coordinator),
+    (Lost(TransactionShard, "expired", RETRY_COMPLETE), the_end_of_a_transaction_has_too_few_replicas),
     (Lost(TransactionShard, "markers_written"), markers_are_written),
     (Lost(TransactionShard, "abort_timed_out"), a_transaction_takes_too_long),
     (Lost(TransactionShard, "remove_expired"), a_transactional_id_is_not_used),
@@ -380,7 +400,7 @@ STORIES: list[tuple[Lost, Story]] = [
 
 
 def test_every_operation_that_waits_has_a_story() -> None:
-    assert {lost.kind for lost, _ in STORIES} == {None, *OperationKind}
+    assert {lost.kind for lost, _ in STORIES} == {None, *OperationKind, *TransactionOperationKind}
 
 
 def tell(monkeypatch: pytest.MonkeyPatch, story: Story, event: Lost, *, is_lost: bool) -> int:
