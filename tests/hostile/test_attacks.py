@@ -8,6 +8,7 @@ import pytest
 
 from tests.hostile.attack import Attack, all_attacks, run_beside_bystander
 from tests.integration.support.process import BrokerProcess
+from tests.integration.support.verified import assert_undamaged
 
 
 @pytest.mark.parametrize("attack", [pytest.param(attack, id=attack.name) for attack in all_attacks()])
@@ -23,3 +24,4 @@ def test_bystander_is_served_during(attack: Attack, tmp_path: Path) -> None:
         assert "Traceback" not in broker.log_text(), broker.log_text()[-20_000:]
     finally:
         broker.close()
+    assert_undamaged(tmp_path)

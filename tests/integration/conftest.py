@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -157,15 +158,8 @@ def start_cluster(
 def shared_broker(
     tmp_path_factory: pytest.TempPathFactory, make_broker: StartBroker
 ) -> Iterator[BrokerProcess]:
-    broker = make_broker(tmp_path_factory.mktemp("shared") / "data")
-    try:
-        broker.start()
+    with serving(make_broker(tmp_path_factory.mktemp("shared") / "data")) as broker:
         yield broker
-        assert broker.is_running(), f"the broker ended by itself:\n{broker.log_text()}"
-        assert_no_traceback(broker)
-    finally:
-        broker.close()
-    assert_undamaged(broker.data_dir)
 
 
 @pytest.fixture
@@ -179,6 +173,19 @@ def broker(request: pytest.FixtureRequest, shared_broker: BrokerProcess) -> Brok
 def topic(request: pytest.FixtureRequest) -> str:
     """A topic name of the test's own."""
     return re.sub(r"[^A-Za-z0-9._-]", "-", request.node.name)[:200]
+
+
+@contextmanager
+def serving(broker: BrokerProcess) -> Iterator[BrokerProcess]:
+    """Have a broker serve several tests, which its own directory outlives; what it leaves is undamaged."""
+    try:
+        broker.start()
+        yield broker
+        assert broker.is_running(), f"the broker ended by itself:\n{broker.log_text()}"
+        assert_no_traceback(broker)
+    finally:
+        broker.close()
+    assert_undamaged(broker.data_dir)
 
 
 def assert_no_traceback(broker: BrokerProcess) -> None:

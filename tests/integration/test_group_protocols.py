@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 from confluent_kafka import Consumer
 
-from tests.integration.conftest import StartBroker
+from tests.integration.conftest import StartBroker, serving
 from tests.integration.support import confluent
 from tests.integration.support.confluent import wait_until
 from tests.integration.support.members import (
@@ -44,11 +44,8 @@ class RangeMember(ConfluentMember):
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory, make_broker: StartBroker) -> Iterator[BrokerProcess]:
-    broker = make_broker(tmp_path_factory.mktemp("protocols") / "data", properties=PROPERTIES)
-    broker.start()
-    yield broker
-    broker.close()
-    assert "Traceback" not in broker.log_text()
+    with serving(make_broker(tmp_path_factory.mktemp("protocols") / "data", properties=PROPERTIES)) as broker:
+        yield broker
 
 
 def write(bootstrap: str, topic: str, first: int) -> list[bytes]:

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
-from tests.integration.conftest import StartBroker, StartCluster
+from tests.integration.conftest import StartBroker, StartCluster, serving
 from tests.integration.support import confluent
 from tests.integration.support.confluent import wait_until
 from tests.integration.support.members import DEADLINE_S, MEMBERS, Member, wait_until_shared
@@ -24,11 +24,8 @@ PROPERTIES = {"group.initial.rebalance.delay.ms": 100}
 def group_broker(
     tmp_path_factory: pytest.TempPathFactory, make_broker: StartBroker
 ) -> Iterator[BrokerProcess]:
-    broker = make_broker(tmp_path_factory.mktemp("groups") / "data", properties=PROPERTIES)
-    broker.start()
-    yield broker
-    broker.close()
-    assert "Traceback" not in broker.log_text()
+    with serving(make_broker(tmp_path_factory.mktemp("groups") / "data", properties=PROPERTIES)) as broker:
+        yield broker
 
 
 def write(bootstrap: str, topic: str, first: int, count: int = 40) -> list[bytes]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 
-from tests.integration.conftest import StartBroker, StartCluster
+from tests.integration.conftest import StartBroker, StartCluster, serving
 from tests.integration.support import confluent, java, wire
 from tests.integration.support.confluent import wait_until
 from tests.integration.support.process import BrokerProcess
@@ -39,11 +39,10 @@ PROPERTIES = {
 
 @pytest.fixture(scope="module")
 def txn_broker(tmp_path_factory: pytest.TempPathFactory, make_broker: StartBroker) -> Iterator[BrokerProcess]:
-    broker = make_broker(tmp_path_factory.mktemp("transactions") / "data", properties=PROPERTIES)
-    broker.start()
-    yield broker
-    broker.close()
-    assert "Traceback" not in broker.log_text()
+    with serving(
+        make_broker(tmp_path_factory.mktemp("transactions") / "data", properties=PROPERTIES)
+    ) as broker:
+        yield broker
 
 
 Make = Callable[..., TransactionalProducer]

@@ -273,3 +273,46 @@ async def test_they_come_over_the_wire_and_a_broker_that_is_not_the_controller_s
     answer = await client.request(ApiKey.LEADER_AND_ISR, wanted, deadline_ms=20_000, version=0)
     assert answer.partitions == (PartitionError("a", 0, 0),)
     await client.close()
+
+
+async def fetch(client: BrokerClient, topic_id: int) -> int:
+    """Fetch 16, which names topics by their ids. Returns the error code."""
+    asked = {
+        "partition": 0,
+        "current_leader_epoch": -1,
+        "fetch_offset": 0,
+        "last_fetched_epoch": -1,
+        "log_start_offset": -1,
+        "partition_max_bytes": 1 << 20,
+    }
+    body = {
+        "max_wait": 0,
+        "min_bytes": 0,
+        "max_bytes": 1 << 20,
+        "isolation_level": 0,
+        "session_id": 0,
+        "session_epoch": -1,
+        "topics": [{"topic_id": UUID(int=topic_id), "partitions": [asked]}],
+        "forgotten_topics_data": [],
+        "rack_id": "",
+    }
+    answer: Any = await client.request(ApiKey.FETCH, body, deadline_ms=20_000, version=16)
+    return int(answer.responses[0].partitions[0].error_code)
+
+
+async def test_a_consumer_reads_the_topic_that_it_means_and_not_a_later_one_of_that_name(
+    controlled: Controlled,
+) -> None:
+    """The broker hosts another topic already than its metadata show."""
+    await controlled.lead(partition())
+    await controlled.tell(partition())
+    port = controlled.broker.broker.port
+    client = await BrokerClient.connect("127.0.0.1", port, client_id="test", deadline_ms=20_000)
+    for _ in range(3):  # the third one takes the road of a repeated request
+        assert await fetch(client, 1) == ErrorCode.NONE
+    await controlled.stop(StopReplicaPartition("a", 0, EPOCH_DURING_DELETE, delete=True))
+    await controlled.lead(partition(topic_id=2))
+    assert await fetch(client, 1) == ErrorCode.INCONSISTENT_TOPIC_ID
+    await controlled.tell(partition(topic_id=2))
+    assert await fetch(client, 2) == ErrorCode.NONE
+    await client.close()
