@@ -13,6 +13,9 @@ import msgspec
 from minikafka.config.definition import ConfigKey, ConfigType, format_value
 from minikafka.errors import ErrorCode, KafkaError
 
+LIST_BYTES_MAX = 0x7FFF
+"""What APPEND may make of a list: a longer one could not be told or set in one string of the protocol."""
+
 
 class AlterOperation(IntEnum):
     """``AlterConfigOp.OpType``; the numbers are the wire's."""
@@ -40,7 +43,8 @@ def alter(
 
     Raises:
         KafkaError: INVALID_REQUEST for an unknown operation, a missing value or a property altered twice;
-            INVALID_CONFIG for an unknown property or a list operation on something else.
+            INVALID_CONFIG for an unknown property, a list operation on something else or a list that becomes
+            too long.
     """
     altered = dict(current)
     seen: set[str] = set()
@@ -61,6 +65,10 @@ def alter(
             altered[name] = value
         else:
             altered[name] = _alter_list(name, altered.get(name), operation, value, keys)
+            if len(altered[name].encode()) > LIST_BYTES_MAX:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG, f"The list {name} would have more than {LIST_BYTES_MAX} bytes."
+                )
     return altered
 
 
@@ -78,8 +86,10 @@ def _alter_list(
     old = _items(format_value(key, key.default) or "" if current is None else current)
     given = _items(value)
     if operation is AlterOperation.APPEND:
-        return ",".join(old + [item for item in given if item not in old])
-    return ",".join(item for item in old if item not in given)
+        there = frozenset(old)
+        return ",".join(old + [item for item in given if item not in there])
+    unwanted = frozenset(given)
+    return ",".join(item for item in old if item not in unwanted)
 
 
 def _items(text: str) -> list[str]:

@@ -63,7 +63,10 @@ def throttled_partitions(replicas: Sequence[str], broker_id: int) -> ThrottledPa
 def _parse(replica: str) -> tuple[int, int] | None:
     """Partition and broker; None for what is neither."""
     match = _REPLICA.fullmatch(replica)
-    if match is None or any(len(digits.lstrip("0")) > _DIGITS_MAX for digits in match.groups()):
+    if match is None:
         return None
-    partition, broker_id = map(int, match.groups())
+    partition_digits, broker_digits = (digits.lstrip("0") for digits in match.groups())
+    if max(len(partition_digits), len(broker_digits)) > _DIGITS_MAX:
+        return None
+    partition, broker_id = int(partition_digits or 0), int(broker_digits or 0)
     return (partition, broker_id) if max(partition, broker_id) <= INT_MAX else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from minikafka.coordinator.regex import compile_regex
 from minikafka.coordinator.transaction.messages import (
     DescribedTransaction,
     ListedTransaction,
@@ -14,6 +13,7 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.coordinator.transaction.transaction_state import STATE_OF_NAME
 from minikafka.coordinator.transaction.transactions import Transactions
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.regex import compile_regex
 
 
 def unknown_states(names: Iterable[str]) -> tuple[str, ...]:

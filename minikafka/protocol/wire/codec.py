@@ -78,11 +78,14 @@ _NOT_SUPPORTED: Final = (0, -1, 0)
 
 _AT_ONCE: Final = frozenset(
     (
-        ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        ApiKey.SYNC_GROUP, ApiKey.LEAVE_GROUP, ApiKey.CONSUMER_GROUP_HEARTBEAT,
         ApiKey.ELECT_LEADERS, ApiKey.LIST_PARTITION_REASSIGNMENTS, ApiKey.ALTER_CLIENT_QUOTAS,
         ApiKey.DESCRIBE_CLIENT_QUOTAS, ApiKey.UPDATE_FEATURES, ApiKey.LIST_GROUPS, ApiKey.LIST_TRANSACTIONS,
     )
 )  # fmt: skip
+JOIN_ELEMENTS_MAX: Final = 1_000
+"""Protocols of a member that joins. Clients have up to five; each is compared with those of every member."""
+
 AT_ONCE_ELEMENTS_MAX: Final = 50_000
 """Array elements in a request that is answered in one go, at a microsecond or two each: of members, groups'
 states, features. The largest that an honest client sends names the partitions of one group's member."""
@@ -159,6 +162,8 @@ def decode_request_in_steps(header: RequestHeader, frame: Buffer) -> Steps[Any]:
 
 def elements_max(api_key: int) -> int:
     """Array elements that a request may have."""
+    if api_key == ApiKey.JOIN_GROUP:
+        return JOIN_ELEMENTS_MAX
     return AT_ONCE_ELEMENTS_MAX if api_key in _AT_ONCE else REQUEST_ELEMENTS_MAX
 
 

@@ -65,6 +65,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
     gathering = Gathering(len(transactions), answer.answer)
     for index, transaction in enumerate(transactions):
         yield from _ask(services, context, transaction, gathering.ticket(index))
+        yield
     return answer.pending
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from minikafka.config.resource import ConfigResource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.turns import Turns
@@ -47,8 +48,9 @@ def _properties(configs: Any) -> dict[str, str]:
     """The property texts of a resource.
 
     Raises:
-        KafkaError: INVALID_REQUEST for a property that is named twice or has no value.
+        KafkaError: INVALID_REQUEST for a property that is named twice or has no value, and for too many.
     """
+    check_config_count(configs)
     properties: dict[str, str] = {}
     for config in configs:
         if config.name in properties:

@@ -19,16 +19,13 @@ from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     allow_replication_factor_change = field(request, "allow_replication_factor_change", True)
-    targets: dict[TopicPartition, Sequence[int] | None] = {
-        TopicPartition(topic.name, partition.partition_index): partition.replicas
-        for topic in request.topics
-        for partition in topic.partitions
-    }
+    targets = await services.turns.finished(_targets(request))
     outcomes = await services.reassignments.alter(
         targets, allow_replication_factor_change=allow_replication_factor_change
     )
@@ -36,13 +33,24 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         "throttle_time": 0,
         "allow_replication_factor_change": allow_replication_factor_change,
         **NO_ERROR,
-        "responses": _responses(outcomes),
+        "responses": await services.turns.finished(_responses(outcomes)),
     }
 
 
-def _responses(outcomes: Mapping[TopicPartition, KafkaError | None]) -> list[dict[str, Any]]:
+def _targets(request: Any) -> Steps[dict[TopicPartition, Sequence[int] | None]]:
+    targets = {}
+    for topic in request.topics:
+        for partition in topic.partitions:
+            targets[TopicPartition(topic.name, partition.partition_index)] = partition.replicas
+            yield
+        yield
+    return targets
+
+
+def _responses(outcomes: Mapping[TopicPartition, KafkaError | None]) -> Steps[list[dict[str, Any]]]:
     topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for (topic, partition), error in outcomes.items():
         outcome = NO_ERROR if error is None else error_fields(error)
         topics[topic].append({"partition_index": partition} | outcome)
+        yield
     return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]

@@ -29,36 +29,49 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
+from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
+NAMED_MAX = 5
+"""Of the replicas that one request may not move: a line for each would be 170 bytes of log for four."""
+
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    wanted = {
-        TopicPartition(topic.name, partition): directory.path
-        for directory in request.dirs
-        for topic in directory.topics
-        for partition in topic.partitions
-    }
+    wanted = await services.turns.finished(_wanted(request))
     topics: dict[str, list[dict[str, Any]]] = {}
+    refused: list[str] = []
+    refused_count = 0
     turns = Turns()
     for topic_partition, directory in wanted.items():
+        code = ErrorCode.NONE
+        try:
+            services.replica_manager.alter_log_dir(topic_partition, directory)
+        except KafkaError as error:
+            code = error.code
+            if len(refused) < NAMED_MAX:
+                refused.append(f"{topic_partition} to {directory}: {error}")
+            refused_count += 1
         topics.setdefault(topic_partition.topic, []).append(
-            {
-                "partition_index": topic_partition.partition,
-                "error_code": _alter(services, topic_partition, directory),
-            }
+            {"partition_index": topic_partition.partition, "error_code": code}
         )
         await turns.give_way()
+    if refused:
+        logger.warning("%d replicas do not move, among them %s", refused_count, "; ".join(refused))
     results = [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]
     return {"throttle_time": 0, "results": results}
 
 
-def _alter(services: Services, topic_partition: TopicPartition, directory: str) -> ErrorCode:
-    try:
-        services.replica_manager.alter_log_dir(topic_partition, os.path.normpath(directory))
-    except KafkaError as error:
-        logger.warning("%s does not move to %s: %s", topic_partition, directory, error)
-        return error.code
-    return ErrorCode.NONE
+def _wanted(request: Any) -> Steps[dict[TopicPartition, str]]:
+    """Where each partition is to be."""
+    wanted = {}
+    for directory in request.dirs:
+        path = os.path.normpath(directory.path)
+        for topic in directory.topics:
+            for partition in topic.partitions:
+                wanted[TopicPartition(topic.name, partition)] = path
+                yield
+            yield
+        yield
+    return wanted

@@ -2,7 +2,8 @@
 
 Behaviour (``GroupCoordinatorService.consumerGroupDescribe``): each group has its own error; one that is not
 there, or is a classic group, is GROUP_ID_NOT_FOUND, and an empty id INVALID_GROUP_ID. Topics that are gone
-are left out of the assignments, for they have no name any more.
+are left out of the assignments, for they have no name any more. A group that is named again is answered once,
+unlike Kafka's: all its members, for each few bytes.
 
 Versions: 0; 1 whether a member speaks the classic protocol (KIP-1099).
 """
@@ -28,7 +29,7 @@ from minikafka.steps import Steps
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     operations = group_operations(asked=request.include_authorized_operations)
     groups = []
-    for group_id in request.group_ids:
+    for group_id in dict.fromkeys(request.group_ids):
         group = _describe(services, group_id)
         bits = operations if group.error is ErrorCode.NONE else NOT_ASKED
         groups.append(_body(services.metadata, group, bits))

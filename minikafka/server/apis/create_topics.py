@@ -21,6 +21,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.topic_validation import validate_request_total
 from minikafka.server.requests.context import RequestContext
@@ -86,6 +87,7 @@ def _partitions(services: Services, topic: Any) -> int:
 async def _create(
     services: Services, topic: Any, quota: MutationQuota, *, validate_only: bool
 ) -> CreatedTopic:
+    check_config_count(topic.configs)
     return await services.topics.create_topic(
         topic.name,
         partitions=None if topic.num_partitions == DEFAULT else topic.num_partitions,

@@ -34,13 +34,7 @@ UNKNOWN_LAG = -1
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    wanted = None
-    if request.topics is not None:
-        wanted = {
-            TopicPartition(topic.topic, partition)
-            for topic in request.topics
-            for partition in topic.partitions
-        }
+    wanted = None if request.topics is None else await services.turns.finished(_wanted(request.topics))
     log_manager = services.log_manager
     directories = log_manager.live_directories
     volumes = [await _volume(services.files, directory) for directory in directories]
@@ -58,6 +52,16 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         _failed(directory) for directory in log_manager.offline_directories if directory not in directories
     ]
     return {"throttle_time": 0, "error_code": ErrorCode.NONE, "results": results}
+
+
+def _wanted(topics: Any) -> Steps[set[TopicPartition]]:
+    wanted = set()
+    for topic in topics:
+        for partition in topic.partitions:
+            wanted.add(TopicPartition(topic.topic, partition))
+            yield
+        yield
+    return wanted
 
 
 async def _volume(files: Files, directory: str) -> Volume | None:

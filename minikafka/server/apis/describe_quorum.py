@@ -18,6 +18,7 @@ Versions: 1 adds the times of followers (KIP-836); 2 messages of errors and the 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from minikafka.errors import KafkaError
@@ -28,24 +29,24 @@ from minikafka.server.replica.partition import Partition
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
+from minikafka.steps import Steps, each
 from minikafka.types import NO_EPOCH, NO_LEADER, NO_OFFSET, NO_TIMESTAMP, BrokerId, TopicPartition
 
 CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    topics = []
+    for topic in request.topics:
+        partitions = yield from each(
+            partial(_partition, services, topic.topic_name),
+            (partition.partition_index for partition in topic.partitions),
+        )
+        topics.append({"topic_name": topic.topic_name, "partitions": partitions})
+        yield
     return {
         **NO_ERROR,
-        "topics": [
-            {
-                "topic_name": topic.topic_name,
-                "partitions": [
-                    _partition(services, TopicPartition(topic.topic_name, partition.partition_index))
-                    for partition in topic.partitions
-                ],
-            }
-            for topic in request.topics
-        ],
+        "topics": topics,
         "nodes": [
             {
                 "node_id": broker.node_id,
@@ -59,7 +60,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
     }
 
 
-def _partition(services: Services, topic_partition: TopicPartition) -> dict[str, Any]:
+def _partition(services: Services, topic: str, index: int) -> dict[str, Any]:
+    topic_partition = TopicPartition(topic, index)
     if topic_partition == CONTROLLER_PARTITION:
         return _controller(services)
     try:

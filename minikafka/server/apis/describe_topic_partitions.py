@@ -12,6 +12,8 @@ Eligible leader replicas are known to the controller only, so those lists are em
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from heapq import merge
 from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
@@ -27,24 +29,29 @@ from minikafka.types import NO_LEADER
 PARTITIONS_MAX = 2000
 """Kafka's default of ``max.request.partition.size.limit``."""
 
+SORTED_A_STEP = 1_000
+"""Names; to sort 240,000 takes 0.2 s."""
+
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
     metadata, cursor = services.metadata, request.cursor
     asked_for_all = not request.topics
-    names = (
-        {topic.name for topic in metadata.topics()}
-        if asked_for_all
-        else {topic.name for topic in request.topics}
+    names = yield from each(
+        lambda topic: topic.name, list(metadata.topics()) if asked_for_all else request.topics
     )
     if cursor is not None:
         if cursor.partition_index < 0 or not (asked_for_all or cursor.topic_name in names):
             return (yield from _refuse(request))
-        names = {name for name in names if name >= cursor.topic_name}
+        names = yield from _from_cursor_on(names, cursor.topic_name)
     listener_name = context.connection.listener_name
     remaining = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     answers: list[dict[str, Any]] = []
-    for name in sorted(names):
+    last = None
+    for name in (yield from _sorted(names)):
         yield
+        if name == last:
+            continue
+        last = name
         if remaining == 0:
             return _body(answers, next_cursor=(name, 0))
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
@@ -55,6 +62,24 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
         if topic is not None and end < len(topic.partitions):
             return _body(answers, next_cursor=(name, end))
     return _body(answers, next_cursor=None)
+
+
+def _from_cursor_on(names: list[str], first: str) -> Steps[list[str]]:
+    left = []
+    for name in names:
+        if name >= first:
+            left.append(name)
+        yield
+    return left
+
+
+def _sorted(names: list[str]) -> Steps[Iterator[str]]:
+    """``names`` in order, those that come several times one after the other."""
+    runs = []
+    for start in range(0, len(names), SORTED_A_STEP):
+        runs.append(sorted(names[start : start + SORTED_A_STEP]))
+        yield
+    return merge(*runs)
 
 
 def _body(topics: list[dict[str, Any]], *, next_cursor: tuple[str, int] | None) -> Body:

@@ -16,6 +16,7 @@ from minikafka.config.alteration import Alteration
 from minikafka.config.resource import ConfigResource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.turns import Turns
@@ -29,13 +30,14 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     for wanted in request.resources:
         await turns.give_way()
         resource = ConfigResource(wanted.resource_type, wanted.resource_name)
-        alterations = [
-            Alteration(config.name, config.config_operation, config.value) for config in wanted.configs
-        ]
         outcome = NO_ERROR
         try:
             if counts[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_config_count(wanted.configs)
+            alterations = [
+                Alteration(config.name, config.config_operation, config.value) for config in wanted.configs
+            ]
             await services.configs.alter_incrementally(
                 resource, alterations, validate_only=request.validate_only
             )

@@ -14,11 +14,11 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from minikafka.coordinator.regex import compile_regex
 from minikafka.coordinator.transaction.listing import unknown_states
 from minikafka.coordinator.transaction.messages import ListTransactions
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.regex import compile_regex
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish

@@ -56,14 +56,20 @@ class ReassignmentService:
         NO_REASSIGNMENT_IN_PROGRESS, and REQUEST_TIMED_OUT while the store cannot be reached.
         """
         by_topic: dict[str, dict[int, Sequence[int] | None]] = defaultdict(dict)
+        turns = Turns()
         for (topic, partition), target in targets.items():
+            await turns.give_way()
             by_topic[topic][partition] = target
         outcomes = await gather_some(
             self._alter_topic(name, wanted, allow_replication_factor_change=allow_replication_factor_change)
             for name, wanted in by_topic.items()
         )
         found = dict(zip(by_topic, outcomes, strict=True))
-        return {each: found[each.topic][each.partition] for each in targets}
+        answers: dict[TopicPartition, KafkaError | None] = {}
+        for each in targets:
+            await turns.give_way()
+            answers[each] = found[each.topic][each.partition]
+        return answers
 
     async def _alter_topic(
         self,

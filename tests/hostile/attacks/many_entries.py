@@ -17,6 +17,7 @@ from tests.integration.support.wire import RawClient
 CORRELATION_ID = 77
 PATIENCE_S = 120
 SHORT = 20_000
+DESCRIBED, SHORT_DESCRIBED = 1_000, 100
 
 Entry = Callable[[int], Any]
 
@@ -139,9 +140,71 @@ def alter_configs(count: int) -> Body:
 
 
 def describe_configs(count: int) -> Body:
+    """All properties of topics that ``make_described`` has made."""
+    resources = [
+        {"resource_type": 2, "resource_name": f"described-{index}", "configuration_keys": None}
+        for index in range(count)
+    ]
+    return {"resources": resources, "include_synonyms": True}
+
+
+def describe_one_config(count: int) -> Body:
     """All properties of the one broker that there is, again and again."""
     resource = {"resource_type": 4, "resource_name": "1", "configuration_keys": None}
     return {"resources": [resource] * count, "include_synonyms": True}
+
+
+def describe_topic_partitions(count: int) -> Body:
+    names = [f"unknown-{index * 7919 % count}" for index in range(count)]
+    return {
+        "topics": [{"name": name} for name in names],
+        "response_partition_limit": 2_000,
+        "cursor": None,
+    }
+
+
+def describe_quorum(count: int) -> Body:
+    partitions = [{"partition_index": index} for index in range(count)]
+    return {"topics": [{"topic_name": "attacked", "partitions": partitions}]}
+
+
+def describe_log_dirs(count: int) -> Body:
+    return {"topics": [{"topic": "attacked", "partitions": list(range(count))}]}
+
+
+def alter_log_dirs(count: int) -> Body:
+    topics = [{"name": "attacked", "partitions": list(range(count))}]
+    return {"dirs": [{"path": "/nowhere", "topics": topics}]}
+
+
+def reassign(count: int) -> Body:
+    topics = partitions_of_one_topic(
+        "partitions", lambda index: {"partition_index": index, "replicas": [1]}, count
+    )
+    return {"timeout": 1000, "topics": topics}
+
+
+def verify_transactions(count: int) -> Body:
+    """As a broker asks for many producers at once."""
+    return {
+        "transactions": [
+            {
+                "transactional_id": f"unknown-{index}",
+                "producer_id": index,
+                "producer_epoch": 0,
+                "verify_only": True,
+                "topics": [],
+            }
+            for index in range(count)
+        ]
+    }
+
+
+def alter_one_config(count: int) -> Body:
+    """More properties of one topic than there are."""
+    configs = [{"name": f"unknown-{index}", "config_operation": 0, "value": "1"} for index in range(count)]
+    resource = {"resource_type": 2, "resource_name": "bystander", "configs": configs}
+    return {"resources": [resource], "validate_only": False}
 
 
 def leave_group(count: int) -> Body:
@@ -149,9 +212,9 @@ def leave_group(count: int) -> Body:
     return {"group_id": "group", "members": members}
 
 
-def frame(key: ApiKey, version: int, body: Body) -> bytes:
+def frame(key: ApiKey, version: int, body: Body, *, client_id: str = "attacker") -> bytes:
     return encode_request(
-        api_key=key, api_version=version, correlation_id=CORRELATION_ID, client_id="attacker", body=body
+        api_key=key, api_version=version, correlation_id=CORRELATION_ID, client_id=client_id, body=body
     )
 
 
@@ -165,6 +228,28 @@ def ask(
         correlation_id, answer = client.receive()
     assert correlation_id == CORRELATION_ID
     return f"an answer of {len(answer):,} bytes to {len(request):,}"
+
+
+def make_described(broker: BrokerProcess, short: bool) -> None:
+    topics = [
+        {
+            "name": f"described-{index}",
+            "num_partitions": 1,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [],
+        }
+        for index in range(SHORT_DESCRIBED if short else DESCRIBED)
+    ]
+    body = {"topics": topics, "timeout": PATIENCE_S * 1000, "validate_only": False}
+    with RawClient(broker.port, timeout_s=PATIENCE_S) as client:
+        client.send(frame(ApiKey.CREATE_TOPICS, 4, body))
+        client.receive()
+
+
+def describe_topics(broker: BrokerProcess, short: bool) -> str:
+    count = SHORT_DESCRIBED if short else DESCRIBED
+    return ask(ApiKey.DESCRIBE_CONFIGS, 1, describe_configs, count, broker, short)
 
 
 def be_refused(broker: BrokerProcess, short: bool) -> str:
@@ -220,6 +305,42 @@ ATTACKS = [
         100_000,
         "topics",
     ),
-    attack("DescribeConfigs", ApiKey.DESCRIBE_CONFIGS, 1, describe_configs, 2_000, "times a broker"),
+    Attack(f"DescribeConfigs of {DESCRIBED:,} topics", describe_topics, prepare=make_described),
+    attack("DescribeConfigs", ApiKey.DESCRIBE_CONFIGS, 1, describe_one_config, 240_000, "times a broker"),
+    attack(
+        "DescribeTopicPartitions",
+        ApiKey.DESCRIBE_TOPIC_PARTITIONS,
+        0,
+        describe_topic_partitions,
+        240_000,
+        "names",
+    ),
+    attack("DescribeQuorum", ApiKey.DESCRIBE_QUORUM, 0, describe_quorum, 240_000, "partitions"),
+    attack("DescribeLogDirs", ApiKey.DESCRIBE_LOG_DIRS, 1, describe_log_dirs, 240_000, "partitions"),
+    attack("AlterReplicaLogDirs", ApiKey.ALTER_REPLICA_LOG_DIRS, 1, alter_log_dirs, 240_000, "partitions"),
+    attack(
+        "AlterPartitionReassignments",
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        reassign,
+        120_000,
+        "partitions",
+    ),
+    attack(
+        "AddPartitionsToTxn",
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        4,
+        verify_transactions,
+        120_000,
+        "transactions",
+    ),
+    attack(
+        "IncrementalAlterConfigs",
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        0,
+        alter_one_config,
+        240_000,
+        "properties of a topic",
+    ),
     attack("LeaveGroup", ApiKey.LEAVE_GROUP, 3, leave_group, 50_000, "members"),
 ]

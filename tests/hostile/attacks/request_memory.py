@@ -96,14 +96,21 @@ def readers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
 
 
 def askers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
-    """At the same moment, each for 1.2 MB of configurations, in 800 bytes."""
-    frame = many_entries.frame(ApiKey.DESCRIBE_CONFIGS, 1, many_entries.describe_configs(100))
+    """At the same moment, each for the configurations of a hundred topics, in 2 KB."""
+    frame = many_entries.frame(
+        ApiKey.DESCRIBE_CONFIGS, 1, many_entries.describe_configs(many_entries.SHORT_DESCRIBED)
+    )
     return without_reading(broker, frame, count=200, seconds=4 if short else 8)
 
 
 def make_produced(broker: BrokerProcess, short: bool) -> None:
     with RawClient(broker.port) as client:
         client.create_topic_by_metadata(PRODUCED)
+
+
+def make_described_and_produced(broker: BrokerProcess, short: bool) -> None:
+    make_produced(broker, short)
+    many_entries.make_described(broker, True)
 
 
 def fill_unread(broker: BrokerProcess, short: bool) -> None:
@@ -126,6 +133,6 @@ ATTACKS = [
             "queued.max.request.bytes": SMALL_MEMORY_BYTES,
             "socket.request.max.bytes": SMALL_MEMORY_BYTES,
         },
-        prepare=make_produced,
+        prepare=make_described_and_produced,
     ),
 ]

@@ -24,6 +24,15 @@ def test_set_and_delete() -> None:
     assert altered({}, Alteration("retention.ms", DELETE)) == {}
 
 
+def test_a_list_stays_what_a_string_of_the_protocol_can_hold() -> None:
+    replicas = "leader.replication.throttled.replicas"
+    longest = ",".join(["1:1"] * 8_191)
+    assert altered({replicas: longest}, Alteration(replicas, APPEND, "1:1")) == {replicas: longest}
+    with pytest.raises(KafkaError) as raised:
+        altered({replicas: longest}, Alteration(replicas, APPEND, "20:1"))
+    assert raised.value.code is ErrorCode.INVALID_CONFIG
+
+
 def test_lists_grow_and_shrink() -> None:
     policy = "cleanup.policy"
     assert altered({}, Alteration(policy, APPEND, "compact")) == {policy: "delete,compact"}

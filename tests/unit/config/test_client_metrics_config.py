@@ -31,6 +31,8 @@ def test_a_subscription_is_read_from_its_texts() -> None:
         ("match", "client_id=a=b", ErrorCode.INVALID_CONFIG),
         ("match", "client_name=a", ErrorCode.INVALID_CONFIG),
         ("match", "client_id=[", ErrorCode.INVALID_CONFIG),
+        ("match", r"client_id=(a)\1", ErrorCode.INVALID_CONFIG),
+        ("match", "client_id=" + "a" * 2_001, ErrorCode.INVALID_CONFIG),
         ("match", "client_id=a,nonsense", ErrorCode.INVALID_CONFIG),
     ],
 )
@@ -39,3 +41,10 @@ def test_kafkas_codes_for_what_is_wrong(name: str, text: str, code: ErrorCode) -
         client_metrics_config({name: text})
     assert caught.value.code is code
     assert text.split(",")[-1] in str(caught.value.message) or name in str(caught.value.message)
+
+
+def test_a_hostile_pattern_costs_no_more_than_any_other() -> None:
+    """``re`` would need longer than the universe has lasted."""
+    pattern = client_metrics_config({"match": "client_id=(a+)+b"}).patterns()["client_id"]
+    assert pattern.fullmatch("a" * 200) is None
+    assert pattern.fullmatch("a" * 200 + "b") is not None

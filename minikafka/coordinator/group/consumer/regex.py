@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from minikafka.coordinator.group.topic_image import TopicImage
-from minikafka.coordinator.regex import compile_regex
+from minikafka.regex import compile_regex
 from minikafka.steps import Steps, finish
 
 REMEMBERED_MAX = 32

@@ -182,6 +182,18 @@ def test_a_count_of_more_elements_than_have_room_is_refused_at_once() -> None:
     assert len(decode(start[:body] + struct.pack(">i", 50) + bytes(100)).topics) == 50
 
 
+@pytest.mark.parametrize(("count", "is_refused"), [(1_000, False), (1_001, True)])
+def test_a_member_that_joins_has_a_limit_of_protocols(count: int, is_refused: bool) -> None:
+    schema = message_schema(ApiKey.JOIN_GROUP, 5, "request")
+    body = some_body(schema.body) | {"protocols": [{"name": "range", "metadata": b""}] * count}
+    frame = request(ApiKey.JOIN_GROUP, 5, body)
+    if is_refused:
+        with pytest.raises(PeerProtocolError, match="array elements"):
+            decode(frame)
+    else:
+        assert len(decode(frame).protocols) == count
+
+
 def test_a_message_has_a_limit_of_elements(monkeypatch: pytest.MonkeyPatch) -> None:
     entity = EntitySchema("Few", True, (FieldSchema("many", "string", None, True, False, None, REQUIRED),))
     read = compile_reader(entity)

@@ -170,3 +170,12 @@ async def test_a_move_goes_on_after_the_broker_was_killed(
         assert again.replica_manager.partition(A0).log.log_end_offset == 50
     finally:
         await again.stop()
+
+
+async def test_a_line_of_the_log_for_all_that_do_not_move(
+    broker: AdminBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    codes = await alter(broker, 2, ("/nowhere", "a", list(range(1_000))))
+    assert set(codes.values()) == {ErrorCode.LOG_DIR_NOT_FOUND}
+    (line,) = [record.message for record in caplog.records if "do not move" in record.message]
+    assert line.startswith("1000 replicas do not move, among them a-0 to /nowhere") and len(line) < 2_000

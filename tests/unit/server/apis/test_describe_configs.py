@@ -119,3 +119,12 @@ async def test_a_group_and_a_subscription_with_what_is_set_and_what_is_not(broke
     assert (metrics["interval.ms"].value, metrics["interval.ms"].config_source) == ("300000", DEFAULT)
     if version >= 3:
         assert (session.config_type, metrics["match"].config_type) == (INT, LIST)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+async def test_a_resource_that_is_named_again_is_answered_once(broker: Any, version: int) -> None:
+    results = await describe(broker, version, (TOPIC, "a"), (BROKER, "1"), (TOPIC, "a"))
+    assert [(result.resource_type, result.resource_name) for result in results] == [
+        (TOPIC, "a"),
+        (BROKER, "1"),
+    ]

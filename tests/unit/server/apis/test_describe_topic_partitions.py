@@ -99,3 +99,11 @@ async def test_among_all_topics_a_cursor_outlives_its_topic(broker: Any) -> None
     await broker.topics.delete_topic("b")
     topics, _ = await ask(broker, cursor=("b", 0))
     assert [name for name, _, _ in topics] == ["c"]
+
+
+async def test_thousands_of_names_are_answered_in_order_and_each_once(broker: Any) -> None:
+    names = [f"missing-{number * 7 % 2_500:04}" for number in range(5_000)]
+    topics, cursor = await ask(broker, *names, "b", "b")
+    assert [name for name, _, _ in topics] == sorted({*names, "b"}) and cursor is None
+    topics, _ = await ask(broker, *names, cursor=("missing-2000", 0))
+    assert [name for name, _, _ in topics] == sorted({name for name in names if name >= "missing-2000"})

@@ -107,6 +107,30 @@ async def test_where_nobody_coordinates_a_group_has_no_offsets(admin_broker: Any
         assert (code, found) == (ErrorCode.NOT_COORDINATOR, {})
 
 
+async def test_offsets_of_more_partitions_than_are_read_at_once(broker: Any) -> None:
+    await commit(broker)
+    asked = [{"name": "orders", "partition_indexes": [*range(2, 12_000), 0, 1]}]
+    code, found = await fetch(broker, 9, asked)
+    assert (code, len(found)) == (NONE, 12_000)
+    assert [found["orders", number][0] for number in (0, 1, 2, 11_999)] == [5, 5, -1, -1]
+    assert await fetch(broker, 9, [{"name": "orders", "partition_indexes": []}]) == (NONE, {})
+
+
+async def test_a_group_that_is_named_again_is_answered_once(broker: Any) -> None:
+    await commit(broker)
+    group = {"group_id": GROUP, "topics": None, "member_id": None, "member_epoch": -1}
+    other = group | {"group_id": "other"}
+    body = {"groups": [group, other, group], "require_stable": False}
+    answer = await broker.ask(ApiKey.OFFSET_FETCH, 9, body)
+    assert [each.group_id for each in answer.groups] == [GROUP, "other"]
+    body = {"groups": [GROUP, "other", GROUP], "include_authorized_operations": False}
+    answer = await broker.ask(ApiKey.DESCRIBE_GROUPS, 5, body)
+    assert [each.group_id for each in answer.groups] == [GROUP, "other"]
+    body = {"group_ids": [GROUP, "other", GROUP], "include_authorized_operations": False}
+    answer = await broker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, 1, body)
+    assert [each.group_id for each in answer.groups] == [GROUP, "other"]
+
+
 async def test_too_much_metadata_is_refused_for_its_partition(broker: Any) -> None:
     too_large = ErrorCode.OFFSET_METADATA_TOO_LARGE
     codes = await commit(broker, committed_metadata="m" * 4097)

@@ -107,3 +107,18 @@ async def test_a_broker_keeps_what_it_does_not_know(admin_broker: Any, name: str
         assert (await alter(again, (each, DELETE, None))).error_code == ErrorCode.NONE
     assert await unknown(again) == []
     await again.stop()
+
+
+async def test_more_properties_than_anything_has_are_refused(admin_broker: Any) -> None:
+    await admin_broker.topics.create_topic("a")
+    unknown = [(f"unknown.{number}", SET, "1") for number in range(5_001)]
+    responses = await alter(
+        admin_broker,
+        1,
+        resource(BROKER, "", *unknown),
+        resource(TOPIC, "a", ("retention.ms", SET, "5")),
+    )
+    assert [response.error_code for response in responses] == [ErrorCode.INVALID_REQUEST, ErrorCode.NONE]
+    assert "5000 are allowed" in responses[0].error_message
+    responses = await alter(admin_broker, 1, resource(BROKER, "", *unknown[:5_000]))
+    assert responses[0].error_code == ErrorCode.NONE

@@ -6,8 +6,8 @@ import pytest
 
 from minikafka.coordinator.group.consumer.regex import check_regex, resolve_regex
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
-from minikafka.coordinator.regex import compile_regex
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.regex import compile_regex
 from tests.unit.coordinator.group.consumer.world import FakeConsumer, FakeTopics, World, settle
 
 
