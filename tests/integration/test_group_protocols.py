@@ -159,3 +159,25 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
         assert len(member.assignment.topic_partitions) == PARTITIONS
     finally:
         consumer.close()
+
+
+@pytest.mark.timeout(180)
+def test_named_topics_are_assigned_before_those_of_a_regular_expression(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """librdkafka's ``0045_resubscribe_with_regex`` wants two assignments, as Kafka makes them."""
+    for name in (f"{topic}.a", f"{topic}.b", f"{topic}-named"):
+        confluent.make_topic(broker.bootstrap, name, partitions=PARTITIONS)
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "group.protocol": "consumer"}
+    )
+    assigned: list[list[str]] = []
+    try:
+        consumer.subscribe(
+            [f"^{topic}[.].*$", f"{topic}-named"],
+            on_assign=lambda _, partitions: assigned.append(sorted({each.topic for each in partitions})),
+        )
+        wait_until(lambda: not consumer.poll(0.1) and len(assigned) == 2, "assigned in two steps")
+        assert assigned == [[f"{topic}-named"], [f"{topic}.a", f"{topic}.b"]]
+    finally:
+        consumer.close()
