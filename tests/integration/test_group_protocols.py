@@ -141,6 +141,10 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
     which it has left, is ``steady`` and sends no further heartbeat: when ``unsubscribe`` and ``subscribe``
     come between the answer with the new target and the revocation. It does so with Apache Kafka 4.4.0 too,
     after the same answers (epochs, member id, lengths); no answer of a broker's gets it out.
+
+    What differs is the time of the answer: Kafka holds one that changes the group back for
+    ``group.coordinator.append.linger.ms`` (5 ms), and by then all calls are made; ours comes within 1 ms.
+    Of runs of that test in turn, Kafka 4.1.0 ended so in 0 of 6 with 5 ms and in 4 of 5 with 0.
     """
     confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
     consumer = Consumer(
