@@ -34,6 +34,7 @@ from minikafka.config.definition import (
     format_value,
     parse_value,
 )
+from minikafka.config.foreign_properties import READ_ONLY_IN_KAFKA
 from minikafka.config.group import BROKER_PREFIX, GROUP_CONFIG_KEYS, GroupBounds, group_config
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
@@ -152,16 +153,16 @@ def check_broker_overrides(
 
     Raises:
         KafkaError: INVALID_REQUEST, Kafka's code for all of these (KAFKA-13609): a property cannot change
-            while the broker runs, or its value is not allowed. Unknown ones are kept, as in Kafka: they may
-            be of another release or of a plug-in.
+            while the broker runs (here, or in Kafka), or its value is not allowed. Unknown ones are kept, as
+            in Kafka: they may be of another release or of a plug-in.
     """
     invalid = ErrorCode.INVALID_REQUEST
     for name in overrides:
         key = BROKER_CONFIG_KEYS.get(name)
+        if name in READ_ONLY_IN_KAFKA or (key is not None and key.update_mode is UpdateMode.READ_ONLY):
+            raise KafkaError(invalid, f"Cannot update these configs dynamically: Set({name})")
         if key is None:
             continue
-        if key.update_mode is UpdateMode.READ_ONLY:
-            raise KafkaError(invalid, f"Cannot update these configs dynamically: Set({name})")
         if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
             why = "Cannot update these configs at default cluster level, broker id must be specified"
             raise KafkaError(invalid, f"{why}: Set({name})")

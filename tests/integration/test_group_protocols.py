@@ -138,6 +138,10 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
     which it has left, is ``steady`` and sends no further heartbeat: when ``unsubscribe`` and ``subscribe``
     come between the answer with the new target and the revocation. It does so with Apache Kafka 4.4.0 too,
     after the same answers (epochs, member id, lengths); no answer of a broker's gets it out.
+
+    What differs is the time of the answer: Kafka holds one that changes the group back for
+    ``group.coordinator.append.linger.ms`` (5 ms), and by then all calls are made; ours comes within 1 ms.
+    Of runs of that test in turn, Kafka 4.1.0 ended so in 0 of 6 with 5 ms and in 4 of 5 with 0.
     """
     confluent.make_topic(broker.bootstrap, topic, partitions=PARTITIONS)
     consumer = Consumer(
@@ -154,5 +158,27 @@ def test_a_member_that_leaves_and_subscribes_five_times_at_once_goes_on(
         client = confluent.admin(broker.bootstrap)
         (member,) = client.describe_consumer_groups([topic])[topic].result(DEADLINE_S).members
         assert len(member.assignment.topic_partitions) == PARTITIONS
+    finally:
+        consumer.close()
+
+
+@pytest.mark.timeout(180)
+def test_named_topics_are_assigned_before_those_of_a_regular_expression(
+    broker: BrokerProcess, topic: str
+) -> None:
+    """librdkafka's ``0045_resubscribe_with_regex`` wants two assignments, as Kafka makes them."""
+    for name in (f"{topic}.a", f"{topic}.b", f"{topic}-named"):
+        confluent.make_topic(broker.bootstrap, name, partitions=PARTITIONS)
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap, "group.id": topic, "group.protocol": "consumer"}
+    )
+    assigned: list[list[str]] = []
+    try:
+        consumer.subscribe(
+            [f"^{topic}[.].*$", f"{topic}-named"],
+            on_assign=lambda _, partitions: assigned.append(sorted({each.topic for each in partitions})),
+        )
+        wait_until(lambda: not consumer.poll(0.1) and len(assigned) == 2, "assigned in two steps")
+        assert assigned == [[f"{topic}-named"], [f"{topic}.a", f"{topic}.b"]]
     finally:
         consumer.close()

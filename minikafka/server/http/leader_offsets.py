@@ -115,7 +115,8 @@ async def _ask(
                     if each.error_code == ErrorCode.NONE
                 }
     except (BrokerUnavailable, KafkaError, TimeoutError) as error:
-        logger.info("the lag of groups in partitions of broker %d is not known: %r", leader, error)
+        reason = error if str(error) else f"it does not answer within {TIMEOUT_MS} ms"
+        logger.info("the lag of groups in partitions of broker %d is not known: %s", leader, reason)
     finally:
         await connection.close()
     return found

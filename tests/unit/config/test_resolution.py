@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.config.broker import BrokerConfig, broker_config
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config
 from minikafka.config.definition import ConfigSource, ConfigType
+from minikafka.config.foreign_properties import READ_ONLY_IN_KAFKA
 from minikafka.config.resolution import (
     BrokerProperties,
     ConfigEntry,
@@ -150,6 +151,7 @@ def test_dynamic_broker_values_replace_those_of_their_kind() -> None:
     ("overrides", "message"),
     [
         ({"node.id": "2"}, "Cannot update these configs dynamically: Set(node.id)"),
+        ({"process.roles": "broker"}, "Cannot update these configs dynamically: Set(process.roles)"),
         ({"message.max.bytes": "-1"}, "Invalid value -1 for configuration message.max.bytes"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
         ({"compression.gzip.level": "0"}, "Value must be between 1 and 9 or equal to -1"),
@@ -160,6 +162,11 @@ def test_what_a_client_sets_for_a_broker_is_checked(overrides: dict[str, str], m
         check_broker_overrides(BrokerProperties(), overrides, per_broker=True)
     assert raised.value.code is ErrorCode.INVALID_REQUEST
     assert message in str(raised.value)
+
+
+def test_what_only_kafka_refuses_is_unknown_here() -> None:
+    assert not READ_ONLY_IN_KAFKA & BROKER_CONFIG_KEYS.keys()
+    assert "sasl.kerberos.min.time.before.relogin" not in READ_ONLY_IN_KAFKA, "Kafka changes it"
 
 
 def test_every_topic_property_has_a_broker_property_with_the_same_default() -> None:

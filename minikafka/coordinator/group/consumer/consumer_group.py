@@ -151,6 +151,12 @@ class ConsumerGroup:
                 wanted.update(resolved.topics)
         return sorted(wanted)
 
+    def unresolved_regexes(self) -> list[str]:
+        """Members' expressions of which it is not known yet what they match."""
+        if self._regex_members.keys() <= self.regexes.keys():
+            return []
+        return [regex for regex in self._regex_members if regex not in self.regexes]
+
     def regex_member_count(self, regex: str) -> int:
         return self._regex_members[regex]
 

@@ -4,7 +4,8 @@ Kafka: ``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Diff
 is resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with
 the first answer; and expressions are resolved again only when topics have changed, since there is nothing
 else here that their result depends on (Kafka does it every ``group.consumer.regex.refresh.interval.ms`` for
-its ACLs).
+its ACLs). Beside names an expression that is new to the group waits for the group's next heartbeat: as in
+Kafka the member has the topics that it names with the first answer, and those that match with another one.
 """
 
 from __future__ import annotations
@@ -76,10 +77,22 @@ def update_subscription(
     write_metadata(draft, member)
     if member.regex != before.regex:
         forget_regexes(draft)
-        if member.regex is not None and member.regex not in draft.group.regexes:
+        if (
+            member.regex is not None
+            and member.regex not in draft.group.regexes
+            and not metadata.subscribed_topic_names
+        ):
             _resolve(draft, member.regex, topics, now_ms)
         return True
     return metadata.subscribed_topic_names != before.metadata.subscribed_topic_names
+
+
+def resolve_new_regexes(draft: GroupDraft, topics: TopicImage, now_ms: int) -> bool:
+    """Resolve what earlier heartbeats brought beside names; whether there was any."""
+    unresolved = draft.group.unresolved_regexes()
+    for regex in unresolved[:REGEXES_PER_HEARTBEAT]:
+        _resolve(draft, regex, topics, now_ms)
+    return bool(unresolved)
 
 
 def refresh_regexes(draft: GroupDraft, group: ConsumerGroup, topics: TopicImage, now_ms: int) -> bool:

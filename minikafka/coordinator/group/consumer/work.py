@@ -16,7 +16,11 @@ from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.member import NOTHING_TOLD, ConsumerGroupMember, MemberState
 from minikafka.coordinator.group.consumer.membership import reconcile, remove_members
 from minikafka.coordinator.group.consumer.migration import downgrade_if_due
-from minikafka.coordinator.group.consumer.subscription import refresh_regexes, update_subscription
+from minikafka.coordinator.group.consumer.subscription import (
+    refresh_regexes,
+    resolve_new_regexes,
+    update_subscription,
+)
 from minikafka.coordinator.group.consumer.target import bump_epoch, topics_have_changed, update_target
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
@@ -87,6 +91,8 @@ class GroupWork:
         noted = draft.group
         wants_others = update_subscription(draft, before, metadata, topics, now_ms)
         others_match = refresh_regexes(draft, noted, topics, now_ms)
+        if not wants_others:
+            others_match |= resolve_new_regexes(draft, topics, now_ms)
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
             bump_epoch(draft, topics)
             self.counts.consumer_group_rebalances += 1

@@ -118,7 +118,7 @@ class ReplicaFetcher(Generic[PartitionT]):
             await self._take(response)
         elif request.is_full:
             error = response.error_code
-            reason = f"it answers {error!r}" if error else "its answer is to another question"
+            reason = f"it answers {ErrorCode(error).name}" if error else "its answer is to another question"
             await self._rest(f"broker {self.leader.endpoint}: {reason}")
 
     async def _take(self, response: Any) -> None:

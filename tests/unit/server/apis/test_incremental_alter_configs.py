@@ -92,9 +92,10 @@ async def test_a_broker_keeps_what_it_does_not_know(admin_broker: Any, name: str
 
     for each in names:
         assert (await alter(admin_broker, (each, SET, "7"))).error_code == ErrorCode.NONE
-    refused = await alter(admin_broker, ("node.id", SET, "7"))
-    assert refused.error_code == ErrorCode.INVALID_REQUEST
-    assert "Cannot update these configs dynamically" in refused.error_message
+    for each in ("node.id", "process.roles", "authorizer.class.name"):
+        refused = await alter(admin_broker, (each, SET, "7"))
+        assert refused.error_code == ErrorCode.INVALID_REQUEST
+        assert f"Cannot update these configs dynamically: Set({each})" in refused.error_message
     await admin_broker.stop()
     again = await admin_broker.restarted()
     found = await unknown(again)

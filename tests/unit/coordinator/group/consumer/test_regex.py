@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from minikafka.coordinator.group.consumer.regex import check_regex, resolve_regex
@@ -101,9 +103,10 @@ def test_the_result_is_kept_as_long_as_somebody_uses_the_expression() -> None:
 def test_names_and_an_expression_may_be_mixed() -> None:
     world = World(orders=2, payments=2)
     world.heartbeat("a", 0, names=["payments"], regex="order.*", owned={}, rebalance_timeout_ms=1_000)
+    world.heartbeat("a", 1)
     assert world.group.subscribed_topics() == ["orders", "payments"]
     assert len(world.group.members["a"].assigned) == 2
-    world.heartbeat("a", 1, regex="")
+    world.heartbeat("a", 2, regex="")
     assert world.group.subscribed_topics() == ["payments"]
 
 
@@ -136,20 +139,40 @@ def test_a_refresh_that_the_log_refuses_is_not_forgotten() -> None:
 
 @pytest.mark.parametrize("assignor", ["uniform", "range"])
 def test_topics_that_a_member_names_come_before_those_of_its_expression(assignor: str) -> None:
+    """As in Kafka, with an answer of their own: a member that joins with ``pears`` and an expression is told
+    ``pears`` at first. Who joins when the group knows the expression has all from the start."""
     world = World(apples=2, oranges=2, pears=2)
 
-    def told(member_id: str, epoch: int, names: list[str], regex: str | None) -> list[str]:
-        answer = world.heartbeat(
-            member_id,
-            epoch,
-            names=names,
-            regex=regex,
-            owned={} if epoch == 0 else None,
-            assignor=assignor,
-            rebalance_timeout_ms=60_000,
-        ).answer
+    def told(member_id: str, epoch: int, **said: Any) -> list[str]:
+        answer = world.heartbeat(member_id, epoch, assignor=assignor, **said).answer
         assert isinstance(answer, ConsumerGroupHeartbeatResult) and answer.assignment is not None
         assigned = [world.topics.topic_by_id(topic_id) for topic_id in answer.assignment]
         return [topic.name for topic in assigned if topic is not None]
 
-    assert told("a", 0, ["pears"], "apples|oranges") == ["pears", "apples", "oranges"]
+    both: dict[str, Any] = {"names": ["pears"], "regex": "apples|oranges", "rebalance_timeout_ms": 60_000}
+    assert told("a", 0, owned={}, **both) == ["pears"]
+    assert world.group.unresolved_regexes() == ["apples|oranges"]
+    owned = world.group.members["a"].assigned
+    assert told("a", 1, owned=owned) == ["pears", "apples", "oranges"]
+    assert (world.group.unresolved_regexes(), world.group.epoch) == ([], 2)
+    assert told("b", 0, owned={}, **both) == []
+    assert world.topics.id("oranges") in world.group.targets["b"]
+
+
+def test_an_expression_beside_names_is_resolved_by_the_next_coordinator() -> None:
+    world = World(apples=2, pears=2)
+    world.heartbeat("a", 0, names=["pears"], regex="apples", owned={}, rebalance_timeout_ms=60_000)
+    world.restart()
+    world.heartbeat("a", 1)
+    wanted = [world.topics.id(name) for name in ("pears", "apples")]
+    assert list(world.group.members["a"].assigned) == wanted
+
+
+def test_a_refused_write_keeps_an_expression_beside_names_for_later() -> None:
+    world = World(apples=2, pears=2)
+    world.heartbeat("a", 0, names=["pears"], regex="apples", owned={}, rebalance_timeout_ms=60_000)
+    world.shell.refuse = KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS)
+    assert isinstance(world.heartbeat("a", 1).answer, KafkaError)
+    world.shell.refuse = None
+    world.heartbeat("a", 1)
+    assert world.group.subscribed_topics() == ["apples", "pears"]

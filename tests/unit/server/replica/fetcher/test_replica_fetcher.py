@@ -139,13 +139,16 @@ async def test_a_leader_that_forgets_the_session_gets_everything_anew_at_once(tm
 
 
 @in_virtual_time
-async def test_a_leader_that_refuses_whole_fetches_is_left_alone_for_a_while(tmp_path: Path) -> None:
+async def test_a_leader_that_refuses_whole_fetches_is_left_alone_for_a_while(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async with story(tmp_path) as told:
         leader, follower = told.leads("a"), told.hosts()
         told.leader.refusal = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         told.follows()
         await passing(5 * BACKOFF_MS + SOON_MS)
         assert len(told.leader.fetches) == 6
+        assert "it answers CLUSTER_AUTHORIZATION_FAILED" in caplog.text
         told.leader.refusal = ErrorCode.NONE
         await passing(BACKOFF_MS)
         assert_same(leader, follower)
