@@ -26,7 +26,6 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from minikafka.config.alteration import Alteration, alter
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
 from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
 from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
@@ -45,8 +44,10 @@ from minikafka.config.resolution import (
     describe_topic,
 )
 from minikafka.config.resource import (
+    Alteration,
     ConfigResource,
     ConfigResourceType,
+    alter,
     check_broker_name,
     check_named,
     unsupported,
