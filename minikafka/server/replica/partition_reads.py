@@ -41,8 +41,7 @@ from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
-from minikafka.server.replica.partition import Partition
-from minikafka.server.replica.partition_offsets import CONSUMER_REPLICA_ID
+from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, Partition
 from minikafka.server.replica.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
