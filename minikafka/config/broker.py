@@ -1,7 +1,8 @@
 """What can be configured for a broker. Kafka: ``KafkaConfig``, ``AbstractKafkaConfig``.
 
-``BrokerConfig`` holds typed values; ``broker_config`` makes one from property texts and checks what must hold
-between properties. There are only properties that do something here; Kafka's others are unknown names.
+``BrokerConfig`` is the table of all properties, and holds their values; ``broker_config`` makes one from
+property texts and checks what must hold between properties. There are only properties that do something here;
+Kafka's others are unknown names.
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
@@ -9,34 +10,672 @@ on a value. ``cluster.id``, ``coordination``, ``http.port``, ``http.host``, ``lo
 ``log.format`` are minikafka's own.
 """
 
+import sys
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from minikafka.config.coordination_properties import check_coordination
 from minikafka.config.definition import (
     INT_MAX,
+    LONG_MAX,
+    SHORT_MAX,
     ConfigKey,
     ConfigType,
     Importance,
+    UpdateMode,
     config_keys,
     format_value,
     parse_value,
     prop,
 )
-from minikafka.config.group_properties import check_groups
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
-from minikafka.config.quota_properties import QuotaProperties
-from minikafka.config.topic import HOUR_MS, MINUTE_MS, check_gzip_level
+from minikafka.config.topic import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    TOPIC_CONFIG_KEYS,
+    CleanupPolicy,
+    CompressionTypeName,
+    TimestampTypeName,
+    check_gzip_level,
+)
 from minikafka.errors import ConfigError
 
-BOOLEAN, STRING, INT = ConfigType.BOOLEAN, ConfigType.STRING, ConfigType.INT
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.SHORT,
+    ConfigType.LONG,
+    ConfigType.DOUBLE,
+    ConfigType.LIST,
+)
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
+MIB = 1024 * 1024
+
+DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
+SQLITE_SCHEME = "sqlite:///"
+COORDINATION_FILE = "coordination.sqlite"
 
 
-class BrokerConfig(QuotaProperties, frozen=True, kw_only=True):
+def default_of(topic_property: str) -> msgspec.Meta:
+    """The annotation of a broker property that is the default of ``topic_property``."""
+    key = TOPIC_CONFIG_KEYS[topic_property]
+    documentation = f"The default of {key.name}. {key.documentation}"
+    return prop(key.type, key.importance, documentation, ge=key.ge, le=key.le, update=CLUSTER_WIDE)
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
+
+    # HTTP port: minikafka's own; Kafka has JMX for this.
+
+    http_port: (
+        Annotated[
+            int,
+            prop(
+                ConfigType.INT,
+                Importance.MEDIUM,
+                "The port of the status page, /metrics, /healthz and /readyz; 0: any free one; unset: none.",
+                ge=0,
+                le=65535,
+            ),
+        ]
+        | None
+    ) = None
+    http_host: Annotated[
+        str,
+        prop(
+            ConfigType.STRING,
+            Importance.MEDIUM,
+            "The address that the HTTP port listens on; empty: all. Whoever reaches it may read.",
+        ),
+    ] = "127.0.0.1"
+
+    # Listeners and connections (``SocketServerConfigs``). Different from Kafka:
+    # - ``listeners`` is ``PLAINTEXT://localhost:9092``, not all interfaces: a broker without authentication
+    #   does not offer itself to the network unless told to.
+    # - ``socket.send.buffer.bytes`` and ``socket.receive.buffer.bytes`` are -1 (the system's choice), not
+    #   100 KiB: an event loop reads what has arrived in one call, and a fixed size would switch off Linux's
+    #   autotuning.
+    # - ``queued.max.request.bytes`` has a limit, Kafka's default has none.
+
+    listeners: Annotated[
+        tuple[str, ...],
+        prop(LIST, HIGH, "Where to listen: NAME://host:port, several with commas; no host: all interfaces."),
+    ] = ("PLAINTEXT://localhost:9092",)
+    advertised_listeners: (
+        Annotated[
+            tuple[str, ...],
+            prop(LIST, HIGH, "The addresses that clients are told to connect to; unset: those of listeners."),
+        ]
+        | None
+    ) = None
+    listener_security_protocol_map: Annotated[
+        str,
+        prop(STRING, LOW, "Listener name to security protocol, NAME:PROTOCOL; only PLAINTEXT can be used."),
+    ] = DEFAULT_PROTOCOL_MAP
+    controller_listener_names: Annotated[
+        tuple[str, ...],
+        prop(LIST, HIGH, "Listeners of Kafka's KRaft controller. They are left out: there is none here."),
+    ] = ()
+    inter_broker_listener_name: (
+        Annotated[
+            str, prop(STRING, MEDIUM, "The listener that brokers use among themselves; unset: PLAINTEXT.")
+        ]
+        | None
+    ) = None
+    socket_request_max_bytes: Annotated[
+        int, prop(INT, HIGH, "The largest request; a larger one closes its connection.", ge=1)
+    ] = 100 * 1024 * 1024
+    socket_send_buffer_bytes: Annotated[
+        int, prop(INT, HIGH, "SO_SNDBUF of connections; -1 leaves it to the system.", ge=-1)
+    ] = -1
+    socket_receive_buffer_bytes: Annotated[
+        int, prop(INT, HIGH, "SO_RCVBUF of connections; -1 leaves it to the system.", ge=-1)
+    ] = -1
+    socket_listen_backlog_size: Annotated[
+        int, prop(INT, MEDIUM, "How many connections may wait to be accepted.", ge=1)
+    ] = 50
+    queued_max_request_bytes: Annotated[
+        int,
+        prop(LONG, MEDIUM, "Bytes of requests in memory before no more are read; -1 for no limit.", ge=-1),
+    ] = 256 * 1024 * 1024
+    connections_max_idle_ms: Annotated[
+        int, prop(LONG, MEDIUM, "A connection without traffic for this long is closed; negative: never.")
+    ] = 10 * 60 * 1000
+    max_connections: Annotated[
+        int, prop(INT, MEDIUM, "The most connections to the broker.", ge=0, update=CLUSTER_WIDE)
+    ] = INT_MAX
+    max_connections_per_ip: Annotated[
+        int, prop(INT, MEDIUM, "The most connections from one address.", ge=0, update=CLUSTER_WIDE)
+    ] = INT_MAX
+    max_connections_per_ip_overrides: Annotated[
+        str,
+        prop(STRING, MEDIUM, "max.connections.per.ip for single hosts: host:count,…", update=CLUSTER_WIDE),
+    ] = ""
+
+    # Logs (``ServerLogConfigs``, ``LogConfig.SERVER_CONFIG_DEF``, ``CleanerConfig``): the defaults of topics,
+    # whose type, bounds and documentation are those of the topic property, and the work that keeps logs in
+    # order. Different from Kafka: ``log.dirs`` is ``minikafka-data`` under the working directory: what is in
+    # ``/tmp`` is gone after a reboot.
+
+    log_dirs: Annotated[tuple[str, ...], prop(LIST, HIGH, "The directories that hold the logs.")] = (
+        "minikafka-data",
+    )
+
+    # Defaults of topics. The unit variants (hours, minutes) are read only at the start, as in Kafka.
+    compression_type: Annotated[CompressionTypeName, default_of("compression.type")] = "producer"
+    compression_gzip_level: Annotated[int, default_of("compression.gzip.level")] = -1
+    compression_lz4_level: Annotated[int, default_of("compression.lz4.level")] = 9
+    compression_zstd_level: Annotated[int, default_of("compression.zstd.level")] = 3
+    log_cleaner_delete_retention_ms: Annotated[int, default_of("delete.retention.ms")] = DAY_MS
+    log_cleaner_max_compaction_lag_ms: Annotated[int, default_of("max.compaction.lag.ms")] = LONG_MAX
+    log_cleaner_min_cleanable_ratio: Annotated[float, default_of("min.cleanable.dirty.ratio")] = 0.5
+    log_cleaner_min_compaction_lag_ms: Annotated[int, default_of("min.compaction.lag.ms")] = 0
+    log_cleanup_policy: Annotated[tuple[CleanupPolicy, ...], default_of("cleanup.policy")] = ("delete",)
+    log_flush_interval_messages: Annotated[int, default_of("flush.messages")] = LONG_MAX
+    log_flush_interval_ms: Annotated[int, default_of("flush.ms")] | None = None
+    log_index_interval_bytes: Annotated[int, default_of("index.interval.bytes")] = 4096
+    log_index_size_max_bytes: Annotated[int, default_of("segment.index.bytes")] = 10 * 1024 * 1024
+    log_local_retention_bytes: Annotated[int, default_of("local.retention.bytes")] = -2
+    log_local_retention_ms: Annotated[int, default_of("local.retention.ms")] = -2
+    log_message_timestamp_after_max_ms: Annotated[int, default_of("message.timestamp.after.max.ms")] = HOUR_MS
+    log_message_timestamp_before_max_ms: Annotated[int, default_of("message.timestamp.before.max.ms")] = (
+        LONG_MAX
+    )
+    log_message_timestamp_type: Annotated[TimestampTypeName, default_of("message.timestamp.type")] = (
+        "CreateTime"
+    )
+    log_preallocate: Annotated[bool, default_of("preallocate")] = False
+    log_retention_bytes: Annotated[int, default_of("retention.bytes")] = -1
+    log_retention_ms: Annotated[int, default_of("retention.ms")] | None = None
+    log_retention_minutes: (
+        Annotated[int, prop(INT, HIGH, "retention.ms in minutes, when log.retention.ms is not set.")] | None
+    ) = None
+    log_retention_hours: Annotated[
+        int, prop(INT, HIGH, "retention.ms in hours, when neither log.retention.ms nor .minutes is set.")
+    ] = 168
+    log_roll_ms: Annotated[int, default_of("segment.ms")] | None = None
+    log_roll_hours: Annotated[
+        int, prop(INT, HIGH, "segment.ms in hours, when log.roll.ms is not set.", ge=1)
+    ] = 168
+    log_roll_jitter_ms: Annotated[int, default_of("segment.jitter.ms")] | None = None
+    log_roll_jitter_hours: Annotated[
+        int, prop(INT, HIGH, "segment.jitter.ms in hours, when log.roll.jitter.ms is not set.", ge=0)
+    ] = 0
+    log_segment_bytes: Annotated[int, default_of("segment.bytes")] = 1024 * 1024 * 1024
+    log_segment_delete_delay_ms: Annotated[int, default_of("file.delete.delay.ms")] = MINUTE_MS
+    message_max_bytes: Annotated[int, default_of("max.message.bytes")] = 1024 * 1024 + 12
+    min_insync_replicas: Annotated[int, default_of("min.insync.replicas")] = 1
+    unclean_leader_election_enable: Annotated[bool, default_of("unclean.leader.election.enable")] = False
+
+    # Compaction.
+    log_cleaner_backoff_ms: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "How long to wait when there is no log to compact.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 15 * 1000
+    log_cleaner_dedupe_buffer_size: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Bytes for the keys of logs that are being compacted, of all threads.",
+            ge=1,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 128 * 1024 * 1024
+    log_cleaner_enable: Annotated[
+        bool, prop(BOOLEAN, MEDIUM, "Whether logs are compacted at all; without it internal topics grow.")
+    ] = True
+    log_cleaner_io_buffer_load_factor: Annotated[
+        float,
+        prop(
+            DOUBLE,
+            MEDIUM,
+            "How full the buffer for keys may become, from 0 to 1.",
+            ge=0,
+            le=1,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 0.9
+    log_cleaner_io_buffer_size: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "Bytes that are read at a time, of all threads.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = 512 * 1024
+    log_cleaner_io_max_bytes_per_second: Annotated[
+        float,
+        prop(
+            DOUBLE,
+            MEDIUM,
+            "The most that compaction reads and writes in a second.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = sys.float_info.max
+    log_cleaner_threads: Annotated[
+        int, prop(INT, MEDIUM, "How many logs are compacted at the same time.", ge=1)
+    ] = 1
+
+    # Work that is done from time to time.
+    log_flush_offset_checkpoint_interval_ms: Annotated[
+        int, prop(INT, HIGH, "How often the recovery points are written down.", ge=0)
+    ] = MINUTE_MS
+    log_flush_scheduler_interval_ms: Annotated[
+        int, prop(LONG, HIGH, "How often to look for logs that flush.ms says to flush.", ge=1)
+    ] = LONG_MAX
+    log_flush_start_offset_checkpoint_interval_ms: Annotated[
+        int, prop(INT, HIGH, "How often the log start offsets are written down.", ge=0)
+    ] = MINUTE_MS
+    log_initial_task_delay_ms: Annotated[
+        int, prop(LONG, LOW, "How long after the start the work on logs begins.", ge=0)
+    ] = 30 * 1000
+    log_retention_check_interval_ms: Annotated[
+        int, prop(LONG, MEDIUM, "How often to look for segments that retention lets go.", ge=1)
+    ] = 5 * MINUTE_MS
+    producer_id_expiration_check_interval_ms: Annotated[
+        int, prop(INT, LOW, "How often to look for producer ids that have expired.", ge=1)
+    ] = 10 * MINUTE_MS
+    producer_id_expiration_ms: Annotated[
+        int,
+        prop(
+            INT,
+            LOW,
+            "How long a partition remembers an idempotent producer that no longer writes.",
+            ge=1,
+            update=CLUSTER_WIDE,
+        ),
+    ] = DAY_MS
+    replica_high_watermark_checkpoint_interval_ms: Annotated[
+        int, prop(LONG, HIGH, "How often the high watermarks are written down.", ge=1)
+    ] = 5 * 1000
+
+    # Replication and the controller (``ReplicationConfigs``).
+
+    replica_lag_time_max_ms: Annotated[
+        int, prop(LONG, HIGH, "A follower that was not caught up for so long leaves the ISR.", ge=1)
+    ] = 30_000
+    replica_fetch_wait_max_ms: Annotated[
+        int, prop(INT, HIGH, "How long the leader may keep a follower's fetch waiting.", ge=0)
+    ] = 500
+    replica_fetch_min_bytes: Annotated[
+        int, prop(INT, HIGH, "A follower's fetch is answered when there are so many bytes.", ge=0)
+    ] = 1
+    replica_fetch_max_bytes: Annotated[
+        int, prop(INT, MEDIUM, "The most bytes of one partition that a follower fetches at once.", ge=0)
+    ] = MIB
+    replica_fetch_response_max_bytes: Annotated[
+        int, prop(INT, MEDIUM, "The most bytes that a follower fetches at once.", ge=0)
+    ] = 10 * MIB
+    replica_fetch_backoff_ms: Annotated[
+        int, prop(INT, MEDIUM, "How long a fetcher waits after an error of a partition or a leader.", ge=0)
+    ] = 1000
+    num_replica_fetchers: Annotated[
+        int, prop(INT, HIGH, "Fetchers for each source broker; partitions are spread over them.", ge=1)
+    ] = 1
+    replica_socket_timeout_ms: Annotated[
+        int, prop(INT, HIGH, "How long a fetcher waits for an answer beyond the fetch's own wait.", ge=1)
+    ] = 30_000
+    replica_selector_class: (
+        Annotated[
+            str,
+            prop(
+                STRING,
+                MEDIUM,
+                "Which replica a consumer may read from: unset (the leader), or "
+                "org.apache.kafka.common.replica.RackAwareReplicaSelector.",
+            ),
+        ]
+        | None
+    ) = None
+    producer_purgatory_purge_interval_requests: Annotated[
+        int,
+        prop(INT, MEDIUM, "Sweep finished produces out of the purgatory when this many may be in it.", ge=0),
+    ] = 1000
+    request_timeout_ms: Annotated[
+        int, prop(INT, HIGH, "How long a broker waits for another broker's answer about transactions.", ge=1)
+    ] = 30_000
+    controller_socket_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "How long the controller waits for a broker's answer.", ge=1)
+    ] = 30_000
+    controlled_shutdown_enable: Annotated[
+        bool, prop(BOOLEAN, MEDIUM, "Whether a stopping broker first has its leaders moved.")
+    ] = True
+    controlled_shutdown_max_retries: Annotated[
+        int, prop(INT, MEDIUM, "Tries to have the leaders moved.", ge=1)
+    ] = 3
+    controlled_shutdown_retry_backoff_ms: Annotated[
+        int, prop(LONG, MEDIUM, "The pause between these tries.", ge=0)
+    ] = 5_000
+    auto_leader_rebalance_enable: Annotated[
+        bool, prop(BOOLEAN, HIGH, "Whether the controller gives leadership back to preferred replicas.")
+    ] = True
+    leader_imbalance_check_interval_seconds: Annotated[
+        int, prop(LONG, HIGH, "How often it looks whether it should.", ge=1, le=INT_MAX)
+    ] = 300
+    leader_imbalance_per_broker_percentage: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How many percent of the partitions that prefer a broker others may lead before it does.",
+            ge=0,
+        ),
+    ] = 10
+    leader_replication_throttled_rate: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most bytes a second that followers fetch here of the partitions in their topic's "
+            "leader.replication.throttled.replicas while they are not in sync; best kept above 1 MB/s.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = LONG_MAX
+    follower_replication_throttled_rate: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most bytes a second that this broker fetches of the partitions in their topic's "
+            "follower.replication.throttled.replicas while it is not in sync; best kept above 1 MB/s.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = LONG_MAX
+    replica_alter_log_dirs_io_max_bytes_per_second: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "The most bytes a second that move between the broker's log directories; best kept above 1 MB/s.",
+            ge=0,
+            update=CLUSTER_WIDE,
+        ),
+    ] = LONG_MAX
+    replication_quota_window_num: Annotated[
+        int, prop(INT, LOW, "Samples that the rate of throttled replication is measured over.", ge=1)
+    ] = 11
+    replication_quota_window_size_seconds: Annotated[
+        int, prop(INT, LOW, "The length of each of these samples.", ge=1)
+    ] = 1
+    alter_log_dirs_replication_quota_window_num: Annotated[
+        int, prop(INT, LOW, "Samples that the rate of moves between log directories is measured over.", ge=1)
+    ] = 11
+    alter_log_dirs_replication_quota_window_size_seconds: Annotated[
+        int, prop(INT, LOW, "The length of each of these samples.", ge=1)
+    ] = 1
+
+    # The store of the cluster's state: a SQLite file, or ZooKeeper (``ZkConfigs``, as of 3.9).
+    # ``coordination`` is minikafka's own. ``zookeeper.session.timeout.ms`` holds for both stores: it is how
+    # long a broker may be silent before the others take it for dead.
+
+    coordination: (
+        Annotated[
+            str,
+            prop(
+                STRING,
+                MEDIUM,
+                "Where the brokers of one machine keep their state: sqlite:///PATH; unset: in the first log "
+                "directory.",
+            ),
+        ]
+        | None
+    ) = None
+    zookeeper_connect: (
+        Annotated[
+            str,
+            prop(
+                STRING,
+                HIGH,
+                "Where the brokers of several machines keep their state: ZooKeeper servers as host:port with "
+                "commas, at the end a /path for a part of their tree; unset: a SQLite file.",
+            ),
+        ]
+        | None
+    ) = None
+    zookeeper_session_timeout_ms: Annotated[
+        int, prop(INT, HIGH, "How long a broker may be silent before it is taken for dead.", ge=1)
+    ] = 18_000
+    zookeeper_connection_timeout_ms: (
+        Annotated[
+            int,
+            prop(
+                INT,
+                HIGH,
+                "How long to wait for ZooKeeper at the start; unset: zookeeper.session.timeout.ms.",
+                ge=1,
+            ),
+        ]
+        | None
+    ) = None
+
+    # The group coordinator and its topic (``GroupCoordinatorConfig``). None of them changes while the broker
+    # runs, as in Kafka. ``group.consumer.session.timeout.ms`` and
+    # ``group.consumer.heartbeat.interval.ms`` are what a group has that sets nothing itself; their bounds
+    # hold for groups that do. Different from Kafka:
+    # - ``group.max.member.metadata.bytes`` and ``group.max.memory.bytes`` are ours. The first is as much as a
+    #   record of the group may have (``max.message.bytes``), in which the metadata has to fit anyway.
+    # - ``offsets.topic.replication.factor`` is 3 at most, not 3, unless it is set (see
+    #   ``server.coordinator.topic``).
+    # - Assignors are chosen by name, because there is no class to load.
+
+    group_min_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest session that a member of a classic group may ask for.")
+    ] = 6_000
+    group_max_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest session that a member of a classic group may ask for.")
+    ] = 1_800_000
+    group_initial_rebalance_delay_ms: Annotated[
+        int, prop(INT, MEDIUM, "How long an empty classic group waits for more members than the first.")
+    ] = 3_000
+    group_max_size: Annotated[int, prop(INT, MEDIUM, "The most members of a classic group.", ge=1)] = INT_MAX
+    group_max_member_metadata_bytes: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "Bytes that a member of a group may tell about itself: its protocols' metadata, or its topics. "
+            "Kafka has no such limit.",
+            ge=1,
+        ),
+    ] = 1024 * 1024
+    group_max_memory_bytes: Annotated[
+        int,
+        prop(
+            LONG,
+            MEDIUM,
+            "Bytes that all groups of this broker may take; a new member gets a sixteenth of what is left "
+            "at most. Kafka has no such limit.",
+            ge=1,
+        ),
+    ] = 256 * 1024 * 1024
+    group_consumer_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "How long a consumer group waits for a member's heartbeat.", ge=1)
+    ] = 45_000
+    group_consumer_min_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest session that a consumer group may have.", ge=1)
+    ] = 45_000
+    group_consumer_max_session_timeout_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest session that a consumer group may have.", ge=1)
+    ] = 60_000
+    group_consumer_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "How often members of a consumer group are told to be heard of.", ge=1)
+    ] = 5_000
+    group_consumer_min_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The shortest heartbeat interval that a consumer group may have.", ge=1)
+    ] = 5_000
+    group_consumer_max_heartbeat_interval_ms: Annotated[
+        int, prop(INT, MEDIUM, "The longest heartbeat interval that a consumer group may have.", ge=1)
+    ] = 15_000
+    group_consumer_max_size: Annotated[
+        int, prop(INT, MEDIUM, "The most members of a consumer group.", ge=1)
+    ] = INT_MAX
+    group_consumer_assignors: Annotated[
+        tuple[Literal["uniform", "range"], ...],
+        prop(LIST, MEDIUM, "Who may assign partitions in consumer groups; the first one is the default."),
+    ] = ("uniform", "range")
+    group_consumer_migration_policy: Annotated[
+        Literal["disabled", "upgrade", "downgrade", "bidirectional"],
+        prop(
+            STRING,
+            MEDIUM,
+            "Which way a group may change its protocol: a classic group becomes a consumer group (upgrade), "
+            "a consumer group becomes a classic group (downgrade), both, or neither.",
+        ),
+    ] = "bidirectional"
+    offset_metadata_max_bytes: Annotated[
+        int, prop(INT, HIGH, "The most bytes of text that a client may commit with an offset.", ge=0)
+    ] = 4096
+    offsets_load_buffer_size: Annotated[
+        int, prop(INT, HIGH, "How many bytes of the offsets topic are read at once to load groups.", ge=1)
+    ] = 5 * 1024 * 1024
+    offsets_commit_timeout_ms: Annotated[
+        int, prop(INT, HIGH, "How long a group's records may take to reach all in-sync replicas.", ge=1)
+    ] = 5_000
+    offsets_retention_minutes: Annotated[
+        int, prop(INT, HIGH, "How long committed offsets are kept that nobody uses.", ge=1)
+    ] = 7 * 24 * 60
+    offsets_retention_check_interval_ms: Annotated[
+        int, prop(LONG, HIGH, "How often offsets are looked for whose retention is over.", ge=1)
+    ] = 600_000
+    offsets_topic_num_partitions: Annotated[
+        int, prop(INT, HIGH, "Partitions of the offsets topic when it is made.", ge=1)
+    ] = 50
+    offsets_topic_replication_factor: Annotated[
+        int,
+        prop(
+            SHORT,
+            HIGH,
+            "Replicas of the offsets topic. When it is set, groups wait until so many brokers are there; "
+            "unset: 3, or as many as there are when the topic is made.",
+            ge=1,
+            le=SHORT_MAX,
+        ),
+    ] = 3
+    offsets_topic_segment_bytes: Annotated[
+        int, prop(INT, HIGH, "The segment size of the offsets topic when it is made.", ge=1)
+    ] = 100 * 1024 * 1024
+    offsets_topic_compression_codec: Annotated[
+        int,
+        prop(
+            INT, HIGH, "The codec of the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.", ge=0, le=4
+        ),
+    ] = 0
+
+    # The transaction coordinator, its topic, and the check of transactional writes (``TransactionLogConfig``,
+    # ``TransactionStateManagerConfig``). Different from Kafka:
+    # - ``transaction.state.log.replication.factor`` is 3 at most, not 3, unless it is set (see
+    #   ``server.coordinator.topic``).
+    # - ``transaction.two.phase.commit.enable`` is not there: it belongs to version 6 of InitProducerId, which
+    #   Kafka 4.1 holds back.
+
+    transaction_max_timeout_ms: Annotated[
+        int,
+        prop(INT, HIGH, "The longest timeout that a transactional producer may ask for.", ge=1),
+    ] = 15 * 60_000
+    transactional_id_expiration_ms: Annotated[
+        int,
+        prop(INT, HIGH, "How long a transactional id is remembered that begins no transaction.", ge=1),
+    ] = 7 * 24 * 3_600_000
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: Annotated[
+        int,
+        prop(INT, LOW, "How often transactions are looked for that have timed out, to abort them.", ge=1),
+    ] = 10_000
+    transaction_remove_expired_transaction_cleanup_interval_ms: Annotated[
+        int, prop(INT, LOW, "How often transactional ids are looked for that have expired.", ge=1)
+    ] = 3_600_000
+    transaction_state_log_num_partitions: Annotated[
+        int, prop(INT, HIGH, "Partitions of the transaction topic when it is made.", ge=1)
+    ] = 50
+    transaction_state_log_replication_factor: Annotated[
+        int,
+        prop(
+            SHORT,
+            HIGH,
+            "Replicas of the transaction topic. When it is set, transactional producers wait until so many "
+            "brokers are there; unset: 3, or as many as there are when the topic is made.",
+            ge=1,
+            le=SHORT_MAX,
+        ),
+    ] = 3
+    transaction_state_log_min_isr: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "The min.insync.replicas of the transaction topic when it is made; its number of replicas, "
+            "where that is less.",
+            ge=1,
+        ),
+    ] = 2
+    transaction_state_log_segment_bytes: Annotated[
+        int, prop(INT, HIGH, "The segment size of the transaction topic when it is made.", ge=1)
+    ] = 100 * 1024 * 1024
+    transaction_state_log_load_buffer_size: Annotated[
+        int,
+        prop(INT, HIGH, "How many bytes of the transaction topic are read at once to load it.", ge=1),
+    ] = 5 * 1024 * 1024
+    transaction_partition_verification_enable: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            LOW,
+            "Whether a transactional write is checked with the coordinator of its transaction (KIP-890).",
+            update=CLUSTER_WIDE,
+        ),
+    ] = True
+    add_partitions_to_txn_retry_backoff_ms: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "How long a producer's write waits before its partition is added to the transaction again, when "
+            "the transaction before is not over yet.",
+            ge=1,
+        ),
+    ] = 20
+    add_partitions_to_txn_retry_backoff_max_ms: Annotated[
+        int,
+        prop(
+            INT,
+            HIGH,
+            "For how long it is tried again before the producer hears that transactions are concurrent.",
+            ge=0,
+        ),
+    ] = 100
+
+    # The windows of client quotas (``QuotaConfig``). Those of replication quotas are with replication.
+
+    quota_window_num: Annotated[
+        int, prop(INT, LOW, "Samples that a client's rate is measured over.", ge=1)
+    ] = 11
+    quota_window_size_seconds: Annotated[
+        int, prop(INT, LOW, "The length of each of these samples.", ge=1)
+    ] = 1
+    controller_quota_window_num: Annotated[
+        int, prop(INT, LOW, "Windows of controller mutations that a client may save up for a burst.", ge=1)
+    ] = 11
+    controller_quota_window_size_seconds: Annotated[
+        int, prop(INT, LOW, "The length of each of these windows.", ge=1)
+    ] = 1
+
+    # The broker itself.
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
     broker_rack: Annotated[str, prop(STRING, MEDIUM, "The rack that the broker stands in.")] | None = None
@@ -102,6 +741,12 @@ class BrokerConfig(QuotaProperties, frozen=True, kw_only=True):
             return self.inter_broker_listener_name.upper()
         names = [listener.name for listener in self.advertised_endpoints()]
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+
+    def coordination_path(self) -> str:
+        """The file of the embedded store."""
+        if self.coordination is None:
+            return f"{self.log_dirs[0]}/{COORDINATION_FILE}"
+        return self.coordination.removeprefix(SQLITE_SCHEME)
 
     def connection_overrides(self) -> dict[str, int]:
         """``max.connections.per.ip.overrides`` as host → most connections."""
@@ -225,9 +870,74 @@ def check_broker_config(config: BrokerConfig) -> None:
         raise _invalid("queued.max.request.bytes", queued, why)
     if not config.connection_overrides() and config.max_connections_per_ip == 0:
         raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
-    check_coordination(config)
-    check_groups(config)
+    _check_coordination(config)
+    _check_groups(config)
     _check_listeners(config)
+
+
+def _check_coordination(config: BrokerConfig) -> None:
+    """Raises ConfigError: the store's address is not one, or there are two."""
+    url = config.coordination
+    if url is None:
+        return
+    if config.zookeeper_connect is not None:
+        raise ConfigError(
+            f"coordination ({url}) and zookeeper.connect ({config.zookeeper_connect}) name two stores; "
+            "set one of them"
+        )
+    if not url.startswith(SQLITE_SCHEME) or not url.removeprefix(SQLITE_SCHEME).strip("/"):
+        raise ConfigError(f"Invalid value {url} for configuration coordination: must be sqlite:///PATH")
+
+
+def _check_groups(config: BrokerConfig) -> None:
+    """What must hold between properties.
+
+    Raises:
+        ConfigError: bounds that leave nothing, a default beyond its bounds, no assignor or one twice.
+    """
+    _check_bounds(
+        "group.consumer.session.timeout.ms",
+        config.group_consumer_session_timeout_ms,
+        at_least=config.group_consumer_min_session_timeout_ms,
+        at_most=config.group_consumer_max_session_timeout_ms,
+    )
+    _check_bounds(
+        "group.consumer.heartbeat.interval.ms",
+        config.group_consumer_heartbeat_interval_ms,
+        at_least=config.group_consumer_min_heartbeat_interval_ms,
+        at_most=config.group_consumer_max_heartbeat_interval_ms,
+    )
+    session_ms, heartbeat_ms = (
+        config.group_consumer_session_timeout_ms,
+        config.group_consumer_heartbeat_interval_ms,
+    )
+    if heartbeat_ms >= session_ms:
+        raise ConfigError(
+            f"Invalid value {heartbeat_ms} for configuration group.consumer.heartbeat.interval.ms: must be "
+            f"less than group.consumer.session.timeout.ms ({session_ms})"
+        )
+    low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
+    if low > high:
+        raise ConfigError(
+            f"Invalid value {high} for configuration group.max.session.timeout.ms: must be at least "
+            f"group.min.session.timeout.ms ({low})"
+        )
+    assignors = config.group_consumer_assignors
+    if not assignors or len(set(assignors)) != len(assignors):
+        raise ConfigError(
+            f"Invalid value {','.join(assignors)} for configuration group.consumer.assignors: must name each "
+            "assignor once, and at least one"
+        )
+
+
+def _check_bounds(name: str, value: int, *, at_least: int, at_most: int) -> None:
+    prefix = "group.consumer."
+    rest = name.removeprefix(prefix)
+    if not at_least <= value <= at_most:
+        raise ConfigError(
+            f"Invalid value {value} for configuration {name}: must be at least {prefix}min.{rest} "
+            f"({at_least}) and at most {prefix}max.{rest} ({at_most})"
+        )
 
 
 def _check_listeners(config: BrokerConfig) -> None:

@@ -84,8 +84,6 @@ class Services(msgspec.Struct, kw_only=True):
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
-    leadership_changes: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    """Held while a controller's request is carried out: one after the other (``replicaStateChangeLock``)."""
     instructed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when a controller has told this broker everything once: the cluster's metadata, then what to lead
     and follow."""

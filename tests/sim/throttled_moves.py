@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from minikafka.cli.reassign import command as reassign
 from minikafka.cli.reassign.execute import execute
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation import SimulatedClient, Simulation
 from minikafka.testing.simulation.broker import PORT
@@ -105,7 +105,7 @@ class MovingCluster:
         before = loop.time()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            async with ClusterAdmin(self.addresses, client_id="operator", timeout_ms=TIMEOUT_MS) as admin:
+            async with AdminClient(self.addresses, client_id="operator", timeout_ms=TIMEOUT_MS) as admin:
                 status = await execute(admin, arguments)
         assert status == 0, said.getvalue()
         return Execution((loop.time() - before) * 1000, said.getvalue())

@@ -22,8 +22,7 @@ from minikafka.cli.cluster.description import (
     ReplicaState,
     describe,
 )
-from minikafka.cli.shared.admin_client import NOBODY
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import NOBODY, AdminClient
 from minikafka.cli.shared.commands import OK, add_connection_options, as_json, parse_addresses, run
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.cli.shared.quantities import format_bytes
@@ -61,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with ClusterAdmin(
+    async with AdminClient(
         arguments.addresses, client_id="minikafka-cluster", timeout_ms=arguments.timeout_ms
     ) as admin:
         description = await describe(admin)

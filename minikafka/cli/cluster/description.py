@@ -19,10 +19,11 @@ from typing import Any
 import msgspec
 
 from minikafka.cli.reassign.progress import bytes_left
-from minikafka.cli.shared.admin_client import NOBODY, ClusterNodes
-from minikafka.cli.shared.cluster_requests import (
+from minikafka.cli.shared.admin_client import (
     METADATA_TOPIC,
-    ClusterAdmin,
+    NOBODY,
+    AdminClient,
+    ClusterNodes,
     LogDir,
     PartitionNow,
     topic_resource,
@@ -112,7 +113,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     reassignments: list[ReassignmentState]
 
 
-async def describe(admin: ClusterAdmin) -> ClusterDescription:
+async def describe(admin: AdminClient) -> ClusterDescription:
     """Ask every broker that answers.
 
     Raises:
@@ -143,7 +144,7 @@ async def describe(admin: ClusterAdmin) -> ClusterDescription:
     )
 
 
-async def _log_dirs(admin: ClusterAdmin, node_id: int) -> list[LogDir] | None:
+async def _log_dirs(admin: AdminClient, node_id: int) -> list[LogDir] | None:
     """None: the broker does not answer."""
     try:
         return await admin.log_dirs(node_id, None)
@@ -151,7 +152,7 @@ async def _log_dirs(admin: ClusterAdmin, node_id: int) -> list[LogDir] | None:
         return None
 
 
-async def _controller_epoch(admin: ClusterAdmin, controller: int) -> int | None:
+async def _controller_epoch(admin: AdminClient, controller: int) -> int | None:
     if controller == NOBODY:
         return None
     try:
@@ -162,7 +163,7 @@ async def _controller_epoch(admin: ClusterAdmin, controller: int) -> int | None:
 
 
 async def _quorums(
-    admin: ClusterAdmin, nodes: ClusterNodes, partitions: Mapping[TopicPartition, PartitionNow]
+    admin: AdminClient, nodes: ClusterNodes, partitions: Mapping[TopicPartition, PartitionNow]
 ) -> dict[TopicPartition, Any]:
     """What the leaders know of partitions with a replica out of the ISR; one request a leader."""
     by_leader: dict[int, list[TopicPartition]] = {}

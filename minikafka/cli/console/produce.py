@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from minikafka.cli.console.terminal_client import CLIENT_ID, STOP_DEADLINE_S, client_errors, unescape
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import OK, CommandError, add_connection_options, parse_addresses, run
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.network.addresses import format_address
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with ClusterAdmin(
+    async with AdminClient(
         arguments.addresses, client_id=CLIENT_ID, timeout_ms=arguments.timeout_ms
     ) as admin:
         await admin.nodes()  # says in one line what is wrong when nobody answers
@@ -94,7 +94,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     return OK
 
 
-async def _check_partition(admin: ClusterAdmin, partition: TopicPartition) -> None:
+async def _check_partition(admin: AdminClient, partition: TopicPartition) -> None:
     """A topic may come into being with its first record, but not with a certain partition of it.
 
     Raises:

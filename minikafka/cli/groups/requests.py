@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import msgspec
 
 from minikafka.cli.groups.consumer_assignment import read_assignment
-from minikafka.cli.shared.admin_client import LiveBroker
+from minikafka.cli.shared.admin_client import COORDINATOR_MOVES, AdminClient, CoordinatorType, LiveBroker
 from minikafka.cli.shared.commands import error_of
-from minikafka.cli.shared.coordinator_requests import COORDINATOR_MOVES, CoordinatorAdmin
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
@@ -75,10 +74,8 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
 
-class GroupAdmin(CoordinatorAdmin):
+class GroupAdmin(AdminClient):
     """Methods raise KafkaError for what a broker refuses, and BrokerUnavailable when there is no answer."""
-
-    key_type = 0
 
     async def groups(self, *, states: Sequence[str] = (), types: Sequence[str] = ()) -> list[GroupListing]:
         """The groups of all brokers, sorted by name, in one of ``states`` and of one of ``types``."""
@@ -93,6 +90,7 @@ class GroupAdmin(CoordinatorAdmin):
     async def describe(self, group: str) -> GroupDescription:
         """One group, of either protocol. A group that there is not: a KafkaError GROUP_ID_NOT_FOUND."""
         coordinator, answer = await self.ask_coordinator(
+            CoordinatorType.GROUP,
             group,
             ApiKey.CONSUMER_GROUP_DESCRIBE,
             {"group_ids": [group], "include_authorized_operations": False},
@@ -109,6 +107,7 @@ class GroupAdmin(CoordinatorAdmin):
 
     async def _describe_classic(self, group: str) -> GroupDescription:
         coordinator, answer = await self.ask_coordinator(
+            CoordinatorType.GROUP,
             group,
             ApiKey.DESCRIBE_GROUPS,
             {"groups": [group], "include_authorized_operations": False},
@@ -125,6 +124,7 @@ class GroupAdmin(CoordinatorAdmin):
     async def committed(self, group: str) -> dict[TopicPartition, int]:
         """Every offset that the group has committed, sorted by partition."""
         _, answer = await self.ask_coordinator(
+            CoordinatorType.GROUP,
             group,
             ApiKey.OFFSET_FETCH,
             {
@@ -217,7 +217,9 @@ class GroupAdmin(CoordinatorAdmin):
             "retention_time": -1,  # until v4: the broker's
             "topics": [{"name": name, "partitions": each} for name, each in topics.items()],
         }
-        _, answer = await self.ask_coordinator(group, ApiKey.OFFSET_COMMIT, body, _moved)
+        _, answer = await self.ask_coordinator(
+            CoordinatorType.GROUP, group, ApiKey.OFFSET_COMMIT, body, _moved
+        )
         refused = {}
         for topic in answer.topics:
             for each in topic.partitions:
@@ -229,7 +231,11 @@ class GroupAdmin(CoordinatorAdmin):
     async def delete(self, group: str) -> None:
         """DeleteGroups: the group and its offsets."""
         await self.ask_coordinator(
-            group, ApiKey.DELETE_GROUPS, {"groups_names": [group]}, lambda answer: answer.results[0]
+            CoordinatorType.GROUP,
+            group,
+            ApiKey.DELETE_GROUPS,
+            {"groups_names": [group]},
+            lambda answer: answer.results[0],
         )
 
 

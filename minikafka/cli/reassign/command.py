@@ -18,7 +18,7 @@ from minikafka.cli.reassign.execute import execute, wait_until_done
 from minikafka.cli.reassign.generate import generate
 from minikafka.cli.reassign.plan import parse_plan
 from minikafka.cli.reassign.verify import cancel, list_moves, remove_all_throttles, verify
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
     add_connection_options,
     parse_addresses,
@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with ClusterAdmin(
+    async with AdminClient(
         arguments.addresses, client_id="minikafka-reassign", timeout_ms=arguments.timeout_ms
     ) as admin:
         match arguments.action:

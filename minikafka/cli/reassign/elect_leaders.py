@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 
 from minikafka.cli.reassign.plan import parse_election_partitions
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
     FAILURE,
     OK,
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     election_type = ElectionType[arguments.election_type.upper()]
-    async with ClusterAdmin(
+    async with AdminClient(
         arguments.addresses, client_id="minikafka-elect-leaders", timeout_ms=arguments.timeout_ms
     ) as admin:
         results = await admin.elect_leaders(election_type, await _partitions(admin, arguments))
@@ -91,7 +91,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     return FAILURE if failed else OK
 
 
-async def _partitions(admin: ClusterAdmin, arguments: argparse.Namespace) -> list[TopicPartition] | None:
+async def _partitions(admin: AdminClient, arguments: argparse.Namespace) -> list[TopicPartition] | None:
     """Which to elect leaders for; None: all. Raises CommandError: there is no such topic."""
     if arguments.path_to_json_file is not None:
         return parse_election_partitions(read_text(arguments.path_to_json_file))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from minikafka.cli.reassign.plan import Plan
 from minikafka.cli.reassign.progress import bytes_left, log_dirs_of
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.quantities import format_bytes, format_duration, format_rate
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 
@@ -53,7 +53,7 @@ def _count(number: int, noun: str) -> str:
 
 
 async def estimate(
-    admin: ClusterAdmin, plan: Plan, under_way: Mapping[TopicPartition, ReplicaAssignment]
+    admin: AdminClient, plan: Plan, under_way: Mapping[TopicPartition, ReplicaAssignment]
 ) -> CopyEstimate:
     """What will be copied once ``plan`` goes on besides what is ``under_way``.
 

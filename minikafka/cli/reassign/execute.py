@@ -30,8 +30,7 @@ from minikafka.cli.reassign.throttle import (
     set_throttle,
 )
 from minikafka.cli.reassign.verify import report, settle_throttles, topics_of
-from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S
-from minikafka.cli.shared.cluster_requests import ClusterAdmin, LogDir, PartitionNow
+from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S, AdminClient, LogDir, PartitionNow
 from minikafka.cli.shared.commands import OK, CommandError, explain, read_text
 from minikafka.cli.shared.quantities import format_duration, format_rate
 from minikafka.errors import ErrorCode, KafkaError
@@ -45,7 +44,7 @@ UnderWay = dict[TopicPartition, ReplicaAssignment]
 Partitions = dict[TopicPartition, PartitionNow]
 
 
-async def execute(admin: ClusterAdmin, arguments: argparse.Namespace) -> int:
+async def execute(admin: AdminClient, arguments: argparse.Namespace) -> int:
     """Carry out the plan that ``arguments`` name. Returns the exit status.
 
     Raises:
@@ -106,7 +105,7 @@ def named(partitions: UnderWay) -> str:
     )
 
 
-async def _check(admin: ClusterAdmin, plan: Plan) -> tuple[Partitions, dict[int, list[LogDir]]]:
+async def _check(admin: AdminClient, plan: Plan) -> tuple[Partitions, dict[int, list[LogDir]]]:
     """Look for all that can be wrong. Returns what it was checked against."""
     problems = problems_of(plan)
     if not plan:
@@ -134,7 +133,7 @@ def _paths_now(plan: Plan, log_dirs: dict[int, list[LogDir]]) -> dict[tuple[Topi
     }
 
 
-async def _name_stale_throttles(admin: ClusterAdmin) -> None:
+async def _name_stale_throttles(admin: AdminClient) -> None:
     for throttle in await find_throttles(admin):
         print(
             f"minikafka reassign: a throttle from before is still set, {throttle}; "
@@ -144,7 +143,7 @@ async def _name_stale_throttles(admin: ClusterAdmin) -> None:
 
 
 async def _say_what_is_copied(
-    admin: ClusterAdmin, arguments: argparse.Namespace, plan: Plan, under_way: UnderWay
+    admin: AdminClient, arguments: argparse.Namespace, plan: Plan, under_way: UnderWay
 ) -> None:
     """Nothing to say when replicas only go away or change places."""
     copied = await estimate(admin, plan, under_way)
@@ -153,7 +152,7 @@ async def _say_what_is_copied(
 
 
 async def _throttle(
-    admin: ClusterAdmin,
+    admin: AdminClient,
     arguments: argparse.Namespace,
     plan: Plan,
     origins: dict[TopicPartition, tuple[int, ...]],
@@ -177,7 +176,7 @@ async def _throttle(
         )
 
 
-async def _start(admin: ClusterAdmin, plan: Plan) -> None:
+async def _start(admin: AdminClient, plan: Plan) -> None:
     """Raises CommandError: some of it was refused."""
     refused = await admin.reassign({each.partition: each.replicas for each in plan})
     if refused:
@@ -198,7 +197,7 @@ def ids_of(partitions: list[TopicPartition]) -> str:
     return ",".join(map(str, partitions))
 
 
-async def _start_dir_moves(admin: ClusterAdmin, moves: dict[tuple[TopicPartition, int], str]) -> None:
+async def _start_dir_moves(admin: AdminClient, moves: dict[tuple[TopicPartition, int], str]) -> None:
     """A replica that the broker does not have yet can be moved when it has come.
 
     Raises:
@@ -228,7 +227,7 @@ async def _start_dir_moves(admin: ClusterAdmin, moves: dict[tuple[TopicPartition
             await asyncio.sleep(RETRY_BACKOFF_S)
 
 
-async def wait_until_done(admin: ClusterAdmin, plan: Plan, arguments: argparse.Namespace) -> Seen:
+async def wait_until_done(admin: AdminClient, plan: Plan, arguments: argparse.Namespace) -> Seen:
     """Show what is left until nothing of ``plan`` moves any more. An interrupt ends only the watching."""
     mine = {each.partition for each in plan}
     view = ProgressView(mine)

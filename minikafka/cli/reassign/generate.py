@@ -12,13 +12,13 @@ import sys
 
 from minikafka.cli.reassign.plan import format_plan, parse_topics
 from minikafka.cli.reassign.planner import Assignment, count_moves, plan_assignment
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import OK, CommandError, read_text, write_text
 from minikafka.controller.assignment import BrokerMetadata
 from minikafka.types import BrokerId
 
 
-async def generate(admin: ClusterAdmin, arguments: argparse.Namespace) -> int:
+async def generate(admin: AdminClient, arguments: argparse.Namespace) -> int:
     """Print where the partitions are and where they could be. Returns the exit status.
 
     Raises:
@@ -49,7 +49,7 @@ def _topics(arguments: argparse.Namespace) -> list[str] | None:
     return None if arguments.topics is None else list(dict.fromkeys(arguments.topics.split(",")))
 
 
-async def _current(admin: ClusterAdmin, topics: list[str] | None) -> Assignment:
+async def _current(admin: AdminClient, topics: list[str] | None) -> Assignment:
     """Where the partitions are, or will be when what is under way is done."""
     partitions = await admin.partitions(topics)
     missing = sorted(set(topics or ()) - {each.topic for each in partitions})
@@ -64,7 +64,7 @@ async def _current(admin: ClusterAdmin, topics: list[str] | None) -> Assignment:
     }
 
 
-async def _brokers(admin: ClusterAdmin, arguments: argparse.Namespace) -> list[BrokerMetadata]:
+async def _brokers(admin: AdminClient, arguments: argparse.Namespace) -> list[BrokerMetadata]:
     live = (await admin.nodes()).brokers
     wanted = arguments.broker_list or list(live)
     unknown = [node_id for node_id in wanted if node_id not in live]

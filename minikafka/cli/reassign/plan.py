@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from minikafka.cli.shared.cluster_requests import LogDir, PartitionNow
+from minikafka.cli.shared.admin_client import LogDir, PartitionNow
 from minikafka.cli.shared.commands import CommandError
 from minikafka.errors import UNDECODABLE
 from minikafka.types import TopicPartition

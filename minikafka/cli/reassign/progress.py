@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from minikafka.cli.reassign.plan import Plan
-from minikafka.cli.shared.cluster_requests import ClusterAdmin, LogDir, LogReplica, PartitionNow
+from minikafka.cli.shared.admin_client import AdminClient, LogDir, LogReplica, PartitionNow
 from minikafka.cli.shared.quantities import format_bytes, format_duration, format_rate
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
@@ -73,7 +73,7 @@ class Seen(NamedTuple):
         return [each for each in assignment.target if each not in self.live] if assignment else []
 
 
-async def look(admin: ClusterAdmin, plan: Plan, *, everywhere: bool) -> Seen:
+async def look(admin: AdminClient, plan: Plan, *, everywhere: bool) -> Seen:
     """What moves now. ``everywhere``: also moves between directories that the plan does not name.
 
     Raises:
@@ -108,7 +108,7 @@ def _concerned(
 
 
 async def log_dirs_of(
-    admin: ClusterAdmin, brokers: Sequence[int], partitions: Sequence[TopicPartition] | None
+    admin: AdminClient, brokers: Sequence[int], partitions: Sequence[TopicPartition] | None
 ) -> dict[int, list[LogDir]]:
     """The log directories of each broker that answers, with ``partitions`` in them (None: with all)."""
     found = {}

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from minikafka.cli.shared.cluster_requests import ClusterAdmin, broker_resource, topic_resource
+from minikafka.cli.shared.admin_client import AdminClient, broker_resource, topic_resource
 from minikafka.config.definition import ConfigSource
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.types import ReplicaAssignment, TopicPartition
@@ -89,7 +89,7 @@ def brokers_of(moves: Mapping[TopicPartition, ReplicaMoves]) -> list[int]:
 
 
 async def set_throttle(
-    admin: ClusterAdmin, moves: Mapping[TopicPartition, ReplicaMoves], *, bytes_per_s: int
+    admin: AdminClient, moves: Mapping[TopicPartition, ReplicaMoves], *, bytes_per_s: int
 ) -> list[int]:
     """Throttle what ``moves``. Returns brokers that are not there, and are not throttled when they come."""
     await admin.alter_configs(replica_lists(moves))
@@ -97,14 +97,12 @@ async def set_throttle(
     return await _set_on(admin, brokers_of(moves), rates)
 
 
-async def set_log_dirs_throttle(
-    admin: ClusterAdmin, brokers: Iterable[int], *, bytes_per_s: int
-) -> list[int]:
+async def set_log_dirs_throttle(admin: AdminClient, brokers: Iterable[int], *, bytes_per_s: int) -> list[int]:
     """Throttle moves between the directories of ``brokers``. Returns as ``set_throttle``."""
     return await _set_on(admin, sorted(set(brokers)), {LOG_DIRS_RATE: str(bytes_per_s)})
 
 
-async def _set_on(admin: ClusterAdmin, brokers: Sequence[int], rates: Mapping[str, str | None]) -> list[int]:
+async def _set_on(admin: AdminClient, brokers: Sequence[int], rates: Mapping[str, str | None]) -> list[int]:
     live = (await admin.nodes()).brokers
     for node_id in brokers:
         if node_id in live:
@@ -112,7 +110,7 @@ async def _set_on(admin: ClusterAdmin, brokers: Sequence[int], rates: Mapping[st
     return [node_id for node_id in brokers if node_id not in live]
 
 
-async def find_throttles(admin: ClusterAdmin) -> list[Throttle]:
+async def find_throttles(admin: AdminClient) -> list[Throttle]:
     """Every throttle that is set on a topic, or on a broker that is there."""
     topics = dict.fromkeys(partition.topic for partition in await admin.partitions())
     described = await admin.configs([topic_resource(topic) for topic in topics], TOPIC_CONFIGS)
@@ -127,7 +125,7 @@ async def find_throttles(admin: ClusterAdmin) -> list[Throttle]:
     return list(dict.fromkeys(found))
 
 
-async def remove_throttles(admin: ClusterAdmin, throttles: Iterable[Throttle]) -> None:
+async def remove_throttles(admin: AdminClient, throttles: Iterable[Throttle]) -> None:
     """Remove each of ``throttles``."""
     changes: dict[ConfigResource, dict[str, str | None]] = {}
     for throttle in throttles:

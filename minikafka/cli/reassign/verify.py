@@ -14,15 +14,14 @@ from collections.abc import Sequence
 from minikafka.cli.reassign.plan import Plan
 from minikafka.cli.reassign.progress import Seen, describe_reassignment, ids, look, moving_rows
 from minikafka.cli.reassign.throttle import Throttle, find_throttles, remove_throttles
-from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import RETRY_BACKOFF_S, AdminClient
 from minikafka.cli.shared.commands import FAILURE, OK, CommandError, explain
 from minikafka.cli.shared.quantities import format_bytes
 from minikafka.config.resource import ConfigResourceType
 from minikafka.types import TopicPartition
 
 
-async def verify(admin: ClusterAdmin, plan: Plan, *, preserve_throttles: bool) -> int:
+async def verify(admin: AdminClient, plan: Plan, *, preserve_throttles: bool) -> int:
     """Say of each partition of ``plan`` where it is, and see to the throttles. Returns the exit status: 0
     when everything is where it is to be."""
     seen = await look(admin, plan, everywhere=False)
@@ -74,7 +73,7 @@ def _partition_line(partition: TopicPartition, replicas: Sequence[int], seen: Se
     )
 
 
-async def settle_throttles(admin: ClusterAdmin, topics: set[str], *, preserve: bool) -> None:
+async def settle_throttles(admin: AdminClient, topics: set[str], *, preserve: bool) -> None:
     """Remove the throttle of ``topics`` if nothing moves any more; name what stays, and why."""
     throttles = await find_throttles(admin)
     if not throttles:
@@ -121,7 +120,7 @@ def _print_throttles(throttles: Sequence[Throttle]) -> None:
         print(f"  {throttle}")
 
 
-async def remove_all_throttles(admin: ClusterAdmin) -> int:
+async def remove_all_throttles(admin: AdminClient) -> int:
     """Remove every throttle there is. What moves goes on at full speed."""
     throttles = await find_throttles(admin)
     await remove_throttles(admin, throttles)
@@ -130,7 +129,7 @@ async def remove_all_throttles(admin: ClusterAdmin) -> int:
     return OK
 
 
-async def list_moves(admin: ClusterAdmin) -> int:
+async def list_moves(admin: AdminClient) -> int:
     """Everything that moves now."""
     seen = await look(admin, [], everywhere=True)
     rows = moving_rows(seen, None)
@@ -142,7 +141,7 @@ async def list_moves(admin: ClusterAdmin) -> int:
     return OK
 
 
-async def cancel(admin: ClusterAdmin, plan: Plan | None, *, preserve_throttles: bool) -> int:
+async def cancel(admin: AdminClient, plan: Plan | None, *, preserve_throttles: bool) -> int:
     """Take back what of ``plan`` (None: of everything) is under way. Returns when it is back."""
     seen = await look(admin, plan or [], everywhere=plan is None)
     mine = None if plan is None else {each.partition for each in plan}
@@ -167,7 +166,7 @@ async def cancel(admin: ClusterAdmin, plan: Plan | None, *, preserve_throttles: 
     return OK
 
 
-async def _until_gone(admin: ClusterAdmin, partitions: Sequence[TopicPartition]) -> None:
+async def _until_gone(admin: AdminClient, partitions: Sequence[TopicPartition]) -> None:
     """Raises CommandError: the controller has not taken them back in time."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + admin.timeout_ms / 1000

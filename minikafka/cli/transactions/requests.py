@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from minikafka.cli.shared.admin_client import AdminClient, CoordinatorType
 from minikafka.cli.shared.commands import error_of
-from minikafka.cli.shared.coordinator_requests import CoordinatorAdmin
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import TopicPartition
@@ -59,10 +59,8 @@ class ProducerState(msgspec.Struct, frozen=True):
     transaction_start_offset: int | None
 
 
-class TransactionAdmin(CoordinatorAdmin):
+class TransactionAdmin(AdminClient):
     """Methods raise KafkaError for what a broker refuses, and BrokerUnavailable when there is no answer."""
-
-    key_type = 1
 
     async def transactions(
         self,
@@ -88,6 +86,7 @@ class TransactionAdmin(CoordinatorAdmin):
     async def describe(self, transactional_id: str) -> TransactionDescription:
         """One transactional id. One that there is not: a KafkaError TRANSACTIONAL_ID_NOT_FOUND."""
         coordinator, answer = await self.ask_coordinator(
+            CoordinatorType.TRANSACTION,
             transactional_id,
             ApiKey.DESCRIBE_TRANSACTIONS,
             {"transactional_ids": [transactional_id]},

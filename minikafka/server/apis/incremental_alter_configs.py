@@ -12,8 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from minikafka.config.alteration import Alteration
-from minikafka.config.resource import ConfigResource
+from minikafka.config.resource import Alteration, ConfigResource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.config_count import check_config_count

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.replica import partition_offsets as places
+from minikafka.server.replica import partition as places
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each

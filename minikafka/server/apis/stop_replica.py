@@ -15,7 +15,7 @@ from minikafka.server.services import Services
 async def handle(
     services: Services, context: RequestContext | None, request: StopReplicaRequest
 ) -> StopReplicaResponse:
-    async with services.leadership_changes:
+    async with services.replica_manager.state_changes:
         error_code = check_broker_epoch(services, request.broker_epoch, "StopReplica", request.controller_id)
         if error_code:
             return StopReplicaResponse(error_code)

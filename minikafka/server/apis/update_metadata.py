@@ -1,7 +1,7 @@
 """UpdateMetadata (key 6): the controller tells who lives and who leads.
 
 Behaviour (``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache``): as
-LeaderAndIsr for epochs. A leader whose replica was moved away stops (``LeadershipChanges.let_go_of_moved``).
+LeaderAndIsr for epochs. A leader whose replica was moved away stops (``ReplicaManager.let_go_of_moved``).
 What was set for topics that are gone is forgotten with them, and so are the offsets that groups have
 committed for them.
 """
@@ -17,7 +17,7 @@ from minikafka.server.services import Services
 async def handle(
     services: Services, context: RequestContext | None, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    async with services.leadership_changes:
+    async with services.replica_manager.state_changes:
         error_code = check_broker_epoch(
             services, request.broker_epoch, "UpdateMetadata", request.controller_id
         )

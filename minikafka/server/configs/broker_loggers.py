@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from minikafka.config.alteration import Alteration, AlterOperation
+from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
 
 ROOT = "root"

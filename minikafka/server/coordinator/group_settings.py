@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from minikafka.config.group_properties import GroupProperties
+from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.group.settings import ConsumerGroupSettings
 
 
@@ -15,7 +15,7 @@ class BrokerGroupSettings:
     """A ``GroupSettings``. None of the broker's properties here changes while it runs; groups' do."""
 
     def __init__(
-        self, config: GroupProperties, *, consumer_group: Callable[[str], ConsumerGroupSettings]
+        self, config: BrokerConfig, *, consumer_group: Callable[[str], ConsumerGroupSettings]
     ) -> None:
         """``consumer_group``: what holds for one group."""
         self.group_min_session_timeout_ms = config.group_min_session_timeout_ms

@@ -20,7 +20,7 @@ from minikafka.metrics.request_metrics import TIMED_MASK, RequestTiming
 from minikafka.network.connection import Connection, Result
 from minikafka.protocol.wire.fetch_pattern import FetchAnswer, FetchPattern, WantedFields
 from minikafka.server.quota.client_quotas import QuotaClient
-from minikafka.server.replica.partition_offsets import CONSUMER_REPLICA_ID
+from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import Budget, FetchParams
 from minikafka.server.requests.accounting import timed
 from minikafka.server.requests.context import RequestContext

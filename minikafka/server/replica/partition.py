@@ -1,7 +1,8 @@
 """One partition on this broker: its leadership state and its log, side by side.
 
-Kafka's ``Partition``. The log knows records; the partition knows who leads at which epoch, who is in sync,
-and therefore how far the high watermark may go. What only reads is in ``partition_offsets``.
+Kafka's ``Partition``; KIP-101, KIP-279 and KIP-320 (leader epochs), KIP-207 (offsets that are not available
+yet). The log knows records; the partition knows who leads at which epoch, who is in sync, and therefore how
+far the high watermark may go.
 
 A partition is a follower until it is told to lead. As leader it notes how far each follower is, moves the
 high watermark, and proposes changes of the ISR (``IsrChange``), which the caller gets written; as follower
@@ -11,7 +12,9 @@ Invariants:
 - only the leader at the current epoch appends for clients (I6), and leader epochs only rise;
 - the high watermark of a leader never falls within its epoch (I3);
 - one change of the ISR is in flight at most, and the high watermark waits for every member that it may add;
-- with no other replica the high watermark equals the log end after each append.
+- with no other replica the high watermark equals the log end after each append;
+- log start <= last stable offset <= high watermark <= log end (I9);
+- where a partition must be led here, a wrong leader epoch is told before a wrong leader: it says more.
 
 Where it differs from Kafka: see ``replication.isr``.
 """
@@ -19,22 +22,54 @@ Where it differs from Kafka: see ``replication.isr``.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append import UnexpectedAppendOffset
 from minikafka.log.producers.append_origin import BY_CLIENT, AppendTerms
+from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
+from minikafka.metrics.broker_topic_stats import TopicStats
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
+from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.isr import IsrChange, IsrOutcome
 from minikafka.replication.partition_replicas import PartitionReplicas
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
 from minikafka.server.replica.host_broker import HostBroker
-from minikafka.server.replica.partition_offsets import PartitionOffsets
-from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition, joined
+from minikafka.types import (
+    NO_EPOCH,
+    NO_LEADER,
+    NO_OFFSET,
+    BrokerId,
+    Buffer,
+    LeaderEpoch,
+    Offset,
+    TopicPartition,
+    joined,
+)
 
 logger = logging.getLogger(__name__)
+
+EARLIEST_TIMESTAMP = -2
+LATEST_TIMESTAMP = -1
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+"""The timestamps of a ListOffsets request that ask for a place, not a time (``ListOffsetsRequest.java``)."""
+
+CONSUMER_REPLICA_ID: Final = -1
+"""In a request: it comes from a consumer, who sees what is committed. Brokers give their own id."""
+DEBUGGING_REPLICA_ID: Final = -2
+"""In a request: it comes from a tool, who sees everything, on any replica."""
+
+
+class OffsetAndEpoch(NamedTuple):
+    """The answer to ListOffsets: a record's offset, its timestamp (-1 for a place) and its leader epoch."""
+
+    offset: Offset
+    timestamp_ms: int
+    leader_epoch: LeaderEpoch
 
 
 class FollowerProgress(NamedTuple):
@@ -45,15 +80,38 @@ class FollowerProgress(NamedTuple):
     """To be written: the follower joins."""
 
 
-class Partition(PartitionOffsets):
+class Partition:
     """A partition that this broker hosts."""
 
-    __slots__ = ("_clock", "_log_truncated", "adding_replicas", "controller_epoch", "replication")
+    __slots__ = (
+        "_clock",
+        "_log_truncated",
+        "adding_replicas",
+        "controller_epoch",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "leader_id",
+        "log",
+        "node_id",
+        "replication",
+        "stats",
+        "topic_id",
+        "topic_partition",
+    )
 
     def __init__(
         self, topic_partition: TopicPartition, *, topic_id: UUID, host: HostBroker, log: UnifiedLog
     ) -> None:
-        super().__init__(topic_partition, topic_id=topic_id, node_id=host.node_id, log=log)
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.node_id = host.node_id
+        self.log = log
+        self.leader_id = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start_offset: Offset | None = None
+        """Where the log ended when this broker took the epoch; None unless it leads."""
+        self.stats = TopicStats()
+        """What goes through here is counted in it; one for all partitions of a topic that are hosted."""
         self._clock = host.clock
         self._log_truncated = host.log_truncated
         self.replication = PartitionReplicas(
@@ -72,6 +130,10 @@ class Partition(PartitionOffsets):
             f"isr={list(self.isr)}, high_watermark={self.log.high_watermark}, "
             f"log_end={self.log.log_end_offset}, {self.replication!r})"
         )
+
+    @property
+    def is_leader(self) -> bool:
+        return self.leader_id == self.node_id
 
     @property
     def replicas(self) -> tuple[BrokerId, ...]:
@@ -417,3 +479,111 @@ class Partition(PartitionOffsets):
     def maybe_increment_log_start_offset(self, leader_log_start_offset: Offset) -> None:
         """Records below the leader's log start are deleted here too, never above the high watermark."""
         self.log.increment_log_start_offset(min(leader_log_start_offset, self.log.high_watermark))
+
+    # Offsets, whoever leads
+
+    def check_leader_epoch(self, current_leader_epoch: int) -> None:
+        """Refuse a request that believes in another epoch (KIP-320); -1 believes in none.
+
+        Raises:
+            KafkaError: FENCED_LEADER_EPOCH (the peer is behind), UNKNOWN_LEADER_EPOCH (the peer is ahead).
+        """
+        if current_leader_epoch == self.leader_epoch or current_leader_epoch == NO_EPOCH:
+            return
+        behind = current_leader_epoch < self.leader_epoch
+        raise KafkaError(
+            ErrorCode.FENCED_LEADER_EPOCH if behind else ErrorCode.UNKNOWN_LEADER_EPOCH,
+            f"{self.topic_partition} is at leader epoch {self.leader_epoch}, "
+            f"the request at {current_leader_epoch}",
+        )
+
+    def check_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Refuse what only the leader answers, and what believes in another epoch.
+
+        Raises:
+            KafkaError: see ``check_leader_epoch``; NOT_LEADER_OR_FOLLOWER.
+        """
+        self.check_leader_epoch(current_leader_epoch)
+        if self.leader_id != self.node_id:
+            raise KafkaError(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this broker does not lead {self.topic_partition}"
+            )
+
+    def end_offset(self, isolation: FetchIsolation) -> Offset:
+        """The place up to which a reader with this isolation may read."""
+        match isolation:
+            case FetchIsolation.LOG_END:
+                return self.log.log_end_offset
+            case FetchIsolation.HIGH_WATERMARK:
+                return self.log.high_watermark
+            case FetchIsolation.TXN_COMMITTED:
+                return self.log.last_stable_offset
+
+    def diverging_epoch(self, *, last_fetched_epoch: int, fetch_offset: Offset) -> EpochEndOffset | None:
+        """Where a reader that last fetched ``last_fetched_epoch`` left this log's history (KIP-595), if it
+        did.
+
+        Raises:
+            KafkaError: OFFSET_OUT_OF_RANGE: that place is not known here (any more).
+        """
+        if last_fetched_epoch == NO_EPOCH:
+            return None
+        end = self.epoch_end_offset(LeaderEpoch(last_fetched_epoch))
+        if end.end_offset == NO_OFFSET:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} no longer knows the end of epoch {last_fetched_epoch}",
+            )
+        if fetch_offset < self.log.log_start_offset:
+            raise KafkaError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.topic_partition} begins at {self.log.log_start_offset}, behind {fetch_offset}",
+            )
+        if end.epoch < last_fetched_epoch or end.end_offset < fetch_offset:
+            return end
+        return None
+
+    def epoch_end_offset(self, leader_epoch: LeaderEpoch) -> EpochEndOffset:
+        """The end of ``leader_epoch``, or of the largest earlier one that is known (KIP-101, KIP-279)."""
+        epoch, end_offset = self.log.end_offset_for_epoch(leader_epoch)
+        return EpochEndOffset(epoch, end_offset)
+
+    def offset_for_timestamp(
+        self, timestamp_ms: int, *, isolation: FetchIsolation, cached_only: bool
+    ) -> OffsetAndEpoch | None:
+        """ListOffsets: a place (negative) or the first record at or after a time; None when there is none.
+
+        What lies above ``isolation``'s end does not exist for the asker.
+
+        Raises:
+            KafkaError: OFFSET_NOT_AVAILABLE to a consumer, while the high watermark of this new leader has
+                not reached the start of its epoch: it may be below what an earlier leader has shown (R15).
+        """
+        log = self.log
+        end_offset = self.end_offset(isolation)
+        if timestamp_ms == LATEST_TIMESTAMP:
+            self._check_offsets_are_available(isolation)
+            return OffsetAndEpoch(end_offset, -1, self.leader_epoch)
+        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            return OffsetAndEpoch(log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset))
+        if timestamp_ms == LATEST_TIERED_TIMESTAMP:  # nothing is tiered
+            return OffsetAndEpoch(NO_OFFSET, -1, NO_EPOCH)
+        found = (
+            log.offset_of_max_timestamp(cached_only=cached_only)
+            if timestamp_ms == MAX_TIMESTAMP
+            else log.offset_for_timestamp(timestamp_ms, cached_only=cached_only)
+        )
+        if found is None or found.offset >= end_offset:
+            self._check_offsets_are_available(isolation)
+            return None
+        return OffsetAndEpoch(found.offset, found.timestamp, log.epoch_for_offset(found.offset))
+
+    def _check_offsets_are_available(self, isolation: FetchIsolation) -> None:
+        start_offset, high_watermark = self.leader_epoch_start_offset, self.log.high_watermark
+        if start_offset is None or isolation is FetchIsolation.LOG_END or start_offset <= high_watermark:
+            return
+        raise KafkaError(
+            ErrorCode.OFFSET_NOT_AVAILABLE,
+            f"the high watermark {high_watermark} of {self.topic_partition} has not reached {start_offset}, "
+            f"where leader epoch {self.leader_epoch} began",
+        )

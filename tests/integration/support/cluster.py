@@ -21,7 +21,7 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError, StoreError
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.batch import iterate_headers
-from minikafka.server.replica.partition_offsets import EARLIEST_TIMESTAMP
+from minikafka.server.replica.partition import EARLIEST_TIMESTAMP
 from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment
 from tests.integration.support import confluent

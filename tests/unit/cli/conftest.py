@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from minikafka.cli.reassign import execute as reassign_execute
-from minikafka.cli.shared import coordinator_requests
+from minikafka.cli.shared import admin_client
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import Address
 from tests.unit.cli.fake_cluster import FakeCluster
@@ -24,7 +24,7 @@ def talk_to(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeCluster], None]:
 
         monkeypatch.setattr(AdminClient, "_connect", connect)
         monkeypatch.setattr(reassign_execute, "POLL_S", 0)
-        monkeypatch.setattr(coordinator_requests, "RETRY_BACKOFF_S", 0)
+        monkeypatch.setattr(admin_client, "RETRY_BACKOFF_S", 0)
 
     return install
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.config.alteration import Alteration, AlterOperation, alter
+from minikafka.config.resource import Alteration, AlterOperation, alter
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
 

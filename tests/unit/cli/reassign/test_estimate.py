@@ -10,7 +10,7 @@ import pytest
 from minikafka.cli.reassign import command as reassign
 from minikafka.cli.reassign.estimate import CopyEstimate, estimate
 from minikafka.cli.reassign.plan import PlannedPartition
-from minikafka.cli.shared.cluster_requests import ClusterAdmin
+from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.types import ReplicaAssignment, TopicPartition
 from tests.unit.cli.fake_cluster import FakeCluster
 
@@ -106,5 +106,5 @@ async def test_partitions_that_nobody_can_tell_the_size_of_are_left_out(cluster:
     cluster.live.remove(2)
     cluster.partitions[TopicPartition("a", 2)].leader = -1
     plan = [PlannedPartition(TopicPartition(topic, number), (1, 3), ()) for topic, number in GONE_OR_LEFT]
-    async with ClusterAdmin([("b", 9001)], client_id="test", timeout_ms=100) as admin:
+    async with AdminClient([("b", 9001)], client_id="test", timeout_ms=100) as admin:
         assert await estimate(admin, plan, {}) == CopyEstimate(300, leaders=1, followers=1)

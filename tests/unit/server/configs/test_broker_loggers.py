@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from minikafka.config.alteration import Alteration, AlterOperation
+from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.configs.broker_loggers import alter_logger_levels, logger_levels
 

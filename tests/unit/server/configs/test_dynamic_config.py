@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from minikafka.config.alteration import Alteration, AlterOperation
 from minikafka.config.broker import BROKER_CONFIG_KEYS, broker_config
 from minikafka.config.definition import UpdateMode
-from minikafka.config.resource import ConfigResource, ConfigResourceType
+from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.compaction.job import CompactionJob, CompactionResult

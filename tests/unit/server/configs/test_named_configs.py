@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from minikafka.cli.groups.requests import GroupAdmin
-from minikafka.config.alteration import Alteration, AlterOperation
-from minikafka.config.resource import ConfigResource, ConfigResourceType
+from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import NoNodeError
 from minikafka.errors import KafkaError

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from minikafka.config.alteration import Alteration, AlterOperation
 from minikafka.config.definition import ConfigSource
-from minikafka.config.resource import ConfigResource, ConfigResourceType
+from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import TopicPartition

@@ -18,7 +18,7 @@ from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.replication.isr import IsrRefused, IsrReread, IsrWritten
 from minikafka.replication.replica_progress import ReplicaProgress
-from minikafka.server.replica.partition_offsets import (
+from minikafka.server.replica.partition import (
     EARLIEST_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,

@@ -12,12 +12,12 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.server.replica.partition import Partition
-from minikafka.server.replica.partition_offsets import (
+from minikafka.server.replica.partition import (
     EARLIEST_TIMESTAMP,
     LATEST_TIERED_TIMESTAMP,
     LATEST_TIMESTAMP,
     MAX_TIMESTAMP,
+    Partition,
 )
 from minikafka.types import Offset
 from tests.unit.server.replicas import Replicas, code, state_of

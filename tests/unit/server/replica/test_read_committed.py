@@ -13,7 +13,7 @@ from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.server.replica.partition_offsets import LATEST_TIMESTAMP, MAX_TIMESTAMP
+from minikafka.server.replica.partition import LATEST_TIMESTAMP, MAX_TIMESTAMP
 from tests.unit.server.replicas import TP, Replicas, batch
 
 COMMITTED = FetchIsolation.TXN_COMMITTED
