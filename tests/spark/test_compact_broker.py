@@ -27,6 +27,7 @@ from minikafka.types import TopicPartition as At
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record
+from tests.integration.support.verified import assert_undamaged
 from tests.spark.compaction_logs import no_phase
 from tests.spark.conftest import CONF, MASTER
 
@@ -53,6 +54,7 @@ def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
         assert "Traceback" not in started.log_text()
     finally:
         started.close()
+    assert_undamaged(started.data_dir)
 
 
 def written() -> list[Record]:
