@@ -269,9 +269,21 @@ class LogManager:
             all_are_live=not self.offline_directories,
         )
         for found, fate in fates:
-            self._guarded(os.path.dirname(found.directory), partial(self._settle, found, fate))
+            self._guarded(os.path.dirname(found.directory), partial(self._settle_if_possible, found, fate))
         for path in deleted:
             self._remove_later(path)
+
+    def _settle_if_possible(self, found: FoundLog, fate: Fate) -> None:
+        """Leave it as it is until the next start where the disk has not failed and it cannot be opened."""
+        try:
+            self._settle(found, fate)
+        except OSError as error:
+            if is_disk_failure(error):
+                raise
+            _log.error("%s cannot be opened, and waits for the next start: %s", found.directory, error)
+            if fate is Fate.BECOME_CURRENT:
+                self._offline_partitions.add(found.topic_partition)
+                self._loaded.discard(os.path.dirname(found.directory))
 
     def _settle(self, found: FoundLog, fate: Fate) -> None:
         at, log_directory = found.topic_partition, os.path.dirname(found.directory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,30 @@ def test_a_stop_between_the_renames_is_settled_by_the_next_start(broker: Broker)
     assert again.logs[A0].log_end_offset == 3 and not again.future_logs
     broker.clock.advance(DELAY_MS)
     assert [each.log_directory for each in again.take_removals()] == [str(broker.root / "one")]
+
+
+@pytest.mark.parametrize("was_replaced", [False, True])
+def test_a_copy_for_which_no_descriptor_is_left_waits_for_the_next_start(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, was_replaced: bool
+) -> None:
+    manager, _ = begin(broker)
+    copy_all(broker, manager)
+    if was_replaced:
+        manager.begin_replacement(A0)
+    manager.shutdown()
+    opened = type(broker.disk).open
+
+    def refuse(disk: object, path: str, **kwargs: object) -> object:
+        if path.startswith(str(broker.root / "two" / "a-0")):
+            raise OSError(errno.EMFILE, "no descriptor", path)
+        return opened(disk, path, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(broker.disk), "open", refuse)
+    again = broker.start("one", "two")
+    assert not again.offline_directories and not again.future_logs
+    assert again.is_offline(A0) is was_replaced and (A0 in again.logs) is not was_replaced
+    again.shutdown()
+    monkeypatch.undo()
+    healed = broker.start("one", "two")
+    copy = healed.logs[A0] if was_replaced else healed.future_logs[A0]
+    assert copy.log_end_offset == 3

@@ -129,3 +129,27 @@ async def test_what_is_no_failure_of_the_disk_refuses_one_partition_and_nothing_
         replicas = again.services.replica_manager.partitions
         await until(again, lambda: at in replicas and replicas[at].leader_id == 1, "it is made now")
         append(again, "t", 1)
+
+
+@pytest.mark.parametrize("cause", [errno.EMFILE, errno.ENFILE])
+async def test_a_log_that_cannot_be_opened_at_the_start_is_offline_alone(tmp_path: Path, cause: int) -> None:
+    disk = Disk()
+    async with running(tmp_path, disk=disk) as broker:
+        await broker.services.topics.create_topic("t", partitions=3)
+        await until(broker, lambda: len(broker.services.replica_manager.partitions) == 3, "all are there")
+        for partition in range(3):
+            append(broker, "t", partition)
+    at = TopicPartition("t", 1)
+    disk.fault = failing("open", "/t-1/", cause)
+    async with running(tmp_path, disk=disk) as again:
+        replicas = again.services.replica_manager
+        await until(again, lambda: len(replicas.partitions) == 2, "the others are there")
+        assert code(replicas.partition, at) is ErrorCode.KAFKA_STORAGE_ERROR
+        assert again.services.log_manager.live_directories == (str(tmp_path),) and not again.failure.done()
+        append(again, "t", 0)
+        append(again, "t", 2)
+    disk.fault = None
+    async with running(tmp_path, disk=disk) as healed:
+        partitions = healed.services.replica_manager.partitions
+        await until(healed, lambda: at in partitions and partitions[at].leader_id == 1, "it is back")
+        assert partitions[at].log.log_end_offset == 1
