@@ -2,7 +2,7 @@
 
 Kafka: ``ConfigAdminManager`` (what a client may change), ``ConfigHelper`` (what it is told),
 ``DynamicBrokerConfig`` and ``ConfigRepository``; KIP-133, KIP-226, KIP-339. Texts are stored under Kafka's
-``/config/topics/T``, ``/config/brokers/ID`` and ``/config/brokers/<default>``, and as ``named_configs`` says;
+``/config/topics/T``, ``/config/brokers/ID`` and ``/config/brokers/<default>``, and as ``NamedConfigs`` says;
 what they mean is ``minikafka.config.resolution``'s matter.
 
 A change is read, computed and written back on condition that nobody wrote in between (else it starts again),
@@ -42,6 +42,7 @@ from minikafka.config.resolution import (
     describe_cluster_defaults,
     describe_group,
     describe_topic,
+    topic_config,
 )
 from minikafka.config.resource import (
     Alteration,
@@ -56,19 +57,204 @@ from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
 from minikafka.coordinator.group.settings import ConsumerGroupSettings
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.broker_loggers import alter_logger_levels, logger_levels
 from minikafka.server.configs.client_quota_configs import ClientQuotaConfigs
-from minikafka.server.configs.named_configs import ApplyNamed, NamedConfigs
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
-from minikafka.server.configs.stored_configs import usable_broker_properties, usable_topic_properties
-from minikafka.server.configs.topic_configs import Apply, TopicConfigs
 from minikafka.server.runtime.turns import Turns
 from minikafka.types import BrokerId
 
 logger = logging.getLogger(__name__)
+
+
+def usable_broker_properties(
+    properties: BrokerProperties, *, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]
+) -> BrokerProperties:
+    """``properties`` with the stored ones that this broker can use; each of the others gets a log line."""
+    for per_broker, overrides in ((False, dynamic_default), (True, dynamic)):
+        usable: dict[str, str] = {}
+        properties = check_broker_overrides(properties, {}, per_broker=per_broker)
+        for name, text in sorted(overrides.items()):
+            try:
+                properties = check_broker_overrides(properties, {**usable, name: text}, per_broker=per_broker)
+            except KafkaError as error:
+                logger.error("stored broker configuration ignored: %s", error.message)
+            else:
+                usable[name] = text
+    return properties
+
+
+def usable_topic_properties(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]:
+    """``overrides`` without those that are unknown, not allowed or contradict an earlier one."""
+    return usable_properties(overrides, lambda texts: topic_config(broker, texts))
+
+
+def usable_properties(
+    overrides: Mapping[str, str], check: Callable[[Mapping[str, str]], object]
+) -> dict[str, str]:
+    """The most of ``overrides``, in the order of their names, that ``check`` does not refuse."""
+    usable: dict[str, str] = {}
+    for name, text in sorted(overrides.items()):
+        try:
+            check({**usable, name: text})
+        except (ConfigError, KafkaError):
+            continue
+        usable[name] = text
+    return usable
+
+
+Apply = Callable[[str, TopicConfig], None]
+"""Called with a topic and its configuration."""
+
+
+class TopicConfigs:
+    """What is set for each topic, and the configuration that it comes to. In memory; nothing waits.
+
+    Kafka: ``ConfigRepository``, ``LogConfig.fromProps``. Invariants: ``config`` is what ``overrides`` and the
+    broker's configuration come to now; who follows topics has seen the configuration of each that is known
+    here.
+    """
+
+    def __init__(self, broker_config: Callable[[], BrokerConfig]) -> None:
+        self._broker_config = broker_config
+        self._overrides: dict[str, dict[str, str]] = {}
+        # What they come to; an entry goes when it may change.
+        self._configs: dict[str, TopicConfig] = {}
+        self._followers: list[Apply] = []
+
+    def __repr__(self) -> str:
+        return f"TopicConfigs({len(self._overrides)} topics)"
+
+    def __contains__(self, topic: str) -> bool:
+        return topic in self._overrides
+
+    def __len__(self) -> int:
+        return len(self._overrides)
+
+    def overrides(self, topic: str) -> Mapping[str, str]:
+        """What is set for a topic; nothing for an unknown one."""
+        return self._overrides.get(topic, {})
+
+    def config(self, topic: str) -> TopicConfig:
+        """The configuration of a topic, known or not."""
+        overrides = self._overrides.get(topic)
+        if overrides is None:
+            return topic_config(self._broker_config())
+        config = self._configs.get(topic)
+        if config is None:
+            config = self._configs[topic] = self.resolve(topic, overrides)
+        return config
+
+    def resolve(self, topic: str, overrides: Mapping[str, str]) -> TopicConfig:
+        """What ``overrides`` come to, without those that cannot be used."""
+        broker_config = self._broker_config()
+        try:
+            return topic_config(broker_config, overrides)
+        except ConfigError as error:
+            logger.error("topic %s: %s; the property is ignored", topic, error)
+            return topic_config(broker_config, usable_topic_properties(broker_config, overrides))
+
+    def follow(self, apply: Apply) -> None:
+        """``apply`` is called for the topics that are known, whenever one is read or set, and with the
+        defaults when one is gone. Changed defaults are not told."""
+        self._followers.append(apply)
+        for topic in self._overrides:
+            apply(topic, self.config(topic))
+
+    def set(self, topic: str, overrides: dict[str, str]) -> None:
+        """This is set for a topic now."""
+        self._overrides[topic] = overrides
+        self._changed(topic)
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted."""
+        if self._overrides.pop(topic, None) is not None:
+            self._changed(topic)
+
+    def _changed(self, topic: str) -> None:
+        self._configs.pop(topic, None)
+        for apply in self._followers:
+            apply(topic, self.config(topic))
+
+    def defaults_changed(self) -> None:
+        """The broker's configuration has changed, and with it what topics come to."""
+        self._configs.clear()
+
+
+ApplyNamed = Callable[[str, Mapping[str, str]], None]
+"""Called with a name and everything that is set for it; nothing is set when it is gone."""
+
+
+class NamedConfigs:
+    """What is set for things that exist for the configuration only by their names: groups, and client metrics
+    subscriptions.
+
+    Kafka: ``GroupConfigManager``, ``ClientMetricsManager.updateSubscription``. Each has a node under its
+    root, ``/config/groups`` or ``/config/client-metrics``, as long as something is set for it. (Kafka 3.9
+    creates these roots in ZooKeeper and leaves them empty: it has such resources in KRaft only.)
+
+    The lock of ``ConfigService`` is held while something changes. Invariant: what is known here is in the
+    store, without properties that this broker cannot use; those who follow have heard of every change.
+    """
+
+    def __init__(
+        self, store: ConfigStore, root: str, *, check: Callable[[Mapping[str, str]], object]
+    ) -> None:
+        """``check`` raises ConfigError or KafkaError for properties that cannot be used."""
+        self._store = store
+        self._root = root
+        self._check = check
+        self._overrides: dict[str, dict[str, str]] = {}
+        self._followers: list[ApplyNamed] = []
+
+    def __repr__(self) -> str:
+        return f"NamedConfigs({self._root}, {len(self._overrides)} names)"
+
+    def names(self) -> list[str]:
+        """For which something is set, sorted."""
+        return sorted(self._overrides)
+
+    def overrides(self, name: str) -> Mapping[str, str]:
+        """What is set; nothing for an unknown name."""
+        return self._overrides.get(name, {})
+
+    def follow(self, apply: ApplyNamed) -> None:
+        """``apply`` is called now with everything there is, and at every change."""
+        self._followers.append(apply)
+        for name, overrides in self._overrides.items():
+            apply(name, overrides)
+
+    async def load(self) -> None:
+        """Read everything. Raises StoreError."""
+        for node in await self._store.children(self._root):
+            await self.load_one(paths.named_config(node))
+
+    async def load_one(self, name: str) -> None:
+        """Read what is set for one. Raises StoreError."""
+        stored = await self._store.read(paths.named_config_path(self._root, name))
+        usable = usable_properties(stored, self._check)
+        for property_name in sorted(stored.keys() - usable.keys()):
+            logger.error("%s of %s/%s cannot be used and is ignored", property_name, self._root, name)
+        self._set(name, usable)
+
+    async def change(self, name: str, change: Alter, *, validate_only: bool) -> None:
+        """Raises KafkaError: what ``change`` raises, and that of ``ConfigStore.replace``."""
+        changed = await self._store.replace(
+            paths.named_config_path(self._root, name), change, validate_only=validate_only, remove_empty=True
+        )
+        if changed is not None:
+            self._set(name, changed)
+
+    def _set(self, name: str, overrides: dict[str, str]) -> None:
+        if overrides:
+            self._overrides[name] = overrides
+        else:
+            self._overrides.pop(name, None)
+        for apply in self._followers:
+            apply(name, overrides)
+
 
 _ALTERABLE_KEYS: dict[int, dict[str, ConfigKey]] = {
     ConfigResourceType.TOPIC: TOPIC_CONFIG_KEYS,
