@@ -43,8 +43,12 @@ from minikafka.server.apis.shared.current_leader import current_leader, leader_e
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_fetch import Fetch
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
-from minikafka.server.replica.partition_reads import FetchParams, PartitionRead, WantedPartition
-from minikafka.server.replica.read_replica import ClientMetadata
+from minikafka.server.replica.partition_reads import (
+    ClientMetadata,
+    FetchParams,
+    PartitionRead,
+    WantedPartition,
+)
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each

@@ -30,7 +30,7 @@ from minikafka.protocol.records.control_records import ControlRecordType, EndTra
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
-from minikafka.server.replica.committed_append import when_committed
+from minikafka.server.replica.delayed_produce import when_committed
 from minikafka.server.requests.accounting import encode_answer_in_steps
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

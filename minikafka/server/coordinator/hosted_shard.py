@@ -29,7 +29,7 @@ from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.coordinator.log import CoordinatorLog
 from minikafka.server.coordinator.operations import PurgatoryOf, ShardOperations
-from minikafka.server.replica.committed_append import Settled
+from minikafka.server.replica.delayed_produce import Settled
 from minikafka.types import Offset
 
 logger = logging.getLogger(__name__)

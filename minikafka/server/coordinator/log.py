@@ -2,7 +2,7 @@
 
 Kafka: ``CoordinatorPartitionWriter``, ``TransactionStateManager.appendTransactionToLog``. A write is a
 produce with acks=-1: it is in the leader's log at once, and committed when the high watermark has passed it
-(KAFKA_BEHAVIOUR: purgatory 11, ``committed_append``). It waits for that for a time that the shard says, or
+(KAFKA_BEHAVIOUR: purgatory 11, ``when_committed``). It waits for that for a time that the shard says, or
 the coordinator's properties.
 
 Where it differs from Kafka: there a shard of the group coordinator collects what it writes for
@@ -21,7 +21,7 @@ from minikafka.log.producers.verification_state import VerificationGuard
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.control_records import marker_batch
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.server.replica.committed_append import Settled, when_committed
+from minikafka.server.replica.delayed_produce import Settled, when_committed
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, Offset, TopicPartition
 

@@ -36,6 +36,7 @@ from minikafka.network.connection import PendingResponse, Result
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
+    NO_REPLICA,
     FetchParams,
     LeaderThrottle,
     PartitionRead,
@@ -43,7 +44,6 @@ from minikafka.server.replica.partition_reads import (
     check_access,
     read_partitions,
 )
-from minikafka.server.replica.read_replica import NO_REPLICA
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.shared_turns import SharedTurns

@@ -8,11 +8,13 @@ partition stands at REQUEST_TIMED_OUT with its acknowledgement pending, until on
 
 The answer leaves when every partition is settled, or at the timeout of the request. The connection goes on
 with its next requests meanwhile. A deposed leader settles all by B, so nothing is acknowledged that its
-successor may not have (I7).
+successor may not have (I7). Coordinators and markers, whose writes are no requests, wait in the same way
+(``when_committed``).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -123,3 +125,46 @@ class DelayedProduce(DelayedOperation):
         """The connection is gone: leave the purgatory, answer nobody."""
         self._is_abandoned = True
         self.force_complete()
+
+
+Settled = Callable[[KafkaError | None], None]
+"""Told once what became of a write: None, when it is committed."""
+
+
+def when_committed(
+    replicas: ReplicaManager,
+    topic_partition: TopicPartition,
+    required_offset: Offset,
+    settled: Settled,
+    *,
+    timeout_ms: int,
+) -> None:
+    """Call ``settled`` when all below ``required_offset`` is committed, or will not be in time; that may be
+    now.
+
+    Kafka: ``DelayedProduce`` as ``ReplicaManager.appendRecords`` uses it for coordinators and for markers. It
+    waits in the purgatory of the produces; where ``flush.messages`` makes a flush due, it waits for that too.
+    """
+    flushed = replicas.flushed(topic_partition)
+    append = UncommittedAppend(topic_partition, required_offset)
+
+    def after_flush(done: asyncio.Future[None]) -> None:
+        if done.cancelled():  # the broker stops
+            return
+        try:
+            replicas.partition(topic_partition)
+        except KafkaError as error:  # the flush failed, and took the log directory offline
+            settled(error)
+        else:
+            settled(None)
+
+    def replicated() -> None:
+        if append.error is None and flushed is not None and not flushed.done():
+            flushed.add_done_callback(after_flush)
+        else:
+            settled(append.error)
+
+    if append.try_settle(replicas):
+        replicated()
+    else:
+        DelayedProduce(replicas, (append,), replicated, timeout_ms=timeout_ms).wait()

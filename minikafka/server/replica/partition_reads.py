@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
@@ -40,13 +40,56 @@ from minikafka.log.segment.fetch_data import (
 from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.replication.replica_selector import ReplicaView
 from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, Partition
-from minikafka.server.replica.read_replica import NO_REPLICA, ClientMetadata, preferred_read_replica
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.steps import Steps
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
+
+NO_REPLICA: Final = -1
+"""Read here."""
+
+
+class ClientMetadata(NamedTuple):
+    """What a consumer says that can be sent to another replica (Fetch since version 11)."""
+
+    rack: str
+    """Empty when it did not say."""
+    listener_name: str
+
+
+def preferred_read_replica(
+    replicas: ReplicaManager, partition: Partition, fetch_offset: Offset, client: ClientMetadata
+) -> int:
+    """The replica that ``client`` should rather fetch from; ``NO_REPLICA`` when it is right here.
+
+    Kafka: ``ReplicaManager.findPreferredReadReplica`` (KIP-392). The leader alone decides. It names only
+    members of the ISR that hold the wanted record: one that lags would be chosen again each time the consumer
+    asks, and keep it behind (KAFKA-14379).
+    """
+    select = replicas.replica_selector
+    if select is None or not partition.is_leader:
+        return NO_REPLICA
+    now_ms = replicas.clock.monotonic_ms()
+    metadata = replicas.metadata
+    followers = [
+        ReplicaView(
+            follower.broker_id, broker.rack, follower.log_end_offset, now_ms - follower.last_caught_up_ms
+        )
+        for follower in partition.replication.followers.values()
+        if follower.broker_id in partition.isr
+        and follower.log_start_offset <= fetch_offset <= follower.log_end_offset
+        and (broker := metadata.broker(follower.broker_id)) is not None
+        and broker.endpoint(client.listener_name) is not None
+    ]
+    own = metadata.broker(partition.node_id)
+    leader = ReplicaView(
+        partition.node_id, None if own is None else own.rack, partition.log.log_end_offset, 0
+    )
+    chosen = select(client.rack, leader, followers)
+    return NO_REPLICA if chosen is leader else chosen.broker_id
 
 
 class FetchParams(NamedTuple):

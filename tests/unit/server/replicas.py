@@ -39,8 +39,12 @@ from minikafka.server.replica.delayed_fetch import Fetch
 from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.parked_operations import ParkedOperations
 from minikafka.server.replica.partition import Partition
-from minikafka.server.replica.partition_reads import FetchParams, PartitionRead, WantedPartition
-from minikafka.server.replica.read_replica import ClientMetadata
+from minikafka.server.replica.partition_reads import (
+    ClientMetadata,
+    FetchParams,
+    PartitionRead,
+    WantedPartition,
+)
 from minikafka.server.replica.replica_fetchers import InitialFetchState
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager

@@ -30,7 +30,7 @@ Invariants:
 - One partition's failure leaves the others alone.
 
 Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
-once could get the same answer for ever; see also ``fetch_troubles``.
+once could get the same answer for ever; see also ``FetchTroubles``.
 """
 
 from __future__ import annotations
@@ -47,12 +47,125 @@ from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.replication.fetch_session_handler import FetchSessionHandler, SessionRequest
 from minikafka.replication.fetch_state import FetchStates, PartitionFetchState
 from minikafka.replication.truncation import ResetAction, reset_out_of_range, truncation_point
-from minikafka.server.replica.fetcher.fetch_troubles import EXPECTED_ERRORS, FetchTroubles
-from minikafka.server.replica.fetcher.follower_partition import PartitionT, Replicas
-from minikafka.server.replica.fetcher.follower_throttle import FollowerThrottle
 from minikafka.server.replica.fetcher.remote_leader import FetchedPartition, ListedOffset
+from minikafka.server.replica.replica_fetchers import PartitionT, Replicas
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.types import LeaderEpoch, Offset, TopicPartition
+
+EXPECTED_ERRORS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Of the leader, while leadership moves or a topic is new: it has not heard yet, or we have not."""
+
+EXPECTED_TIMES_MAX = 10
+"""So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
+
+NEWS_PAUSE_MS = 10
+"""The first rest after one of these."""
+
+_DOUBLINGS_MAX = 20
+
+
+class FetchTroubles:
+    """What keeps a fetcher's partitions from being fetched: logged when it begins, and how long each rests.
+
+    Kafka: ``handlePartitionsWithErrors`` and ``delayPartitions`` of ``AbstractFetcherThread``.
+
+    A partition rests for ``replica.fetch.backoff.ms``. But while leadership moves, leader and follower are
+    told of it at about the same time: who is first rests only for a moment, and for twice as long each
+    further time. Kafka's follower rests for the whole backoff then, and producers with acks=all wait with it.
+    Such an error is expected and logged at DEBUG; one that does not end is a WARNING.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._known: dict[TopicPartition, tuple[ErrorCode, int]] = {}
+        """What was logged and has not ended, and how often it has happened in a row."""
+
+    def __repr__(self) -> str:
+        return f"FetchTroubles({len(self._known)} partitions)"
+
+    def note(self, topic_partition: TopicPartition, code: ErrorCode, level: int, reason: str) -> None:
+        """Something has happened; logged if it is not what happened last, or if it was expected to end."""
+        known, times = self._known.get(topic_partition, (None, 0))
+        times = times + 1 if known is code else 1
+        if times == 1:
+            self._logger.log(level, "fetching %s: %s", topic_partition, reason)
+        elif times == EXPECTED_TIMES_MAX and code in EXPECTED_ERRORS:
+            self._logger.warning("fetching %s: %s, %d times in a row", topic_partition, reason, times)
+        self._known[topic_partition] = (code, times)
+
+    def rest_ms(self, topic_partition: TopicPartition, *, backoff_ms: int) -> int:
+        """How long the partition rests for what was noted last."""
+        code, times = self._known.get(topic_partition, (ErrorCode.NONE, 0))
+        if code not in EXPECTED_ERRORS:
+            return backoff_ms
+        return min(backoff_ms, NEWS_PAUSE_MS << min(times - 1, _DOUBLINGS_MAX))
+
+    def end(self, topic_partition: TopicPartition) -> None:
+        """The partition is fetched again, or no more."""
+        if self._known:
+            self._known.pop(topic_partition, None)
+
+
+class FollowerThrottle:
+    """Which partitions of one fetcher the follower's replication quota holds back (KIP-73). Nothing waits.
+
+    Kafka: ``RemoteLeaderEndPoint.shouldFollowerThrottle`` and ``buildFetch``. While the quota is exceeded, a
+    listed partition that is not in sync is not asked for: the leader is told to forget it, and hears of it
+    again when the quota is free.
+
+    Invariants: without listed partitions a round costs one look at an empty dictionary; only what is held
+    back, or no longer held back, is asked anew.
+    """
+
+    __slots__ = ("_clock", "_held", "_quota")
+
+    def __init__(self, quota: ReplicationQuotaManager, clock: Clock) -> None:
+        self._quota = quota
+        self._clock = clock
+        self._held: dict[TopicPartition, None] = {}
+
+    def __repr__(self) -> str:
+        return f"FollowerThrottle({len(self._held)} held back, {self._quota!r})"
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is held back, as of the last ``update``."""
+        return topic_partition in self._held
+
+    def update(self, states: FetchStates) -> None:
+        """Decide anew what is held back; partitions for which that changes are touched in ``states``."""
+        quota, was_held = self._quota, self._held
+        if not (quota.is_active or was_held):
+            return
+        self._held = {}
+        if quota.is_active and quota.is_quota_exceeded(self._clock.monotonic_ms()):
+            self._held = {
+                topic_partition: None
+                for topic_partition, state in states.items()
+                if not state.is_in_sync and quota.is_throttled(topic_partition)
+            }
+        for topic_partition in self._held:
+            quota.note_held_back(topic_partition)
+        for topic_partition in (*was_held, *self._held):
+            if not (topic_partition in was_held and topic_partition in self._held):
+                states.touch(topic_partition)
+
+    def let_go(self, topic_partition: TopicPartition) -> None:
+        """The partition is no longer this fetcher's."""
+        self._held.pop(topic_partition, None)
+
+    def fetched(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """So much has come for a partition: it counts when it is listed, in sync or not."""
+        if self._quota.is_throttled(topic_partition):
+            self._quota.record(size_bytes, self._clock.monotonic_ms())
+
 
 logger = logging.getLogger(__name__)
 

@@ -22,8 +22,13 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.network.broker_client import BrokerClient
-from minikafka.server.replica.fetcher.follower_partition import PartitionT, Replicas
-from minikafka.server.replica.replica_fetchers import FetcherStats, InitialFetchState, LeaderEndpoint
+from minikafka.server.replica.replica_fetchers import (
+    FetcherStats,
+    InitialFetchState,
+    LeaderEndpoint,
+    PartitionT,
+    Replicas,
+)
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.java_hash import java_abs, string_hash, to_int
 from minikafka.server.runtime.supervisor import Restart, Supervisor

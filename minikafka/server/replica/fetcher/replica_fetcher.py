@@ -33,9 +33,9 @@ from minikafka.metrics.timer import OneMinuteRate
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.replication.fetch_state import PartitionFetchState
 from minikafka.server.replica.fetcher.followed_partitions import FollowedPartitions
-from minikafka.server.replica.fetcher.follower_partition import PartitionT, Replicas
 from minikafka.server.replica.fetcher.remote_leader import ListedOffset, RemoteLeader
 from minikafka.server.replica.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from minikafka.server.replica.replica_fetchers import PartitionT, Replicas
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.turns import Turns
 from minikafka.types import NO_OFFSET, TopicPartition

@@ -12,7 +12,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.server.replica.fetcher.fetch_troubles import EXPECTED_ERRORS, NEWS_PAUSE_MS
+from minikafka.server.replica.fetcher.followed_partitions import EXPECTED_ERRORS, NEWS_PAUSE_MS
 from minikafka.testing.simulation.faults import failing
 from minikafka.types import TopicPartition
 from tests.unit.server.replication_support import (
