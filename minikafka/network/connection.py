@@ -39,19 +39,19 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from minikafka.errors import PeerProtocolError
+from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.network.idleness import BodyProgress, Idleness
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.mute_timer import MuteTimer
-from minikafka.network.peer import Peer
 from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 
-__all__ = ["Connection", "ConnectionOwner", "Handler", "PendingResponse", "Result"]
+__all__ = ["Connection", "ConnectionOwner", "Handler", "PendingResponse", "Result", "ToldLeaders"]
 
 logger = logging.getLogger(__name__)
 
@@ -92,17 +92,30 @@ class ConnectionOwner(Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
 
-class Connection(Peer, asyncio.Protocol):
+class ToldLeaders(NamedTuple):
+    """The partitions of a topic whose leaders a peer was told, and when, on the monotonic clock."""
+
+    at_ms: int
+    partitions: frozenset[int]
+
+
+class Connection(asyncio.Protocol):
     """What handlers see of a peer, and the machinery behind it.
 
     ``received_ns``: when the frame came that is handled, 0 for just now.
+    ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
+    ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
+    what ApiVersions said (KIP-511). ``told_leaders``: where the peer was sent to lately, by topic.
+    ``is_follower``: a broker fetches over it.
     """
 
     __slots__ = (
         "__weakref__", "_body", "_budget", "_collecting", "_frame_bytes", "_handler", "_held", "_hold",
         "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
         "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
-        "_unfinished_bytes", "_unsent_bytes", "received_ns",
+        "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
+        "is_follower", "listener_name", "local_host", "local_port", "memory", "peer_host", "peer_port",
+        "received_ns", "told_leaders",
     )  # fmt: skip
 
     def __init__(
@@ -116,7 +129,15 @@ class Connection(Peer, asyncio.Protocol):
         listener_name: str,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        super().__init__(listener_name)
+        self.listener_name = listener_name
+        self.memory: Any = None
+        self.client_software_name = "unknown"
+        self.client_software_version = "unknown"
+        self.id = ""
+        self.is_follower = False
+        self.local_host, self.local_port = "", 0
+        self.peer_host, self.peer_port = "", 0
+        self.told_leaders: dict[str, ToldLeaders] = {}
         self._handler = handler
         self._owner = owner
         self._loop = loop
@@ -148,6 +169,11 @@ class Connection(Peer, asyncio.Protocol):
             f"Connection({self.id}, {self.listener_name}, pending={len(self._responses)}, "
             f"held={len(self._held)}, bytes={self.held_bytes}, holds={holds})"
         )
+
+    @property
+    def peer(self) -> str:
+        """``host:port`` for log lines."""
+        return format_address(self.peer_host, self.peer_port)
 
     # What handlers and the server use.
 
@@ -213,7 +239,8 @@ class Connection(Peer, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
-        self.note_addresses(transport)
+        self.local_host, self.local_port = split_address(transport.get_extra_info("sockname"))
+        self.peer_host, self.peer_port = split_address(transport.get_extra_info("peername"))
         if not self._owner.connection_opened(self):
             self.abort()
 

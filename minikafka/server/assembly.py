@@ -44,9 +44,8 @@ from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.services import Services
-from minikafka.server.topics.adoption import adopted_config, find_topics, log_adoption
 from minikafka.server.topics.reassignment_service import ReassignmentService
-from minikafka.server.topics.stored_topics import StoredTopics
+from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import TopicService
 from minikafka.server.topics.topic_store import StoredTopic
 from minikafka.types import BrokerId

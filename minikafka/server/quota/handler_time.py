@@ -17,8 +17,7 @@ from typing import Any, TypeVar, cast
 from minikafka.config.client_quotas import QuotaType
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.codec import AnyBody, Body
-from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.quota.client_sensor import Violation
+from minikafka.server.quota.client_quotas import ClientQuotas, Violation
 from minikafka.steps import Steps as WorkSteps
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 
 from minikafka.errors import ErrorCode
-from minikafka.network.peer import Peer, ToldLeaders
+from minikafka.network.connection import Connection, ToldLeaders
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.fast_paths import (
@@ -58,7 +58,7 @@ def leader_endpoints(
 
 def answer_produce(
     services: Services,
-    peer: Peer,
+    peer: Connection,
     header: RequestHeader,
     answers: list[ProducePartitionResponse],
     *,
@@ -71,7 +71,7 @@ def answer_produce(
 
 def answer_produce_in_steps(
     services: Services,
-    peer: Peer,
+    peer: Connection,
     header: RequestHeader,
     answers: list[ProducePartitionResponse],
     *,
@@ -105,7 +105,7 @@ def answer_produce_in_steps(
     )
 
 
-def _to_be_told(peer: Peer, moved: Mapping[str, Set[int]], *, now_ms: int) -> dict[str, Set[int]]:
+def _to_be_told(peer: Connection, moved: Mapping[str, Set[int]], *, now_ms: int) -> dict[str, Set[int]]:
     """The partitions of which ``peer`` is told, of each topic of ``moved``; it is remembered."""
     recently = {
         topic: told for topic, told in peer.told_leaders.items() if now_ms - told.at_ms < ASKS_ITSELF_MS

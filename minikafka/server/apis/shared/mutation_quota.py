@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.quota.client_sensor import Violation
+from minikafka.server.quota.client_quotas import ClientQuotas, Violation
 from minikafka.server.requests.context import RequestContext
 
 NEVER = 32767

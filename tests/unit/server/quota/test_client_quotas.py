@@ -15,10 +15,11 @@ from minikafka.server.quota.client_quotas import (
     CLIENT_LIFE_MS,
     CLIENTS_MAX,
     FORGET_PAUSE_MS,
+    LOG_PAUSE_MS,
+    THROTTLES_MAX,
     ClientQuotas,
     QuotaClient,
 )
-from minikafka.server.quota.client_sensor import LOG_PAUSE_MS, THROTTLES_MAX
 
 PRODUCE, FETCH, MUTATION, REQUEST = QuotaType
 EVERYBODY = QuotaEntity(None, DEFAULT)

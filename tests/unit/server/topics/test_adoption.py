@@ -136,7 +136,7 @@ async def test_a_broker_that_lost_its_store_keeps_its_topics_and_every_record(
     for path in data.glob("coordination.sqlite*"):
         path.unlink()
 
-    caplog.set_level(logging.WARNING, logger="minikafka.server.topics.adoption")
+    caplog.set_level(logging.WARNING, logger="minikafka.server.topics.stored_topics")
     again = await start(log_retention_ms="1")
     assert again.cluster_id == cluster_id
     topic = again.services.metadata.topic("orders")
