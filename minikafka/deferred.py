@@ -1,7 +1,7 @@
-"""Modules that are imported when something of theirs is first used.
+"""Modules that are imported when something of theirs is first used, or soon after the start.
 
 A broker that waits for its first topic does nothing with codecs, coordinators or pages, and importing them is
-much of its start and of its memory. So a module that needs one of these writes
+much of its start. So a module that needs one of these writes
 
     if TYPE_CHECKING:
         from minikafka.coordinator.group import shard
@@ -10,15 +10,21 @@ much of its start and of its memory. So a module that needs one of these writes
 
 and uses ``shard.GroupShard`` as ever; type checkers and import contracts see an import. Packages of others
 that several modules use are here, to be imported from here. The first use costs the import, on the thread
-that it happens on. What an idle broker must not have loaded: ``tests/integration/test_idle_broker.py``.
+that it happens on. A running broker loads those of its own package in the background (``own_modules``), right
+after its start: hours later an upgrade may have replaced their files. Packages of others stay away until they
+are used. What an idle broker must not have loaded: ``tests/integration/test_idle_broker.py``.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["cramjam", "crc32c", "deferred", "re2"]
+__all__ = ["cramjam", "crc32c", "deferred", "own_modules", "re2"]
+
+_OWN_PACKAGE = "minikafka."
 
 
 class DeferredModule:
@@ -39,9 +45,22 @@ class DeferredModule:
         return getattr(module, attribute)
 
 
+_own: list[str] = []
+
+
 def deferred(name: str) -> Any:
     """The module ``name``. ImportError comes at its first use, too."""
+    if name.startswith(_OWN_PACKAGE):
+        _own.append(name)
     return DeferredModule(name)
+
+
+def own_modules() -> Iterator[str]:
+    """The names of this package's modules that were deferred and are not loaded yet, also by those that the
+    caller imports meanwhile."""
+    for name in _own:  # which grows
+        if name not in sys.modules:
+            yield name
 
 
 if TYPE_CHECKING:

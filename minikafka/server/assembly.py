@@ -181,7 +181,18 @@ def make_services(
         ),
         connect=connect,
     )
+    drop_fast_paths_with_changes(services)
     return services
+
+
+def drop_fast_paths_with_changes(services: Services) -> None:
+    """Of all that a fast path looks up once. See ``runtime.fast_paths``."""
+    drop = services.fast_paths.drop
+    services.client_quotas.follow(drop)
+    services.metadata.follow_topics(drop)
+    services.replica_manager.follow_leadership(drop)
+    services.configs.subscribe_topics(drop)  # after the logs, which have it then
+    services.configs.subscribe_broker(drop)
 
 
 def _leads_for_sure(services: Services, sessions: SessionKeeper) -> bool:

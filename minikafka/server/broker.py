@@ -20,6 +20,9 @@ import os
 import random
 import socket
 from collections.abc import Awaitable, Callable
+from functools import partial
+from importlib import import_module
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
@@ -27,7 +30,7 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.store import CoordinationStore, StoreError
-from minikafka.deferred import deferred
+from minikafka.deferred import deferred, own_modules
 from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.manager.log_directories import stored_cluster_id
@@ -79,6 +82,9 @@ OpenStore = Callable[..., Awaitable[CoordinationStore]]
 
 RECORD_CODEC_DELAY_MS = 200
 """After the first partition came; a produce that comes earlier loads the codec itself."""
+
+OWN_MODULES_DELAY_MS = 200
+"""After the start, when a client that waited for it has its first answer."""
 
 DRAIN_TIMEOUT_MS = 1000
 """How long a stopping broker waits for clients to take the answers that are ready."""
@@ -284,6 +290,7 @@ class Broker:
         self._http = await self._start_http(services, cleaner, socket_server, budget)
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
+        supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
 
     def _start_chores(self, services: Services, chores: DiskChores) -> LogCleaner:
         maintenance = Maintenance(services, chores)
@@ -374,6 +381,16 @@ class Broker:
         await has_partitions.wait()
         await asyncio.sleep(RECORD_CODEC_DELAY_MS / 1000)
         record_codec.load()
+
+    async def _load_own_modules(self, log_io: LogIo) -> None:
+        """All that the start has deferred, before an upgrade may replace its files.
+
+        One at a time, in the disk thread, so that the loop goes on. Our modules import each other in no
+        circle, so whoever needs one meanwhile waits for it.
+        """
+        await asyncio.sleep(OWN_MODULES_DELAY_MS / 1000)
+        for name in chain(HANDLERS.modules(), own_modules()):
+            await log_io.run(partial(import_module, name))
 
     def _advertise(self, listener: Listener, server: SocketServer) -> Endpoint:
         """What clients are told: the port that the system chose for port 0, this host for "all

@@ -34,6 +34,7 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
@@ -82,6 +83,7 @@ class Services(msgspec.Struct, kw_only=True):
     turns: SharedTurns
     """For the long work of requests."""
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
+    fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
     instructed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)

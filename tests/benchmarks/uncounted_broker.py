@@ -38,7 +38,7 @@ WITHOUT: dict[str, list[tuple[str, str]]] = {
         ),
         ("base_offset=first_offset", "base_offset=info.first_offset"),
         (" if timing is None else self._timed(timing, result)", ""),
-        ("            self._tally = partition.stats.tally(self._counter)\n", ""),
+        ("        self._tally = partition.stats.tally(self._counter)\n", ""),
     ],
     "minikafka.server.dispatch.repeated_fetch": [
         ("            stats.fetch_requests += len(wanted)\n", ""),

@@ -1,6 +1,7 @@
 """One file per API, with the name of its key: what it does, which versions differ how, and one ``handle``.
 
-``HANDLERS`` is the list of all of them. A file is imported when its API is first asked for. Those APIs that
+``HANDLERS`` is the list of all of them. A file is imported when its API is first
+asked for, or soon after the broker's start. Those APIs that
 this broker does not have share ``refusal``.
 """
 
@@ -22,8 +23,7 @@ class _Handlers(Mapping[ApiKey, Any]):
     def __getitem__(self, key: ApiKey) -> Any:
         if key not in self._keys:
             raise KeyError(key)
-        module = "refusal" if key in REFUSED else key.name.lower()
-        return import_module(f"{__name__}.{module}").handle
+        return import_module(_module_of(key)).handle
 
     def __iter__(self) -> Iterator[ApiKey]:
         return iter(sorted(self._keys))
@@ -33,6 +33,15 @@ class _Handlers(Mapping[ApiKey, Any]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys
+
+    def modules(self) -> list[str]:
+        """The names of all files."""
+        return sorted({_module_of(key) for key in self._keys})
+
+
+def _module_of(key: ApiKey) -> str:
+    name = "refusal" if key in REFUSED else key.name.lower()
+    return f"{__name__}.{name}"
 
 
 HANDLERS: Final = _Handlers()

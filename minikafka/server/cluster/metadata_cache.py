@@ -97,6 +97,7 @@ class MetadataCache:
         self._sorted: tuple[TopicMetadata, ...] | None = None
         self.topics_version = 0
         """Rises whenever a topic comes, grows or goes; not when its leaders change."""
+        self._topics_followers: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return (
@@ -139,15 +140,24 @@ class MetadataCache:
             raise InvariantError(f"topics {holder.name} and {topic.name} have one id, {topic.topic_id}")
         known = self._topics.get(topic.name)
         if known is None or _shape(known) != _shape(topic):
-            self.topics_version += 1
+            self._topics_changed()
         self._remove(topic.name)
         self._topics[topic.name] = topic
         self._topics_by_id[topic.topic_id] = topic
 
     def _forget(self, name: str) -> None:
         if name in self._topics:
-            self.topics_version += 1
+            self._topics_changed()
             self._remove(name)
+
+    def follow_topics(self, tell: Callable[[], None]) -> None:
+        """``tell`` is told whenever ``topics_version`` rises."""
+        self._topics_followers.append(tell)
+
+    def _topics_changed(self) -> None:
+        self.topics_version += 1
+        for tell in self._topics_followers:
+            tell()
 
     def _remove(self, name: str) -> None:
         self._sorted = None

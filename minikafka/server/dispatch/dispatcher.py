@@ -16,7 +16,7 @@ What Kafka does with a request that it cannot serve, and so do we:
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,7 @@ from minikafka.server.apis import api_versions
 from minikafka.server.quota.handler_time import HandlerTime
 from minikafka.server.requests.accounting import encode_answer_in_steps, fetch_metrics, timed
 from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import Buffer
@@ -85,7 +86,12 @@ _LARGE_ANSWERS = frozenset(
 """A few bytes may ask for megabytes: these wait while unread answers have the memory for responses. The
 answers of all others are about as large as their requests, and those are counted."""
 
-_HEARTBEATS = frozenset(map(int, (ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)))
+_FAST_PATHS: Final = {
+    int(ApiKey.PRODUCE): FastPath.PRODUCE,
+    int(ApiKey.FETCH): FastPath.FETCH,
+    int(ApiKey.HEARTBEAT): FastPath.HEARTBEAT,
+    int(ApiKey.CONSUMER_GROUP_HEARTBEAT): FastPath.HEARTBEAT,
+}
 
 
 class _Route(NamedTuple):
@@ -108,6 +114,7 @@ class Dispatcher:
     def __init__(self, services: Services, handlers: Mapping[ApiKey, Handler]) -> None:
         self._services = services
         self._client_quotas = services.client_quotas
+        self._fast_paths = services.fast_paths
         self._now_ns = services.clock.monotonic_ns
         self._handlers = handlers
         self._routes: dict[int, _Route] = {}
@@ -120,7 +127,7 @@ class Dispatcher:
             PeerProtocolError: the connection must close, and why.
         """
         memory = connection.memory
-        if memory is not None:
+        if memory is not None and memory.epoch == self._fast_paths.epoch:
             repeated: Result = memory.serve(frame)
             if repeated is not None:
                 return repeated
@@ -169,14 +176,16 @@ class Dispatcher:
     ) -> RequestTiming | None:
         """Count the request, and remember it where the next one may be like it."""
         connection, header, metrics = context.connection, context.header, route.metrics
-        if header.api_key == ApiKey.PRODUCE:
-            self._remember_produce(connection, header, request, frame)
-        elif header.api_key == ApiKey.FETCH:
+        if header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
-            if len(frame) <= REMEMBERED_FRAME_BYTES:
+        path = _FAST_PATHS.get(header.api_key)
+        if path is not None and self._may_remember(path, header):
+            if path is FastPath.PRODUCE:
+                self._remember_produce(connection, header, request, frame)
+            elif path is FastPath.HEARTBEAT:
+                self._remember_heartbeat(context, request, frame)
+            elif len(frame) <= REMEMBERED_FRAME_BYTES:
                 self._remember_fetch(context, request, memoryview(frame))
-        elif header.api_key in _HEARTBEATS:
-            self._remember_heartbeat(context, request, frame)
         if not metrics.note(header.api_version):
             return None
         return RequestTiming(
@@ -211,6 +220,14 @@ class Dispatcher:
             raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
         return result if timing is None else timed(timing, result)
 
+    def _may_remember(self, path: FastPath, header: RequestHeader) -> bool:
+        """The one place that says "not now", to all fast paths."""
+        if not self._fast_paths.is_on(path):
+            return False
+        if path is FastPath.HEARTBEAT:  # only its time counts, and that of all while any is to be counted
+            return not self._client_quotas.times_requests
+        return not self._client_quotas.client(header.client_id).is_limited
+
     def _remember_produce(
         self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
     ) -> None:
@@ -222,7 +239,7 @@ class Dispatcher:
         """As a heartbeat."""
         connection = context.connection
         memory = connection.memory
-        if context.handler_time is not None or isinstance(memory, repeated_produce.RepeatedProduce):
+        if isinstance(memory, repeated_produce.RepeatedProduce):
             return
         if not (isinstance(memory, repeated_fetch.RepeatedFetch) and memory.is_like(frame)):
             found = repeated_fetch.RepeatedFetch.of(self._services, context, request, frame)
@@ -232,7 +249,7 @@ class Dispatcher:
         """But not on a connection that produces or fetches: there that is what is worth remembering."""
         connection = context.connection
         worthier = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
-        if context.handler_time is None and not isinstance(connection.memory, worthier):
+        if not isinstance(connection.memory, worthier):
             connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:

@@ -1,11 +1,12 @@
 """A consumer's next fetch without a session, served without reading again what did not change.
 
-The short road of ``apis/fetch`` for clients that name all of their partitions in each request
+The fast path of ``apis/fetch`` for clients that name all of their partitions in each request
 (``protocol.wire.fetch_pattern``): the same answer, byte for byte, in a fraction of the time. With hundreds of
 partitions most have nothing to say but how they stand, because the answer is full or the consumer is at
-their end. Whatever is not of that kind takes the long road, which then says what is wrong, or waits: nothing
+their end. Whatever is not of that kind takes the slow path, which then says what is wrong, or waits: nothing
 was changed, so it may be read twice. So does a fetch of cold pages, or of too few bytes to answer at once,
-a client that a quota counts for, and every fetch while consumers may be sent to other replicas (KIP-392).
+a client that a quota counts for, and every fetch where consumers may be sent to other replicas (KIP-392).
+When what is remembered is dropped: ``runtime.fast_paths``.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class RepeatedFetch:
         "_pattern",
         "_services",
         "_version",
+        "epoch",
     )
 
     def __init__(
@@ -55,6 +57,7 @@ class RepeatedFetch:
         params: FetchParams,
         client: QuotaClient,
     ) -> None:
+        self.epoch = services.fast_paths.epoch
         self._services = services
         self._connection: Connection = context.connection
         self._metrics = services.request_metrics.fetch_consumer
@@ -77,24 +80,25 @@ class RepeatedFetch:
             return None
         client = services.client_quotas.client(context.header.client_id)
         params = fetch.fetch_params(services, context, request, client)
-        if client.is_limited or params.replica_id != CONSUMER_REPLICA_ID:
+        if params.replica_id != CONSUMER_REPLICA_ID or services.replica_manager.replica_selector is not None:
             return None
         return cls(services, context, pattern, params, client)
 
     def is_like(self, frame: memoryview) -> bool:
         """Whether that would be remembered of the request in ``frame`` too."""
-        return self._pattern.matches(frame) and not self._client.is_limited
+        is_current = self.epoch == self._services.fast_paths.epoch and not self._client.is_limited
+        return is_current and self._pattern.matches(frame)
 
     def serve(self, frame: Buffer) -> Result:
         """The answer, if ``frame`` is such a request and has one at once; None: serve it the usual way."""
         services = self._services
-        if self._client.is_limited or services.client_quotas.times_requests:
+        if self._client.is_limited:  # it was forgotten: a quota would have dropped all this
             return None
         if not self._connection.has_room(for_records=True):
             return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
         topics = self._pattern.topics_in(view)
-        if topics is None or services.replica_manager.replica_selector is not None:
+        if topics is None:
             return None
         timing = None
         if not self._counter.count & TIMED_MASK:
@@ -117,10 +121,10 @@ class RepeatedFetch:
     def _read(
         self, topics: list[tuple[bytes, list[WantedFields]]], answer: FetchAnswer
     ) -> FetchAnswer | None:
-        """One pass, as ``partition_reads.read_partitions`` makes it. None where the long road has more to do.
+        """One pass, as ``partition_reads.read_partitions`` makes it. None where the slow path has more to do.
 
         Raises:
-            KafkaError, ColdRead: of a partition; the long road finds it again.
+            KafkaError, ColdRead: of a partition; the slow path finds it again.
         """
         params = self._params.at_most(self._connection.answer_bytes_max)
         hosted = self._services.replica_manager.by_topic_id

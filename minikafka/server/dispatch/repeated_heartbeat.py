@@ -1,10 +1,10 @@
 """A member's next heartbeat, served without reading again what did not change.
 
-The short road of ``apis/heartbeat`` and ``apis/consumer_group_heartbeat`` for what an idle member says every
+The fast path of ``apis/heartbeat`` and ``apis/consumer_group_heartbeat`` for what an idle member says every
 three seconds: the request of last time, but for its correlation id. So it is not decoded again, and when the
-group answers what it did last time neither is the answer encoded again. The group is asked as on the long
-road, by the same call, and what it does is its own affair. While a request quota is set anywhere all requests
-take the long road.
+group answers what it did last time neither is the answer encoded again. The group is asked as on the slow
+path, by the same call, and what it does is its own affair. While a request quota is set anywhere all requests
+take the slow path. When what is remembered is dropped: ``runtime.fast_paths``.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ class RepeatedHeartbeat:
 
     __slots__ = (
         "_after_id", "_answer", "_answered", "_before_id", "_context", "_metrics", "_question", "_services",
+        "epoch",
     )  # fmt: skip
 
     def __init__(self, services: Services, context: RequestContext, request: Any, frame: Buffer) -> None:
         data = bytes(frame)
+        self.epoch = services.fast_paths.epoch
         self._services = services
         self._metrics = services.request_metrics.of(context.header.api_key)
         self._context = context
@@ -63,11 +65,7 @@ class RepeatedHeartbeat:
     def serve(self, frame: Buffer) -> Result:
         """The answer, if ``frame`` is that request again; None: serve it the usual way."""
         data = bytes(frame)
-        if (
-            data[_CORRELATION_ID.stop :] != self._after_id
-            or data[: _CORRELATION_ID.start] != self._before_id
-            or self._services.client_quotas.times_requests
-        ):
+        if data[_CORRELATION_ID.stop :] != self._after_id or data[: _CORRELATION_ID.start] != self._before_id:
             return None
         if not self._metrics.note(self._context.header.api_version):
             return self._ask(data[_CORRELATION_ID])

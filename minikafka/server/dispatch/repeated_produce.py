@@ -1,10 +1,11 @@
 """A producer's next batch for the same partition, served without reading again what did not change.
 
-The short road of ``apis/produce`` for what nearly every request is (``wire.produce_pattern``): the same
-answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the long road, which
+The fast path of ``apis/produce`` for what nearly every request is (``wire.produce_pattern``): the same
+answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the slow path, which
 then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
-as the long road does (``DelayedProduce``). A client that a quota counts for takes the long road, and so does
-the first batch of a transaction in a partition.
+as the slow path does (``DelayedProduce``). A client that a quota counts for takes the slow path, and so does
+the first batch of a transaction in a partition, and a topic with ``flush.messages``: its answers may have to
+wait. When what is remembered is dropped: ``runtime.fast_paths``.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests.accounting import timed
+from minikafka.server.runtime.fast_paths import NEVER
 from minikafka.server.services import Services
 from minikafka.types import Buffer, Offset, TopicPartition
 
@@ -45,44 +47,42 @@ class RepeatedProduce:
         "_services",
         "_tally",
         "_topic_partition",
+        "_tried_epoch",
+        "epoch",
     )
 
     def __init__(self, services: Services, connection: Connection) -> None:
+        self.epoch = NEVER
+        """In which ``serve`` may be asked."""
         self._services = services
         self._connection = connection
         self._metrics = services.request_metrics.of(ApiKey.PRODUCE)
         self._counter = RequestCounter()
         self._now_ns = services.clock.monotonic_ns
         self._partition: Partition | None = None
-        """Led here when it was last looked up; ``_tally`` is its topic's."""
+        """Led here; ``_tally`` is its topic's."""
         self._tally = ProduceTally()
         self._pattern: ProducePattern | None = None
         self._client: QuotaClient | None = None
         self._topic_partition = TopicPartition("", 0)
         self._misses = 0
+        self._tried_epoch = NEVER
+        """In which ``_misses`` were counted."""
 
     def __repr__(self) -> str:
         return f"RepeatedProduce({self._pattern}, misses={self._misses})"
 
     def serve(self, frame: Buffer) -> Result:
         """The answer, if ``frame`` is such a request and was appended; None: serve it the usual way."""
-        pattern, client = self._pattern, self._client
-        if pattern is None or client is None or client.is_limited:
+        pattern, client, partition = self._pattern, self._client, self._partition
+        assert pattern is not None and client is not None and partition is not None
+        if client.is_limited:  # it was forgotten: a quota would have dropped all this
             return None
-        partition = self._partition
-        if partition is None or partition.leader_id != partition.node_id:
-            partition = self._look_up(pattern)
-            if partition is None:
-                return None
         view = frame if isinstance(frame, memoryview) else memoryview(frame)
         records = pattern.records_in(view)
         if records is None:
             return None
-        if pattern.topic_id is not None and self._services.metadata.topic_by_id(pattern.topic_id) is None:
-            return None
         log = partition.log
-        if log.config.flush_messages < LONG_MAX:  # its answer may have to wait
-            return None
         if pattern.is_transactional:
             producer_id, epoch = producer_of(records)
             producer = log.producers.last_entry(producer_id)
@@ -110,21 +110,6 @@ class RepeatedProduce:
         if pattern.acks == -1 and log.high_watermark <= info.last_offset:
             result = self._park(pattern, answer, Offset(info.last_offset + 1))
         return result if timing is None else self._timed(timing, result)
-
-    def _look_up(self, pattern: ProducePattern) -> Partition | None:
-        """The partition, if it is led here and of the topic that ``pattern`` means. To who gives names, its
-        topic counts from now on: it may be another of the same name."""
-        partition = self._services.replica_manager.partitions.get(self._topic_partition)
-        if (
-            partition is None
-            or not partition.is_leader
-            or (pattern.topic_id is not None and pattern.topic_id != partition.topic_id)
-        ):
-            self._partition = None
-        else:
-            self._partition = partition
-            self._tally = partition.stats.tally(self._counter)
-        return self._partition
 
     def _timing(self, size_bytes: int) -> RequestTiming:
         return RequestTiming(
@@ -166,23 +151,45 @@ class RepeatedProduce:
         return pending
 
     def remember(self, header: RequestHeader, request: ProduceRequest, frame: memoryview) -> None:
-        """``request`` was served the usual way: expect the next one to be like it.
+        """``request`` is served the usual way: expect the next one to be like it.
 
         A producer that goes round many partitions never repeats itself. So this happens at the first request
-        that was not expected, at the second, the fourth, the eighth … and costs such a producer nothing.
+        of an epoch that was not expected, at the second, the fourth, the eighth … and costs such a producer
+        nothing.
         """
+        services = self._services
+        epoch = services.fast_paths.epoch
+        if self._tried_epoch != epoch:
+            self._tried_epoch, self._misses = epoch, 0
         self._misses += 1
-        self._client = self._services.client_quotas.client(header.client_id)
+        client = services.client_quotas.client(header.client_id)
+        if self._client is not None and self._client.client_id == client.client_id:
+            self._client = client  # that one may have been forgotten
         if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
             return
-        self._counter = self._metrics.counter(header.api_version)
-        self._partition = None
+        self.epoch = NEVER
         self._pattern = pattern = ProducePattern.of(header, request, frame)
-        if pattern is not None:
-            name = pattern.topic
-            if pattern.topic_id is not None:
-                topic = self._services.metadata.topic_by_id(pattern.topic_id)
-                name = "" if topic is None else topic.name
-            if is_internal(name):  # not everybody may write there
-                self._pattern = None
-            self._topic_partition = TopicPartition(name, pattern.index)
+        self._partition = partition = None if pattern is None else self._led_here(pattern)
+        if partition is None or partition.log.config.flush_messages < LONG_MAX:
+            return
+        self._client = client
+        self._topic_partition = partition.topic_partition
+        self._counter = self._metrics.counter(header.api_version)
+        self._tally = partition.stats.tally(self._counter)
+        self.epoch = epoch
+
+    def _led_here(self, pattern: ProducePattern) -> Partition | None:
+        """The partition that ``pattern`` means, where everyone may write."""
+        name = pattern.topic
+        if pattern.topic_id is not None:
+            topic = self._services.metadata.topic_by_id(pattern.topic_id)
+            name = "" if topic is None else topic.name
+        partition = self._services.replica_manager.partitions.get(TopicPartition(name, pattern.index))
+        if (
+            partition is None
+            or is_internal(name)
+            or not partition.is_leader
+            or (pattern.topic_id is not None and pattern.topic_id != partition.topic_id)
+        ):
+            return None
+        return partition

@@ -35,6 +35,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from minikafka.clock import Clock
@@ -316,9 +317,14 @@ class ClientQuotas:
         self._clients: dict[str, QuotaClient] = {}
         self._sensors: dict[tuple[QuotaType, str, str], ClientSensor] = {}
         self._looked_ms = clock.monotonic_ms()
+        self._followers: list[Callable[[], None]] = []
 
     def __repr__(self) -> str:
         return f"ClientQuotas({len(self._quotas)} entities with quotas, {len(self._clients)} clients)"
+
+    def follow(self, tell: Callable[[], None]) -> None:
+        """``tell`` is told after each change of a quota."""
+        self._followers.append(tell)
 
     def update(self, entity: QuotaEntity, quotas: Quotas) -> None:
         """All that is set for an entity now."""
@@ -329,6 +335,8 @@ class ClientQuotas:
         self.times_requests = any(QuotaType.REQUEST in each for each in self._quotas.values())
         for client in self._clients.values():
             self._resolve(client)
+        for tell in self._followers:
+            tell()
 
     def client(self, client_id: str | None) -> QuotaClient:
         """Who has this client id."""

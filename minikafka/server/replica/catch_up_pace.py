@@ -15,11 +15,13 @@ Kafka's fetchers have threads, and leave the sharing to the operating system.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from minikafka.clock import Clock
+from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 
 CATCH_UP_BYTES_MAX = 1 << 18
 """A piece. While 20 followers moved under load, at 220 to 240 MB/s in each case, the p99 of produce was about
@@ -69,6 +71,7 @@ class CatchUpPace:
     def __init__(self, clock: Clock, do_producers_wait: Callable[[], bool]) -> None:
         self._clock = clock
         self._do_producers_wait = do_producers_wait
+        self._is_on = FastPath.CATCH_UP not in SWITCHED_OFF
         self._given: WeakKeyDictionary[object, tuple[int, Behind]] = WeakKeyDictionary()
         """When the piece left that a fetcher has not asked after, in ns, and how it stood."""
         self._due_ms: WeakKeyDictionary[object, int] = WeakKeyDictionary()
@@ -79,6 +82,8 @@ class CatchUpPace:
 
     def piece(self, fetcher: object, behind: Behind) -> Piece:
         """``fetcher`` asks, or its rest may be over."""
+        if not self._is_on:
+            return Piece(sys.maxsize, 0)
         now_ms = self._clock.monotonic_ms()
         size_bytes = CATCH_UP_BYTES_MAX
         if self._do_producers_wait():

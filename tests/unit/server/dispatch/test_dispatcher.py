@@ -10,15 +10,19 @@ from typing import Any, cast
 import pytest
 
 from minikafka.clock import ManualClock
+from minikafka.config.broker import broker_config
 from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
+from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
+from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.services import Services
@@ -29,8 +33,9 @@ class StubServices:
     def __init__(self, supervisor: Supervisor) -> None:
         self.supervisor = supervisor
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
-        self.client_quotas = SimpleNamespace(times_requests=False)
+        self.fast_paths = FastPaths()
         self.clock = ManualClock()
+        self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.turns = SharedTurns(self.clock)
         self.request_metrics = request_channel_metrics()
 

@@ -11,8 +11,11 @@ import pytest
 from hypothesis import given, settings
 
 from minikafka.clock import ManualClock
+from minikafka.config.broker import broker_config
+from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult, HeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import FREQUENT_TIMED_ONE_IN, RequestTiming
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState
@@ -23,7 +26,9 @@ from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_heartbeat import RepeatedHeartbeat
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
+from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.runtime.fast_paths import NEVER, FastPaths
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.services import Services
 
@@ -115,13 +120,17 @@ class Road:
     def __init__(self) -> None:
         self.groups = Groups()
         self.metrics = request_channel_metrics()
-        self.quotas = SimpleNamespace(times_requests=False)
+        self.fast_paths = FastPaths()
+        clock = ManualClock()
+        self.quotas = ClientQuotas(broker_config({}), clock=clock, metrics=Metrics())
+        self.quotas.follow(self.fast_paths.drop)
         services = SimpleNamespace(
             groups=self.groups,
             request_metrics=self.metrics,
-            clock=(clock := ManualClock()),
+            clock=clock,
             client_quotas=self.quotas,
             turns=SharedTurns(clock),
+            fast_paths=self.fast_paths,
         )
         self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1")
         self._dispatch = Dispatcher(cast(Services, services), HANDLERS)
@@ -213,22 +222,21 @@ def test_one_in_a_few_is_timed_and_all_are_counted(decoded: list[int]) -> None:
 def test_under_a_request_quota_every_heartbeat_takes_the_long_road(decoded: list[int]) -> None:
     road = Road()
     road.send(CLASSIC_4)
-    memory = road.connection.memory
-    assert isinstance(memory, RepeatedHeartbeat)
-    road.quotas.times_requests = True
-    frame = encode_request(
-        api_key=ApiKey.HEARTBEAT, api_version=4, correlation_id=7, client_id="c", body=CLASSIC
-    )
-    assert memory.serve(memoryview(frame)[4:]) is None
-    road.quotas.times_requests = False
-    assert memory.serve(memoryview(frame)[4:]) is not None
+    assert isinstance(road.connection.memory, RepeatedHeartbeat)
+    road.quotas.update(QuotaEntity(None, "another"), {QuotaType.REQUEST: 50.0})
+    for _ in range(3):
+        road.send(CLASSIC_4)
+    assert len(decoded) == 4
+    road.quotas.update(QuotaEntity(None, "another"), {})
+    for _ in range(3):
+        road.send(CLASSIC_4)
+    assert len(decoded) == 5
 
 
 def test_a_connection_that_produces_goes_on_remembering_that() -> None:
     road = Road()
     produce = object.__new__(RepeatedProduce)
-    produce._pattern = None
-    produce._client = None
+    produce.epoch = NEVER
     road.connection.memory = produce
     road.send(CLASSIC_4)
     assert road.connection.memory is produce

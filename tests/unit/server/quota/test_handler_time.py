@@ -23,6 +23,7 @@ from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.services import Services
@@ -41,6 +42,7 @@ class World:
     def __init__(self, handler: Any) -> None:
         self.clock = ManualClock()
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
+        self.fast_paths = FastPaths()
         self.supervisor = Supervisor()
         self.turns = SharedTurns(self.clock)
         self.request_metrics = request_channel_metrics()
