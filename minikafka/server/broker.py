@@ -19,6 +19,7 @@ import logging
 import os
 import random
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from importlib import import_module
@@ -390,7 +391,8 @@ class Broker:
         """
         await asyncio.sleep(OWN_MODULES_DELAY_MS / 1000)
         for name in chain(HANDLERS.modules(), own_modules()):
-            await log_io.run(partial(import_module, name))
+            if name not in sys.modules:
+                await log_io.run(partial(import_module, name))
 
     def _advertise(self, listener: Listener, server: SocketServer) -> Endpoint:
         """What clients are told: the port that the system chose for port 0, this host for "all

@@ -207,6 +207,43 @@ def alter_one_config(count: int) -> Body:
     return {"resources": [resource], "validate_only": False}
 
 
+def join_consumer_group(count: int) -> Body:
+    """A member of a KIP-848 group that joins with very many names."""
+    return {
+        "group_id": "consumer-group",
+        "member_id": "3Ys-4ic2Qb2aZ8S0-S4Dnw",
+        "member_epoch": 0,
+        "instance_id": None,
+        "rack_id": None,
+        "rebalance_timeout": 60_000,
+        "subscribed_topic_names": [f"unknown-{index}" for index in range(count)],
+        "subscribed_topic_regex": None,
+        "server_assignor": None,
+        "topic_partitions": [],
+    }
+
+
+def elect_leaders(count: int) -> Body:
+    partitions = [{"topic": "attacked", "partitions": list(range(count))}]
+    return {"election_type": 0, "topic_partitions": partitions, "timeout": 1000}
+
+
+def list_reassignments(count: int) -> Body:
+    return {"timeout": 1000, "topics": [{"name": "attacked", "partition_indexes": list(range(count))}]}
+
+
+def alter_quotas(count: int) -> Body:
+    """Of very many clients, and none is stored."""
+    entries = [
+        {
+            "entity": [{"entity_type": "client-id", "entity_name": f"client-{index}"}],
+            "ops": [{"key": "producer_byte_rate", "value": 1e6, "remove": False}],
+        }
+        for index in range(count)
+    ]
+    return {"entries": entries, "validate_only": True}
+
+
 def leave_group(count: int) -> Body:
     members = [{"member_id": f"member-{index}", "group_instance_id": None} for index in range(count)]
     return {"group_id": "group", "members": members}
@@ -342,5 +379,23 @@ ATTACKS = [
         240_000,
         "properties of a topic",
     ),
+    attack(
+        "ConsumerGroupHeartbeat",
+        ApiKey.CONSUMER_GROUP_HEARTBEAT,
+        1,
+        join_consumer_group,
+        48_000,
+        "names",
+    ),
+    attack("ElectLeaders", ApiKey.ELECT_LEADERS, 1, elect_leaders, 49_000, "partitions"),
+    attack(
+        "ListPartitionReassignments",
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        list_reassignments,
+        49_000,
+        "partitions",
+    ),
+    attack("AlterClientQuotas", ApiKey.ALTER_CLIENT_QUOTAS, 0, alter_quotas, 16_000, "clients"),
     attack("LeaveGroup", ApiKey.LEAVE_GROUP, 3, leave_group, 50_000, "members"),
 ]

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import sys
 import threading
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from minikafka.deferred import own_modules
 from minikafka.errors import ErrorCode, KafkaError, StartError
+from minikafka.server.apis import HANDLERS
 from minikafka.server.storage import maintenance
 from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.testing.simulation.faults import failing, failing_once
@@ -104,6 +108,10 @@ async def test_deleted_records_are_remembered(tmp_path: Path) -> None:
         await until(broker, lambda: path.exists() and "t 0 2" in path.read_text(), "the log start is written")
 
 
+def has_loaded_all() -> bool:
+    return all(name in sys.modules for name in chain(HANDLERS.modules(), own_modules()))
+
+
 async def test_many_flushes_are_a_few_hops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with running(tmp_path) as broker:
         hops = 0
@@ -116,6 +124,7 @@ async def test_many_flushes_are_a_few_hops(tmp_path: Path, monkeypatch: pytest.M
 
         await topics_of(broker).create_topic("t", partitions=200)
         await until(broker, lambda: not broker.services.log_manager._new_logs, "the new logs are durable")
+        await until(broker, has_loaded_all, "the disk thread has loaded what the start deferred")
         for number in range(200):
             append(broker, "t", number)
         worker = DiskWriter(broker.services)
