@@ -145,12 +145,13 @@ def read(
 
 
 def list_offset(bootstrap: str, topic: str, spec: OffsetSpec, *, partition: int = 0) -> int:
+    """An AdminClient that was refused keeps asking with the leader epoch that it knows, so each attempt is a new
+    client's."""
     at = TopicPartition(topic, partition)
-    client = admin(bootstrap)
     end = time.monotonic() + DEADLINE_S
     while True:
         try:
-            offset: int = client.list_offsets({at: spec})[at].result(DEADLINE_S).offset
+            offset: int = admin(bootstrap).list_offsets({at: spec})[at].result(DEADLINE_S).offset
             return offset
         except KafkaException as error:
             look_again = is_patient or error.args[0].code() in LEADER_HAS_CHANGED
