@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from docs.generator.markdown import code, page, table, text
 from minikafka.cli import broker
+from minikafka.cli.cluster.command import subcommand_parsers
 from minikafka.cli.main import SUBCOMMANDS, load
 
 
@@ -23,6 +24,9 @@ def cli() -> str:
             blocks.append("The same as [minikafka-broker](#minikafka-broker).")
             continue
         blocks.extend(_command(load(module).parser()))
+        if name == "cluster":
+            for action, parser in subcommand_parsers().items():
+                blocks.extend((f"### minikafka cluster {action}", *_command(parser)))
     return page(
         "Command line",
         "`bin/minikafka` and `bin/minikafka-broker` in a checkout, `minikafka` and `minikafka-broker` where "
