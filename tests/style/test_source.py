@@ -14,7 +14,7 @@ from tests.style import rules
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCES = sorted((ROOT / "minikafka").rglob("*.py"))
-DASHBOARDS = sorted((ROOT / "grafana").rglob("*.py"))
+GENERATORS = sorted(path for folder in ("docs", "grafana") for path in (ROOT / folder).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 CORE = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.CORE_PACKAGES]
 SHELL = [path for path in SOURCES if path.relative_to(ROOT).parts[1] in rules.SHELL_PACKAGES]
@@ -30,15 +30,14 @@ def findings(rule: Callable[[str], list[str]], paths: list[Path]) -> list[str]:
 
 
 def test_no_module_and_no_function_is_too_long() -> None:
-    assert findings(rules.size, SOURCES + DASHBOARDS) == []
+    assert findings(rules.size, SOURCES + GENERATORS) == []
 
 
 def test_every_module_says_what_it_is_for() -> None:
-    assert findings(rules.documented, SOURCES + DASHBOARDS + TESTS) == []
+    assert findings(rules.documented, SOURCES + GENERATORS + TESTS) == []
 
 
 ONLY_FOR_TESTS = {
-    "ALL_SERIES": "dashboards and the metrics page are compared with it",
     "ManualClock": "the clock of tests, beside the real one",
     "fetch_response": "the whole answer, with which those of the fast paths are compared",
     "first_undecided_offset": "no request shows it",
@@ -65,7 +64,7 @@ def test_no_name_is_there_only_for_tests() -> None:
     product = [path for path in SOURCES if path.relative_to(ROOT).parts[1] != "testing"]
     scripts = [path.read_text(encoding="utf-8") for path in SCRIPTS]
     used = set[str]().union(
-        *(rules.used_names(path.read_text(encoding="utf-8")) for path in SOURCES + DASHBOARDS),
+        *(rules.used_names(path.read_text(encoding="utf-8")) for path in SOURCES + GENERATORS),
         *(re.findall(r"\w+", script) for script in scripts),
     )
     dead = {
@@ -82,7 +81,7 @@ def test_no_name_is_there_only_for_tests() -> None:
 def test_nothing_is_left_to_do() -> None:
     assert (
         findings(
-            rules.finished, [*SOURCES, *DASHBOARDS, *(path for path in TESTS if "style" not in path.parts)]
+            rules.finished, [*SOURCES, *GENERATORS, *(path for path in TESTS if "style" not in path.parts)]
         )
         == []
     )

@@ -1,0 +1,21 @@
+"""What is generated, and where it lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from docs.generator.cli import cli
+from docs.generator.configuration import configuration
+from docs.generator.metrics import metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+REFERENCE = ROOT / "reference"
+
+
+def files() -> dict[Path, str]:
+    """The text of each generated file."""
+    return {
+        REFERENCE / "cli.md": cli(),
+        REFERENCE / "configuration.md": configuration(),
+        REFERENCE / "metrics.md": metrics(),
+    }
