@@ -150,8 +150,9 @@ def list_offset(bootstrap: str, topic: str, spec: OffsetSpec, *, partition: int 
     at = TopicPartition(topic, partition)
     end = time.monotonic() + DEADLINE_S
     while True:
+        client = admin(bootstrap)  # which has to outlive its future
         try:
-            offset: int = admin(bootstrap).list_offsets({at: spec})[at].result(DEADLINE_S).offset
+            offset: int = client.list_offsets({at: spec})[at].result(DEADLINE_S).offset
             return offset
         except KafkaException as error:
             look_again = is_patient or error.args[0].code() in LEADER_HAS_CHANGED
