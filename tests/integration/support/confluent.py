@@ -145,8 +145,7 @@ def read(
 
 
 def list_offset(bootstrap: str, topic: str, spec: OffsetSpec, *, partition: int = 0) -> int:
-    """An AdminClient that was refused keeps asking with the leader epoch that it knows, so each attempt is a new
-    client's."""
+    """Each attempt is a new client: one that was refused repeats the leader epoch that it has cached."""
     at = TopicPartition(topic, partition)
     end = time.monotonic() + DEADLINE_S
     while True:
