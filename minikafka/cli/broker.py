@@ -2,23 +2,316 @@
 
 Exit status: 0 after a clean stop, 1 when the broker cannot start or fails, 2 for bad usage. What an operator
 did wrong is one line, never a traceback. A second signal ends the process at once, as a crash would.
+
+Runs a broker on an event loop until a signal, or a failure inside, ends it.
+
+The first SIGTERM or SIGINT stops the broker cleanly, also in the middle of its start. The second ends the
+process at once; the data is then as after a crash. uvloop is used where it is installed.
+
+The directory behind ``--in-memory``: it goes with the process.
+
+It lies in ``/dev/shm``, which is memory, where there is one with room to spare (containers often have 64
+MiB of it, which a broker fills in a second), and in the usual place for temporary files otherwise. A process
+that is killed with SIGKILL cannot remove it; the next broker does, because nobody holds the lock any more.
+
+What a broker says when it is ready: where it listens, where its data is, how to try it.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import fcntl
 import gc
+import logging
 import os
+import shutil
+import signal
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TextIO
 
 import msgspec
 
 from minikafka import __version__
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, names_of_one_thing
 from minikafka.config.definition import format_value
-from minikafka.config.loader import Loaded, Setting, load, parse_setting
+from minikafka.config.listeners import Listener
+from minikafka.config.loader import Loaded, Setting, UnknownProperty, load, parse_setting
 from minikafka.errors import ConfigError, StartError
+from minikafka.network.addresses import format_address
+from minikafka.server.broker import Broker
+from minikafka.server.runtime.descriptors import raise_limit
+from minikafka.server.runtime.garbage import FullCollections, keep_freed_memory
+from minikafka.system_clock import SystemClock
+
+LAST_LABEL = "stop it"
+STATUS_PAGE_LABEL = "status page"
+
+
+def banner_lines(
+    *,
+    node_id: int,
+    listening: Sequence[str],
+    addresses: Sequence[str],
+    unprotected: Sequence[str] = (),
+    directories: Sequence[str],
+    temporary: bool,
+    status_page: str | None = None,
+    metrics: str | None = None,
+) -> list[tuple[str, str]]:
+    """The banner as (label, text); an empty label continues the line above.
+
+    ``listening``: what the sockets are bound to; ``addresses``: what clients are told to connect to,
+    ``host:port``. ``unprotected``: those of ``listening`` that other machines reach without authentication.
+    ``status_page``: where it is. ``metrics``: where they are, or why nowhere.
+    """
+    data = ", ".join(directories)
+    lines = [
+        ("", f"minikafka {__version__}, broker {node_id}"),
+        ("listening on", ", ".join(listening)),
+        ("advertised as", ", ".join(addresses)),
+        ("data in", f"{data} (temporary: gone when the broker stops)" if temporary else data),
+        ("try it", f"echo hello | kcat -b {addresses[0]} -t greetings -P"),
+        ("", f"kcat -b {addresses[0]} -t greetings -C -e"),
+        (LAST_LABEL, "Ctrl-C"),
+    ]
+    if metrics is not None:
+        lines.insert(4, ("metrics", metrics))
+    if status_page is not None:
+        lines.insert(4, (STATUS_PAGE_LABEL, status_page))
+    if unprotected:
+        where = ", ".join(unprotected)
+        told = f"no authentication: anyone who can reach {where} can read and delete everything"
+        lines.insert(3, ("warning", told))
+    return lines
+
+
+def http_url(address: tuple[str, int] | None, path: str) -> str | None:
+    """A page of the HTTP server at ``address``, as one asks for it on this machine; None: there is none."""
+    if address is None:
+        return None
+    host, port = address
+    return f"http://{format_address(host or 'localhost', port)}{path}"
+
+
+def told_status_page(lines: Sequence[str]) -> str | None:
+    """Where the status page is, by the banner among what a broker has printed.
+
+    Returns None when it has none.
+
+    Raises:
+        LookupError: the banner is not there, or not whole yet.
+    """
+    if not any(line.startswith(f"{LAST_LABEL} ") for line in lines):
+        raise LookupError("there is no banner")
+    found = [line for line in lines if line.startswith(f"{STATUS_PAGE_LABEL} ")]
+    return found[-1].removeprefix(STATUS_PAGE_LABEL).strip() if found else None
+
+
+def print_banner(lines: Sequence[tuple[str, str]], stream: TextIO | None = None) -> None:
+    """Print to ``stream`` (standard output): a panel on a terminal, plain lines elsewhere."""
+    out = stream or sys.stdout
+    texts = [
+        text if not label and index == 0 else f"{label:<13} {text}"
+        for index, (label, text) in enumerate(lines)
+    ]
+    if not out.isatty():
+        print("\n".join(texts), file=out, flush=True)
+        return
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.text import Text
+
+    body = Text("\n").join(
+        Text.assemble((f"{label:<13} ", "dim"), (text, "bold" if label == "listening on" else ""))
+        for label, text in lines[1:]
+    )
+    Console(file=out).print(Panel(body, title=lines[0][1], title_align="left", expand=False))
+
+
+logger = logging.getLogger("minikafka.cli.broker")
+
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_broker(
+    config: BrokerConfig,
+    *,
+    unknown: Sequence[UnknownProperty] = (),
+    temporary_directory: str | None = None,
+    usual_http_port: int | None = None,
+) -> int:
+    """Run a broker with ``config`` until it is stopped. Returns the exit status.
+
+    ``temporary_directory`` is removed when a second signal leaves the caller no time to. ``usual_http_port``:
+    see ``Broker``.
+
+    Raises:
+        ConfigError, StartError: the broker cannot start, and why.
+    """
+    for unknown_property in unknown:
+        logger.warning(str(unknown_property))
+    raise_limit()
+    keep_freed_memory()
+    directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        return runner.run(_serve(config, directories, temporary_directory, usual_http_port))
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
+
+
+async def _serve(
+    config: BrokerConfig,
+    directories: list[str],
+    temporary_directory: str | None,
+    usual_http_port: int | None,
+) -> int:
+    stopped = _stop_on_signals(temporary_directory)
+    broker = Broker(config, usual_http_port=usual_http_port)
+    start = asyncio.ensure_future(broker.start())
+    await asyncio.wait({start, stopped}, return_when=asyncio.FIRST_COMPLETED)
+    if not start.done():
+        start.cancel()
+    try:
+        await start
+    except asyncio.CancelledError:
+        logger.info("stopped while starting")
+        return 0
+    full_collections = FullCollections(SystemClock())
+    full_collections.begin()
+    failed = broker.failure
+    try:
+        print_banner(
+            banner_lines(
+                node_id=config.node_id,
+                listening=[_address(listener) for listener in broker.bound],
+                unprotected=[_address(listener) for listener in broker.bound if listener.is_unprotected],
+                addresses=[format_address(*endpoint) for endpoint in broker.listeners.values()],
+                directories=directories,
+                status_page=http_url(broker.http_address, "/"),
+                metrics=http_url(broker.http_address, "/metrics")
+                or _why_no_metrics(config=config, usual_port=usual_http_port),
+                temporary=temporary_directory is not None,
+            )
+        )
+        ends: set[asyncio.Future[Any]] = {stopped, failed}
+        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await broker.stop()
+        full_collections.end()
+    if stopped.done():
+        return 0
+    print(f"minikafka-broker: stopped because of a failure: {failed.result()!r}", file=sys.stderr)
+    return FAILURE
+
+
+def _address(listener: Listener) -> str:
+    address = format_address(listener.host or "*", listener.port)
+    return f"{address} (all interfaces)" if listener.is_wildcard else address
+
+
+def _stop_on_signals(temporary_directory: str | None) -> asyncio.Future[None]:
+    """A future that the first signal resolves; the second ends the process."""
+    loop = asyncio.get_running_loop()
+    stopped: asyncio.Future[None] = loop.create_future()
+
+    def handle(signal_number: signal.Signals) -> None:
+        if not stopped.done():
+            logger.info("stopping", extra={"signal": signal_number.name})
+            stopped.set_result(None)
+            return
+        logger.warning("ending at once", extra={"signal": signal_number.name})
+        if temporary_directory is not None:
+            shutil.rmtree(temporary_directory, ignore_errors=True)
+        os._exit(128 + signal_number)
+
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, handle, number)
+    return stopped
+
+
+def _why_no_metrics(*, config: BrokerConfig, usual_port: int | None) -> str | None:
+    if usual_port is not None and config.http_port is None:
+        return f"nowhere: port {usual_port} is taken (--http-port)"
+    return None
+
+
+SHARED_MEMORY = "/dev/shm"
+ROOM_BYTES = 1024 * 1024 * 1024
+"""Free memory file system that makes it worth using: one segment of Kafka's default size."""
+
+_PREFIX = "minikafka-"
+_LOCK = ".in-memory"
+
+
+class TemporaryDirectory:
+    """A context manager that makes a directory and removes it. ``path`` is where it is."""
+
+    def __init__(self, parent: str | None = None) -> None:
+        """``parent`` overrides where it is made."""
+        self._parent = parent or _parent()
+        self._lock = -1
+        self.path = ""
+
+    def __enter__(self) -> TemporaryDirectory:
+        """Raises StartError when there is no place for it."""
+        try:
+            remove_abandoned(self._parent)
+            self.path = tempfile.mkdtemp(prefix=_PREFIX, dir=self._parent)
+            self._lock = os.open(os.path.join(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+        except OSError as error:
+            raise StartError(
+                f"cannot make a temporary directory in {self._parent}: {error.strerror}"
+            ) from None
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+
+def remove_abandoned(parent: str) -> None:
+    """Remove the directories of brokers that died without doing so."""
+    for name in sorted(os.listdir(parent)):
+        lock_path = os.path.join(parent, name, _LOCK)
+        if not name.startswith(_PREFIX) or not os.path.isfile(lock_path):
+            continue
+        try:
+            lock = os.open(lock_path, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:  # somebody else's, or just gone
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(os.path.join(parent, name), ignore_errors=True)
+        except BlockingIOError:  # its broker lives
+            pass
+        finally:
+            os.close(lock)
+
+
+def _parent() -> str:
+    try:
+        room = os.statvfs(SHARED_MEMORY)
+    except OSError:
+        return tempfile.gettempdir()
+    if room.f_bavail * room.f_frsize >= ROOM_BYTES and os.access(SHARED_MEMORY, os.W_OK):
+        return SHARED_MEMORY
+    return tempfile.gettempdir()
+
 
 FAILURE = 1
 USAGE_ERROR = 2
@@ -85,7 +378,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if not arguments.in_memory:
             return _run(load_configuration(arguments), with_http=arguments.http_port != OFF)
-        from minikafka.cli.temporary_directory import TemporaryDirectory
+        from minikafka.cli.broker import TemporaryDirectory
 
         with TemporaryDirectory() as directory:
             arguments.data_dir = directory.path
@@ -158,8 +451,8 @@ def _run(loaded: Loaded, *, with_http: bool, temporary_directory: str | None = N
     # All that is imported stays. Looking for garbage in it finds next to none: 60 times meanwhile 10 ms, once
     # at the end, if it were not frozen, 20 ms.
     gc.disable()
+    from minikafka.cli.broker import run_broker
     from minikafka.cli.logs import configure_logging
-    from minikafka.cli.run_broker import run_broker
 
     gc.freeze()
     gc.enable()

@@ -18,19 +18,20 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
-from minikafka.cli.groups.view import table
+from minikafka.cli.groups.command import table
 from minikafka.cli.shared.admin_client import AdminClient, raise_error
 from minikafka.cli.shared.commands import (
     OK,
     add_connection_options,
     as_json,
     error_of,
+    format_duration,
     parse_addresses,
+    parse_bytes,
     run,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
-from minikafka.cli.shared.quantities import format_duration, parse_bytes
 from minikafka.config.client_quotas import (
     CLIENT_ID,
     THROTTLE,
@@ -40,7 +41,7 @@ from minikafka.config.client_quotas import (
     checked_quota,
 )
 from minikafka.errors import KafkaError
-from minikafka.metrics.throttle import Throttle, number_text
+from minikafka.metrics.registry import Throttle, number_text
 from minikafka.protocol.wire.api_versions import ApiKey
 
 PROG = "minikafka quotas"

@@ -55,7 +55,7 @@ from minikafka.controller.store_access import (
     read_states,
     write_states,
 )
-from minikafka.protocol.control.eligible_replicas import keep_eligible
+from minikafka.protocol.control.messages import keep_eligible
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition
 
 

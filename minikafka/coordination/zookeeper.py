@@ -57,7 +57,8 @@ from minikafka.coordination.store import (
     validate_op,
     validate_path,
 )
-from minikafka.coordination.zookeeper_requests import (
+from minikafka.coordination.zookeeper_session import (
+    ZooKeeperSession,
     absolute,
     commit_async,
     multi_results,
@@ -66,7 +67,6 @@ from minikafka.coordination.zookeeper_requests import (
     relative,
     validate_size,
 )
-from minikafka.coordination.zookeeper_session import ZooKeeperSession
 
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""

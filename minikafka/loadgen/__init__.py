@@ -2,13 +2,13 @@
 
 Numbers in, reports out, in three rings:
 
-- pure: ``distributions``, ``payloads``, ``schedule``, ``histogram``, ``workload``, ``omb`` (workload files),
-  ``messages``, ``reconcile``, ``report``, ``plot``, ``comparison``, ``suites``;
+- pure: ``payloads``, ``histogram``, ``workload``, ``omb`` (workload files), ``messages``, ``report``,
+``plot``,
+  ``comparison``, ``suites``;
 - the worker processes: ``worker`` (one job a process) and its kinds ``producing``, ``consuming``,
-  ``connecting``, ``grouping``;
-- the parent: ``fleet`` (processes), ``jobs`` (what each gets), ``cluster`` (the target's topics and
-  offsets), ``runner`` (one workload), ``recipes`` and ``kafka_recipe`` (targets to start and stop), ``usage``
-  (CPU and memory), ``alternation`` (two targets, run by run).
+  ``grouping``;
+- the parent: ``runner`` (one workload: its processes and what each gets), ``cluster`` (the target's topics
+  and offsets), ``recipes`` and ``brokers`` (targets to start and stop).
 
 Times are of ``CLOCK_MONOTONIC``, which all processes of a machine share, in nanoseconds; latencies are whole
 microseconds. A latency counts from the moment at which a record was due, so that a stall of the target is a

@@ -1,19 +1,37 @@
-"""Processes of a recipe's brokers: free ports, the first answer, the end."""
+"""Processes of a recipe's brokers: free ports, the first answer, the end.
+
+Our own modules as processes: the same interpreter, and the same package wherever it was imported from.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import socket
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from minikafka.errors import MinikafkaError
-from minikafka.loadgen import interpreter
+
+PACKAGE_PARENT = Path(__file__).resolve().parents[2]
+
+
+def module_command(module: str) -> list[str]:
+    """What runs a module of ours; with ``module_environment``."""
+    return [sys.executable, "-P", "-m", module]
+
+
+def module_environment() -> dict[str, str]:
+    """Ours, and a checkout that is not installed is found from any directory."""
+    paths = [str(PACKAGE_PARENT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+
 
 API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 """ApiVersions version 0, correlation id 1, without a client id: every broker answers it first."""
@@ -74,7 +92,7 @@ class BrokerProcess:
             try:
                 self.process = subprocess.Popen(
                     command,
-                    env=interpreter.environment(),
+                    env=module_environment(),
                     stdin=subprocess.PIPE if holds_input else subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,

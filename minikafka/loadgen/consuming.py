@@ -12,6 +12,7 @@ import time
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from minikafka.loadgen.histogram import Recorder
 from minikafka.loadgen.messages import (
     CONSUMED,
     END_TO_END,
@@ -23,7 +24,6 @@ from minikafka.loadgen.messages import (
     TopicOffsets,
 )
 from minikafka.loadgen.payloads import UNTIMED, stamp_of
-from minikafka.loadgen.recorder import Recorder
 from minikafka.loadgen.station import Reachability, Station, client_config
 
 POLL_S = 0.1

@@ -13,8 +13,8 @@ import time
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from minikafka.loadgen.histogram import Recorder
 from minikafka.loadgen.messages import COMMITTED, JOINED, Done, GroupJob, Ready
-from minikafka.loadgen.recorder import Recorder
 from minikafka.loadgen.station import Reachability, Station, client_config
 
 POLL_S = 0.05

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from minikafka.loadgen.schedule import Stretch
-from minikafka.loadgen.workload import Workload
+from minikafka.loadgen.workload import Stretch, Workload
 
 REPORT_INTERVAL_S = 0.5
 

@@ -19,8 +19,7 @@ from typing import Any
 import yaml
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.distributions import key_picker, parse_distribution
-from minikafka.loadgen.payloads import SIZE_MAX
+from minikafka.loadgen.payloads import SIZE_MAX, key_picker, parse_distribution
 from minikafka.loadgen.workload import Kind, Workload, checked
 
 BYTES_PER_GB = 1024**3

@@ -18,11 +18,11 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from minikafka.loadgen.histogram import Recorder
 from minikafka.loadgen.messages import PRODUCED, Done, ProduceJob, Ready
 from minikafka.loadgen.payloads import UNTIMED, Pool, make_pool, stamped
-from minikafka.loadgen.recorder import Recorder
-from minikafka.loadgen.schedule import due_times
 from minikafka.loadgen.station import Reachability, Station, client_config
+from minikafka.loadgen.workload import due_times
 
 BATCH_RECORDS = 500
 BY_KEY = -1

@@ -1,16 +1,155 @@
-"""The report of a run as data: what JSON, text and plot are made of."""
+"""The report of a run as data: what JSON, text and plot are made of.
+
+CPU and memory of the target's processes, from ``/proc`` (Linux).
+
+Do generator and target agree? Every run ends with these checks; one that fails makes the run fail.
+
+The target's side is what ListOffsets says before and after, so records that somebody else wrote to the same
+topic show as a difference too. In a compacted topic offsets are no count of records, and no request asks for
+one: there it can only be said that the consumers have come to the end and read no more records than offsets.
+"""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from minikafka.errors import ConfigError
 from minikafka.loadgen.histogram import Percentiles, merged, percentiles
-from minikafka.loadgen.messages import Interval
-from minikafka.loadgen.reconcile import Check
-from minikafka.loadgen.usage import Usage
+from minikafka.loadgen.messages import Interval, TopicOffsets
+
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Over a run, of all processes of the target together."""
+
+    cpu_seconds: float
+    cpu_share: float
+    """Cores that were busy with it."""
+    resident_before_bytes: int
+    resident_peak_bytes: int
+    """The most that was seen during the run."""
+
+    def text(self) -> str:
+        return (
+            f"target: {self.cpu_seconds:.2f} s CPU ({self.cpu_share:.2f} cores), "
+            f"resident {self.resident_before_bytes / 1e6:.1f} MB before, "
+            f"{self.resident_peak_bytes / 1e6:.1f} MB at most."
+        )
+
+
+class UsageMeter:
+    """Looks at the processes at the start, whenever told to, and at the end.
+
+    A process that ends meanwhile counts with what was seen of it last.
+    """
+
+    def __init__(self, pids: Sequence[int]) -> None:
+        """Raises ConfigError: there is no such process."""
+        self._cpu: dict[int, float] = {}
+        self._resident: dict[int, int] = {}
+        for pid in pids:
+            if not self._look_at(pid):
+                raise ConfigError(f"--pid {pid}: there is no such process")
+        self.begin()
+
+    def begin(self) -> None:
+        """The usage is from here on."""
+        self._began_ns = time.monotonic_ns()
+        self._resident_peak = 0
+        self.look()
+        self._cpu_before = sum(self._cpu.values())
+        self._resident_before = self._resident_peak
+
+    def look(self) -> None:
+        """Take the peak of resident memory; often enough for it to be one."""
+        for pid in self._cpu:
+            self._look_at(pid)
+        self._resident_peak = max(self._resident_peak, sum(self._resident.values()))
+
+    def usage(self) -> Usage | None:
+        """Since the start; None without processes."""
+        if not self._cpu:
+            return None
+        self.look()
+        seconds = (time.monotonic_ns() - self._began_ns) / 1e9
+        cpu_seconds = sum(self._cpu.values()) - self._cpu_before
+        return Usage(
+            cpu_seconds=cpu_seconds,
+            cpu_share=cpu_seconds / seconds if seconds else 0.0,
+            resident_before_bytes=self._resident_before,
+            resident_peak_bytes=self._resident_peak,
+        )
+
+    def _look_at(self, pid: int) -> bool:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            status = Path(f"/proc/{pid}/status").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+        fields = stat.rpartition(")")[2].split()
+        self._cpu[pid] = (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+        for line in status.splitlines():
+            if line.startswith("VmRSS:"):
+                self._resident[pid] = int(line.split()[1]) * 1024
+        return True
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One comparison: what must be, and what was seen."""
+
+    name: str
+    expected: int
+    seen: int
+    bound_only: str = ""
+    """Why ``expected`` is only the most that can be; empty: it is exact."""
+
+    @property
+    def holds(self) -> bool:
+        return self.seen <= self.expected if self.bound_only else self.seen == self.expected
+
+    def text(self) -> str:
+        if self.bound_only and self.holds:
+            return f"{self.name}: {self.seen}, not reconciled with {self.expected}: {self.bound_only}"
+        relation = "=" if self.holds else "DIFFERS from"
+        return f"{self.name}: {self.seen} {relation} {self.expected}"
+
+
+def advance(before: TopicOffsets, after: TopicOffsets) -> int:
+    """By how much the offsets of all partitions grew."""
+    return sum(
+        end - start
+        for topic, starts in before.items()
+        for start, end in zip(starts, after[topic], strict=True)
+    )
+
+
+def produced(phase: str, *, acked: int, unknown: int, before: TopicOffsets, after: TopicOffsets) -> Check:
+    """Records acknowledged = offsets advanced, in a phase of the run.
+
+    ``unknown`` records were sent and never answered (the target died, or the run was interrupted): the target
+    may have them or not, so any advance up to their number more is in order.
+    """
+    advanced = advance(before, after)
+    expected = min(max(advanced, acked), acked + unknown)
+    return Check(f"{phase}: offsets advanced = records acked", expected, advanced)
+
+
+def consumed(*, expected: int, seen: int, compacted: Sequence[str] = ()) -> Check:
+    """Records consumed, of all subscriptions and passes = offsets that there are to be consumed.
+
+    ``compacted``: topics of them where compaction may have left offsets without records.
+    """
+    if not compacted:
+        return Check("records consumed = records expected", expected, seen)
+    why = f"offsets of {compacted[0]}, which is compacted, are no count of its records"
+    return Check("records consumed, at most one an offset", expected, seen, why)
 
 
 class Point(msgspec.Struct, frozen=True):

@@ -6,37 +6,295 @@ Ctrl-C and a worker that fails end the run early; the result then has the counts
 The course of a run: topics → records that must be there before (a backlog, what CONSUME reads, and for STREAM
 one record for each partition, so that its consumers are known to read before the clock starts) → go → the
 producers' end → offsets of the target → the consumers' end → checks.
+
+How a workload is cut into the jobs of its worker processes.
+
+The worker processes, seen from their parent: started, heard, told, ended.
+
+Each has a thread here that reads what it says into one queue. A worker that ends without ``Done`` counts with
+what it said before; the last line of its standard error says why.
 """
 
 from __future__ import annotations
 
+import os
+import queue
+import subprocess
+import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from typing import IO
 
 import msgspec
 
-from minikafka.loadgen import jobs, reconcile
+from minikafka.errors import MinikafkaError
+from minikafka.loadgen import brokers, report
 from minikafka.loadgen.cluster import Cluster, TargetError
-from minikafka.loadgen.fleet import Fleet, Worker, WorkerError
 from minikafka.loadgen.messages import (
     CONSUMED,
     END_TO_END,
     JOINED,
     PRODUCED,
+    Command,
+    ConnectJob,
+    ConsumeJob,
+    Done,
     Go,
+    GroupJob,
     Interval,
+    Job,
     ProduceJob,
     ReadTo,
+    Ready,
+    Report,
     Stop,
     TopicOffsets,
+    encoded,
+    report_decoder,
 )
 from minikafka.loadgen.payloads import mean_size
-from minikafka.loadgen.reconcile import Check
-from minikafka.loadgen.report import Flow, FlowBuilder, Point, Result, point
-from minikafka.loadgen.usage import Usage, UsageMeter
+from minikafka.loadgen.report import Check, Flow, FlowBuilder, Point, Result, Usage, UsageMeter, point
 from minikafka.loadgen.workload import Kind, Workload
+
+
+def process_count(workload: Workload, clients: int) -> int:
+    """As many as asked for, or as there are cores; never more than clients."""
+    return max(min(workload.processes or os.cpu_count() or 1, clients), 1)
+
+
+def produce_jobs(
+    bootstrap: str, workload: Workload, topics: list[str], *, is_stamped: bool
+) -> list[ProduceJob]:
+    """Producers dealt out to processes, and the records of a count with them."""
+    processes = process_count(workload, workload.producers)
+    schedule = workload.schedule()
+    jobs = []
+    for index in range(processes):
+        numbers = list(range(index, workload.producers, processes))
+        records = 0
+        if not schedule and workload.records:
+            records = sum(_share(workload.records, number, workload.producers) for number in numbers)
+            if not records:
+                continue
+        jobs.append(
+            ProduceJob(
+                bootstrap=bootstrap,
+                workload=workload,
+                topics=topics,
+                numbers=numbers,
+                is_stamped=is_stamped,
+                schedule=schedule,
+                records=records,
+            )
+        )
+    return jobs
+
+
+def preload_job(
+    bootstrap: str, workload: Workload, topics: list[str], *, records: int, is_stamped: bool
+) -> ProduceJob:
+    """Records that are there before the run begins, from one process, as fast as they are taken."""
+    return ProduceJob(
+        bootstrap=bootstrap,
+        workload=workload,
+        topics=topics,
+        numbers=[0],
+        is_stamped=is_stamped,
+        is_timed=False,
+        records=records,
+    )
+
+
+def consume_jobs(
+    bootstrap: str, workload: Workload, starts: TopicOffsets, *, is_stamped: bool
+) -> list[ConsumeJob]:
+    """Every subscription reads every partition; its consumers share them, and processes the consumers."""
+    places = [
+        (topic, partition, offset)
+        for topic, offsets in starts.items()
+        for partition, offset in enumerate(offsets)
+    ]
+    assignments = [
+        share
+        for _ in range(workload.subscriptions)
+        for number in range(workload.consumers)
+        if (share := places[number :: workload.consumers])
+    ]
+    processes = process_count(workload, len(assignments))
+    return [
+        ConsumeJob(
+            bootstrap=bootstrap,
+            workload=workload,
+            assignments=assignments[index::processes],
+            is_stamped=is_stamped,
+        )
+        for index in range(processes)
+    ]
+
+
+def connect_jobs(bootstrap: str, workload: Workload) -> list[ConnectJob]:
+    """Connections dealt out to processes, which take turns in the schedule."""
+    processes = process_count(workload, workload.consumers)
+    return [
+        ConnectJob(
+            bootstrap=bootstrap,
+            workload=workload,
+            numbers=list(range(index, workload.consumers, processes)),
+            processes=processes,
+            schedule=workload.schedule(),
+        )
+        for index in range(processes)
+    ]
+
+
+def group_jobs(bootstrap: str, workload: Workload, topics: list[str], *, run_id: str) -> list[GroupJob]:
+    """Members dealt out to processes."""
+    members = [group for group in group_names(workload, run_id) for _ in range(workload.consumers)]
+    processes = process_count(workload, len(members))
+    return [
+        GroupJob(bootstrap=bootstrap, workload=workload, topics=topics, members=members[index::processes])
+        for index in range(processes)
+    ]
+
+
+def group_names(workload: Workload, run_id: str) -> list[str]:
+    return [f"bench-{run_id}-{number}" for number in range(workload.groups)]
+
+
+def _share(total: int, number: int, parts: int) -> int:
+    return total // parts + (number < total % parts)
+
+
+READY_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 10.0
+
+
+class WorkerError(MinikafkaError):
+    """A worker cannot do its job; the message is for the person who asked for it."""
+
+
+class Heard(msgspec.Struct, frozen=True):
+    """A report, or None for the end of the worker's process."""
+
+    worker: Worker
+    report: Report | None
+
+
+class Worker:
+    """One process with one job."""
+
+    def __init__(self, job: Job, heard: queue.SimpleQueue[Heard]) -> None:
+        self.done: Done | None = None
+        self.is_ready = self.has_ended = False
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed by close()
+        self._process = subprocess.Popen(
+            brokers.module_command("minikafka.loadgen.worker"),
+            env=brokers.module_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            start_new_session=True,  # Ctrl-C is for the parent, which tells its workers
+        )
+        self._heard = heard
+        self._send(encoded(job))
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def tell(self, command: Command) -> None:
+        """A worker that has ended hears nothing."""
+        self._send(encoded(command))
+
+    def _send(self, line: bytes) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except (BrokenPipeError, ValueError):  # ended, or closed
+            pass
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.endswith(b"\n"):  # else it was killed while it spoke
+                self._heard.put(Heard(self, report_decoder.decode(line)))
+        self._heard.put(Heard(self, None))
+
+    def reason(self) -> str:
+        """Why it ended without ``Done``."""
+        status = self._process.wait(STOP_DEADLINE_S)
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f"a worker process ended with {status}" + (f": {lines[-1]}" if lines else "")
+
+    def close(self) -> None:
+        """End it in whatever way works, and free what it holds here."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            self._process.stdin.close()
+        except BrokenPipeError:
+            pass
+        try:
+            self._process.wait(STOP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._thread.join()
+        self._process.stdout.close()
+        self._errors.close()
+
+
+class Fleet:
+    """All workers of a run. A context manager: at its end every process has ended."""
+
+    def __init__(self) -> None:
+        self.workers: list[Worker] = []
+        self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+
+    def __enter__(self) -> Fleet:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.close()
+
+    def launch(self, jobs: Sequence[Job]) -> list[Worker]:
+        """Start a process for each job, and wait until all are ready. Raises WorkerError: one cannot."""
+        launched = []
+        for job in jobs:
+            launched.append(Worker(job, self._heard))
+            self.workers.append(launched[-1])  # one by one: whatever comes, ``__exit__`` ends them
+        deadline = time.monotonic() + READY_DEADLINE_S
+        while not all(worker.is_ready for worker in launched):
+            heard = self.hear(max(deadline - time.monotonic(), 0))
+            if heard is None:
+                raise WorkerError(f"the worker processes were not ready after {READY_DEADLINE_S:g} s")
+            if heard.worker.is_ready:
+                continue
+            failure = heard.worker.done.failure if heard.worker.done is not None else None
+            raise WorkerError(failure or heard.worker.reason())
+        return launched
+
+    def hear(self, timeout_s: float) -> Heard | None:
+        """The next thing that a worker says; what it says of its own state is noted. None: nothing came."""
+        try:
+            heard = self._heard.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+        match heard.report:
+            case Ready():
+                heard.worker.is_ready = True
+            case Done():
+                heard.worker.done = heard.report
+                heard.worker.has_ended = True
+            case None:
+                heard.worker.has_ended = True
+            case Interval():
+                pass
+        return heard
+
 
 PROGRESS_S = 1.0
 START_DELAY_S = 0.05
@@ -155,7 +413,7 @@ class Run:
         self._check_produced(producers, before)
 
     def _produce_jobs(self, *, is_stamped: bool) -> Sequence[ProduceJob]:
-        return jobs.produce_jobs(self._target.bootstrap, self._workload, self._topics, is_stamped=is_stamped)
+        return produce_jobs(self._target.bootstrap, self._workload, self._topics, is_stamped=is_stamped)
 
     def _stream(self) -> Iterator[Progress]:
         workload = self._workload
@@ -168,19 +426,19 @@ class Run:
             yield from self._preload(places, is_stamped=True)
         before = self._cluster.offsets(self._topics)
         consumers = self._fleet.launch(
-            jobs.consume_jobs(self._target.bootstrap, workload, starts, is_stamped=True)
+            consume_jobs(self._target.bootstrap, workload, starts, is_stamped=True)
         )
         producers = self._fleet.launch(self._produce_jobs(is_stamped=True))
         self._start(consumers)
         if not workload.backlog_bytes:
             self._phase = PRELOAD_FLOW  # what they read is not the load yet
-            primed = reconcile.advance(starts, before) * workload.subscriptions
+            primed = report.advance(starts, before) * workload.subscriptions
             yield from self._until(lambda: self._records(END_TO_END) >= primed, consumers)
             self._phase = RUN
         self._start([*consumers, *producers])
         yield from self._until_done(producers, others=consumers)
         after = self._check_produced(producers, before)
-        expected = reconcile.advance(starts, after) * workload.subscriptions
+        expected = report.advance(starts, after) * workload.subscriptions
         yield from self._drain(consumers, after)
         self._check_consumed(consumers, expected=expected)
 
@@ -190,17 +448,17 @@ class Run:
             yield from self._preload(workload.records, is_stamped=False)
         starts = self._cluster.offsets(self._topics, earliest=True)
         ends = self._cluster.offsets(self._topics)
-        if not reconcile.advance(starts, ends):
+        if not report.advance(starts, ends):
             raise TargetError(f"topic {self._topics[0]} has no records to consume")
         consumers = self._fleet.launch(
-            jobs.consume_jobs(self._target.bootstrap, workload, starts, is_stamped=False)
+            consume_jobs(self._target.bootstrap, workload, starts, is_stamped=False)
         )
         self._start(consumers)
         yield from self._drain(consumers, ends)
         self._check_consumed(consumers, expected=None)
 
     def _connect(self) -> Iterator[Progress]:
-        workers = self._fleet.launch(jobs.connect_jobs(self._target.bootstrap, self._workload))
+        workers = self._fleet.launch(connect_jobs(self._target.bootstrap, self._workload))
         self._start(workers)
         yield from self._until_done(workers)
         self._checks.append(
@@ -211,7 +469,7 @@ class Run:
         workload = self._workload
         members = workload.groups * workload.consumers
         workers = self._fleet.launch(
-            jobs.group_jobs(self._target.bootstrap, workload, self._topics, run_id=self._run_id)
+            group_jobs(self._target.bootstrap, workload, self._topics, run_id=self._run_id)
         )
         self._start(workers)
         yield from self._until(lambda: self._records(JOINED) >= members, workers)
@@ -220,7 +478,7 @@ class Run:
         self._tell(workers, Stop())
         yield from self._until_done(workers)
         partitions = sum(map(len, self._cluster.offsets(self._topics).values()))
-        assigned = [_count(workers, f"assigned {name}") for name in jobs.group_names(workload, self._run_id)]
+        assigned = [_count(workers, f"assigned {name}") for name in group_names(workload, self._run_id)]
         self._checks.append(
             Check(
                 "groups whose members hold every partition once = groups",
@@ -235,7 +493,7 @@ class Run:
         """Produce what must be there before; it is checked, but no flow of the report."""
         self._phase = PRELOAD_FLOW
         before = self._cluster.offsets(self._topics)
-        job = jobs.preload_job(
+        job = preload_job(
             self._target.bootstrap, self._workload, self._topics, records=records, is_stamped=is_stamped
         )
         producers = self._fleet.launch([job])
@@ -338,7 +596,7 @@ class Run:
             self._cluster.is_in_doubt = True
         after = self._cluster.offsets(self._topics)
         self._checks.append(
-            reconcile.produced(
+            report.produced(
                 self._phase,
                 acked=self._records(PRODUCED),
                 unknown=_count(producers, "unknown"),
@@ -355,7 +613,7 @@ class Run:
                 return
             expected = _count(consumers, "expected")
         compacted, seen = self._cluster.compacted(self._topics), _count(consumers, "consumed")
-        self._checks.append(reconcile.consumed(expected=expected, seen=seen, compacted=compacted))
+        self._checks.append(report.consumed(expected=expected, seen=seen, compacted=compacted))
         if self._workload.kind is Kind.STREAM:
             self._checks.append(Check("records out of order = 0", 0, _count(consumers, "out of order")))
 

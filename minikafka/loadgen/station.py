@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 
 from confluent_kafka import KafkaError
 
+from minikafka.loadgen.histogram import Recorder
 from minikafka.loadgen.messages import (
     REPORT_INTERVAL_S,
     Command,
@@ -22,7 +23,6 @@ from minikafka.loadgen.messages import (
     command_decoder,
     encoded,
 )
-from minikafka.loadgen.recorder import Recorder
 
 END = Stop()
 """The parent is gone, or wants us to be."""

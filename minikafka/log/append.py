@@ -19,7 +19,7 @@ import msgspec
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.producers.append_origin import AppendOrigin, CheckedBatch
+from minikafka.log.producers.append import AppendOrigin, CheckedBatch
 from minikafka.log.segment.segment import BatchSpan
 from minikafka.protocol.records.batch import (
     CONTROL_MASK,

@@ -35,9 +35,8 @@ from minikafka.config.topic import TopicConfig
 from minikafka.deferred import crc32c
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
-from minikafka.log.compaction.segment_swap import finish_swaps
+from minikafka.log.compaction.staged_compaction import finish_swaps
 from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.files.flush import fsync_file
 from minikafka.log.files.names import (
     INDEX_SUFFIXES,
     LOG_SUFFIX,
@@ -46,7 +45,7 @@ from minikafka.log.files.names import (
     file_name,
     parse_file_name,
 )
-from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.files.open_files import OpenFiles, fsync_file
 from minikafka.log.leader_epoch_cache import CorruptCheckpoint, LeaderEpochCache
 from minikafka.log.producers.replay import rebuild_producer_state, replay
 from minikafka.log.producers.state import ProducerStateManager

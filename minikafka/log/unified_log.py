@@ -34,19 +34,21 @@ from minikafka.config.topic import TopicConfig
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import Files
 from minikafka.log.append import AppendInfo, AppendPlan, plan_follower_append, plan_leader_append
-from minikafka.log.compaction.job import CompactedSegment
-from minikafka.log.compaction.segment_swap import swap_files
+from minikafka.log.compaction.staged_compaction import CompactedSegment, swap_files
 from minikafka.log.files.checkpoint import EpochEntry
-from minikafka.log.files.flush import Flush
 from minikafka.log.files.names import DELETED_SUFFIX
-from minikafka.log.files.open_files import OpenFiles
+from minikafka.log.files.open_files import Flush, OpenFiles
 from minikafka.log.leader_epoch_cache import LeaderEpochCache
 from minikafka.log.log_reader import LogReader
-from minikafka.log.producers.append import ProducerAppend
-from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, CheckedBatch
+from minikafka.log.producers.append import (
+    TRANSACTION_VERSION_UNKNOWN,
+    AppendOrigin,
+    CheckedBatch,
+    ProducerAppend,
+    VerificationGuard,
+)
 from minikafka.log.producers.replay import apply, prepare, prepare_replicated, rebuild_producer_state
 from minikafka.log.producers.state import ProducerStateManager
-from minikafka.log.producers.verification_state import VerificationGuard
 from minikafka.log.recovery import LoadedLog, LogLoader
 from minikafka.log.segment.fetch_data import (
     ColdRead,

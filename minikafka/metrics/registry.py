@@ -5,18 +5,164 @@ measures; nothing is pushed. Sensors of things that come and go have a life: ``r
 away that have not recorded for so long, with their metrics and their children.
 
 Invariants: names are unique; a metric belongs to one sensor at most. Everything belongs to one thread.
+
+Where values come in: one ``record`` for all the statistics of one thing, and for its parents. Pure.
+
+Kafka: ``Sensor``, ``Sensor.RecordingLevel``.
+
+Invariants: every metric of a sensor is in its registry, until the sensor is removed; parents form no circle,
+because they exist before their children; after ``record`` has raised, the value counts all the same.
+
+A bound of a measurement, and the error when it is crossed. Pure.
+
+Kafka: ``Quota``, ``QuotaViolationException`` and ``QuotaUtils``. The formulas (KAFKA-2084, KIP-599):
+
+- a rate is brought back to its bound by waiting ``(observed − bound) / bound × window``;
+- an overspent token bucket is filled again after ``−tokens / rate``.
+
+Why a client was throttled, as the broker remembers it and ``minikafka quotas why`` shows it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
+from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import InvariantError
-from minikafka.metrics.quota import Quota
-from minikafka.metrics.sensor import RecordingLevel, Sensor
-from minikafka.metrics.windows import Measurable
+from minikafka.metrics.stats import Measurable, MeasurableStat, Stat
+
+INT_MAX = 2**31 - 1
+"""A throttle time is an INT32 on the wire."""
+
+
+class Quota(NamedTuple):
+    """A bound, from above unless it is one from below."""
+
+    bound: float
+    is_upper: bool = True
+
+    def acceptable(self, value: float) -> bool:
+        """Whether a measurement keeps to it; at the bound it does."""
+        return value <= self.bound if self.is_upper else value >= self.bound
+
+
+class QuotaViolationError(Exception):
+    """A measurement has crossed its bound. Expected: whoever records decides what follows."""
+
+    def __init__(self, metric: KafkaMetric, value: float, bound: float) -> None:
+        super().__init__(f"{metric.name} violated its quota: {value:g}, the bound is {bound:g}")
+        self.metric = metric
+        self.value = value
+        self.bound = bound
+
+
+def rate_throttle_time_ms(*, observed: float, bound: float, window_ms: int) -> int:
+    """How long to wait until a rate is back at its bound; ``window_ms`` is what the rate was divided by."""
+    return _rounded((observed - bound) / bound * window_ms)
+
+
+def tokens_throttle_time_ms(*, tokens: float, tokens_per_s: float) -> int:
+    """How long to wait until overspent ``tokens``, which are negative, have come."""
+    return _rounded(-tokens / tokens_per_s * 1000)
+
+
+def _rounded(time_ms: float) -> int:
+    """Half a millisecond goes up, as in Java."""
+    return min(INT_MAX, max(0, int(time_ms + 0.5)))
+
+
+class RecordingLevel(IntEnum):
+    """How detailed a sensor is: it records when its registry asks for its level or a higher one."""
+
+    INFO = 0
+    DEBUG = 1
+    TRACE = 2
+
+
+class Sensor:
+    """Made by ``Metrics.sensor``."""
+
+    __slots__ = (
+        "_is_recording",
+        "_metrics",
+        "_parents",
+        "_registry",
+        "_stats",
+        "last_record_ms",
+        "life_ms",
+        "name",
+    )
+
+    def __init__(
+        self,
+        registry: Metrics,
+        name: str,
+        *,
+        parents: tuple[Sensor, ...],
+        level: RecordingLevel,
+        life_ms: int | None,
+        now_ms: int,
+    ) -> None:
+        self._registry = registry
+        self._parents = parents
+        self._is_recording = level <= registry.level
+        self._stats: list[Stat] = []
+        self._metrics: list[KafkaMetric] = []
+        self.name = name
+        self.life_ms = life_ms
+        """How long it stays without a value; None: as long as its registry."""
+        self.last_record_ms = now_ms
+
+    def __repr__(self) -> str:
+        return f"Sensor({self.name}, {len(self._metrics)} metrics)"
+
+    @property
+    def metrics(self) -> tuple[KafkaMetric, ...]:
+        return tuple(self._metrics)
+
+    @property
+    def parents(self) -> tuple[Sensor, ...]:
+        return self._parents
+
+    def add(self, name: MetricName, stat: MeasurableStat, quota: Quota | None = None) -> KafkaMetric:
+        """One statistic that is one metric. Raises InvariantError: there is a metric of that name."""
+        metric = self._registry.add_metric(name, stat, quota)
+        self._metrics.append(metric)
+        self._stats.append(stat)
+        return metric
+
+    def record(self, value: float, now_ms: int, *, check_quotas: bool = True) -> None:
+        """Give ``value`` to every statistic here, then to the parents.
+
+        Raises:
+            QuotaViolationError: with ``check_quotas``, a metric is beyond its bound now. The parents have
+                not heard of the value then, as in Kafka.
+        """
+        if not self._is_recording:
+            return
+        self.last_record_ms = now_ms
+        for stat in self._stats:
+            stat.record(value, now_ms)
+        if check_quotas:
+            self.check_quotas(now_ms)
+        for parent in self._parents:
+            parent.record(value, now_ms, check_quotas=check_quotas)
+
+    def check_quotas(self, now_ms: int) -> None:
+        """Raises QuotaViolationError: a metric is beyond its bound."""
+        for metric in self._metrics:
+            quota = metric.quota
+            if quota is not None:
+                value = metric.measure(now_ms)
+                if not quota.acceptable(value):
+                    raise QuotaViolationError(metric, value, quota.bound)
+
+    def has_expired(self, now_ms: int) -> bool:
+        """Whether nothing was recorded for longer than it lives."""
+        return self.life_ms is not None and now_ms - self.last_record_ms > self.life_ms
 
 
 class MetricName(NamedTuple):
@@ -119,3 +265,33 @@ class Metrics:
         """The sensors that have not recorded for longer than they live (``ExpireSensorTask``)."""
         for sensor in [each for each in self._sensors.values() if each.has_expired(now_ms)]:
             self.remove_sensor(sensor.name)
+
+
+class Throttle(NamedTuple):
+    """Why somebody was slowed down, once. ``observed`` is a rate, or the tokens, which are below zero."""
+
+    quota: QuotaType
+    user: str
+    client_id: str
+    """Whose request it was, with ``user``; others may share the quota."""
+    observed: float
+    bound: float
+    window_ms: int
+    """What the rate was divided by; 0 for tokens."""
+    throttle_time_ms: int
+    at_ms: int
+    """Wall-clock time."""
+
+    @property
+    def formula(self) -> str:
+        """How the throttle time comes about, with the numbers."""
+        if self.quota is QuotaType.CONTROLLER_MUTATION:
+            return f"{number_text(-self.observed)} tokens overspent / {number_text(self.bound)} a second"
+        observed, bound = number_text(self.observed), number_text(self.bound)
+        text = f"({observed} - {bound}) / {bound} x {self.window_ms} ms"
+        return f"{text}, one window at most" if self.quota is QuotaType.REQUEST else text
+
+
+def number_text(value: float) -> str:
+    """For people: whole when large, else four digits."""
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -28,7 +28,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 from minikafka.errors import InvariantError
 from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.timer import Timer
+from minikafka.purgatory.timing_wheel import Timer
 
 logger = logging.getLogger(__name__)
 

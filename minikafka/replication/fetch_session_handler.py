@@ -40,7 +40,7 @@ from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from minikafka.errors import ErrorCode
-from minikafka.replication.fetch_context import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
+from minikafka.replication.fetch_session import INITIAL_EPOCH, INVALID_SESSION_ID, next_epoch
 
 Request = TypeVar("Request")
 

@@ -24,29 +24,27 @@ from minikafka.server.cluster.metadata_cache import Endpoint as ClientEndpoint
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.cluster.session_keeper import SessionKeeper
-from minikafka.server.cluster.store_patience import StorePatience
+from minikafka.server.cluster.store_failures import StorePatience
 from minikafka.server.cluster_membership import ClusterMembership, open_sender
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordinators
-from minikafka.server.dispatch.own_broker import ask_own_broker
+from minikafka.server.dispatch.dispatcher import ask_own_broker
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from minikafka.server.replica.isr_manager import IsrManager
-from minikafka.server.replica.parked_operations import ParkedOperations
-from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.services import Services
-from minikafka.server.topics.reassignment_service import ReassignmentService
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
-from minikafka.server.topics.topic_service import TopicService
+from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import StoredTopic
 from minikafka.types import BrokerId
 

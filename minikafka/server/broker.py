@@ -53,7 +53,7 @@ from minikafka.server.cluster.coordination_engine import open_store as open_conf
 from minikafka.server.cluster.metadata_cache import Endpoint, MetadataCache
 from minikafka.server.cluster.registration import agree_on_cluster_id
 from minikafka.server.cluster.session_keeper import SessionKeeper
-from minikafka.server.cluster.store_patience import StorePatience
+from minikafka.server.cluster.store_failures import StorePatience
 from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService

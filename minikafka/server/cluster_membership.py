@@ -40,7 +40,7 @@ from minikafka.server.apis import controlled_shutdown, leader_and_isr, stop_repl
 from minikafka.server.cluster.controller_election import current_controller
 from minikafka.server.cluster.registration import register_broker
 from minikafka.server.cluster.session_keeper import SessionKeeper
-from minikafka.server.cluster.store_patience import StorePatience
+from minikafka.server.cluster.store_failures import StorePatience
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.controller.channel import RemoteBroker, Send
 from minikafka.server.replica.isr_manager import IsrManager

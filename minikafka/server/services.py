@@ -17,8 +17,7 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
-from minikafka.metrics.request_metrics import RequestChannelMetrics
-from minikafka.metrics.timer import KafkaTimer
+from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
@@ -38,8 +37,7 @@ from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.topics.reassignment_service import ReassignmentService
-from minikafka.server.topics.topic_service import TopicService
+from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:

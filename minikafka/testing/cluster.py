@@ -6,6 +6,34 @@ elect a controller. What a test does to them happens at the edges: their connect
 
 Not thread-safe: it belongs to the loop that started it. A loop that is blocked for longer than
 ``zookeeper.session.timeout.ms`` (3 s here) takes the sessions of all brokers along.
+
+One broker of a ``Cluster``: the real one, with everything that it says and hears in the test's hands.
+
+Clients and other brokers reach it through relays, and it reaches the store through a gate (SQLite) or a relay
+(ZooKeeper). So it can be cut off, held still and killed without a word of the server's code for that.
+
+States::
+
+    STOPPED --start--> RUNNING --stop, kill--> STOPPED
+
+A broker's client of the SQLite store, behind a gate: a test says whether the broker reaches the store.
+
+    OPEN    everything goes through
+    HELD    calls wait, for a broker that stands still
+    SHUT    calls fail at once with ConnectionLossError, for a broker that is cut off or dead
+
+While the gate is not open the session is not renewed and no watch fires, so the session runs out and the
+others end it. The broker learns of that when the gate is open again. (A real cut-off broker would see by its
+own clock that its lease has run out; one that finds out late is the harder case for the others.)
+
+The file system of a broker that a test may kill: from one moment on nothing that it does reaches the disk.
+
+What was written before stays, as after a SIGKILL: the page cache outlives a process. What the broker still
+writes while its remains are put away (its checkpoints, the mark of a clean shutdown) goes nowhere, and
+answers as if it had succeeded.
+
+Memory maps are the exception: the indexes are written through them. Appends have ended, but a time index gets
+its last entry when it is closed.
 """
 
 from __future__ import annotations
@@ -14,12 +42,321 @@ import asyncio
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import Enum
 from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from minikafka.testing.broker import Property
-from minikafka.testing.cluster_broker import ClusterBroker
-from minikafka.testing.links import CLIENTS, STORE, End, Network
+from minikafka.clock import Clock
+from minikafka.coordination.sqlite import SqliteStore
+from minikafka.coordination.store import ConnectionLossError
+from minikafka.files import OsFile, OsFiles, open_regular
+from minikafka.testing.broker import Property, property_text
+from minikafka.testing.links import CLIENTS, LOOPBACK, STORE, End, Network, Relay, Target
+from minikafka.types import Buffer
+
+if TYPE_CHECKING:
+    from minikafka.config.broker import BrokerConfig
+    from minikafka.coordination.store import CoordinationStore
+    from minikafka.network.broker_client import BrokerClient
+    from minikafka.server.broker import Broker as ServerBroker
+
+
+T = TypeVar("T")
+
+
+class GateState(Enum):
+    OPEN = "open"
+    HELD = "held"
+    SHUT = "shut"
+
+
+class StoreGate:
+    """Belongs to one broker."""
+
+    def __init__(self) -> None:
+        self.state = GateState.OPEN
+        self._moved = asyncio.Event()
+        self._moved.set()
+
+    def __repr__(self) -> str:
+        return f"StoreGate({self.state.value})"
+
+    def move(self, state: GateState) -> None:
+        self.state = state
+        if state is GateState.HELD:
+            self._moved.clear()
+        else:
+            self._moved.set()
+
+    async def pass_through(self) -> None:
+        """Raises ConnectionLossError: the gate is shut."""
+        await self._moved.wait()
+        if self.state is GateState.SHUT:
+            raise ConnectionLossError("the store is out of reach")
+
+
+class GatedSqliteStore(SqliteStore):
+    """A ``SqliteStore`` whose calls go through ``gate``; ``open`` takes it as an option."""
+
+    def __init__(self, path: str, *, gate: StoreGate, clock: Clock, session_timeout_ms: int) -> None:
+        self._gate = gate  # before the SQL thread starts, which looks at it
+        super().__init__(path, clock=clock, session_timeout_ms=session_timeout_ms)
+
+    async def _submit(self, call: Callable[[], T], *, closing: bool = False) -> T:
+        if not (closing and call == self._client.close):  # the file is closed in any case
+            await self._gate.pass_through()
+        return await super()._submit(call, closing=closing)
+
+    def _idle_interval(self) -> float | None:
+        return super()._idle_interval() if self._gate.state is GateState.OPEN else None
+
+
+class MortalFile(OsFile):
+    """An open file of a ``MortalFiles``."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: MortalFiles, path: str, fd: int, *, read_only: bool) -> None:
+        super().__init__(path, fd, read_only=read_only)
+        self._owner = owner
+
+    def write(self, buffers: Sequence[Buffer], position: int) -> int:
+        if self._owner.is_dead:
+            return sum(map(len, buffers))
+        return super().write(buffers, position)
+
+    def truncate(self, size: int) -> None:
+        if not self._owner.is_dead:
+            super().truncate(size)
+
+    def fsync(self) -> None:
+        if not self._owner.is_dead:
+            super().fsync()
+
+
+class MortalFiles(OsFiles):
+    """``OsFiles`` until ``is_dead`` is set."""
+
+    def __init__(self) -> None:
+        self.is_dead = False
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> MortalFile:
+        flags = (os.O_RDONLY if read_only else os.O_RDWR) | (os.O_CREAT if create else 0)
+        nowhere = create and self.is_dead
+        fd = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC) if nowhere else open_regular(path, flags)
+        return MortalFile(self, path, fd, read_only=read_only)
+
+    def write_atomically(self, path: str, data: bytes) -> None:
+        if not self.is_dead:
+            super().write_atomically(path, data)
+
+    def replace(self, path: str, data: bytes) -> None:
+        if not self.is_dead:
+            super().replace(path, data)
+
+    def make_directory(self, path: str) -> None:
+        if not self.is_dead:
+            super().make_directory(path)
+
+    def rename(self, source: str, target: str) -> None:
+        if not self.is_dead:
+            super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        if not self.is_dead:
+            super().remove(path)
+
+    def remove_tree(self, path: str) -> None:
+        if not self.is_dead:
+            super().remove_tree(path)
+
+    def sync_directory(self, path: str) -> None:
+        if not self.is_dead:
+            super().sync_directory(path)
+
+
+class ClusterBroker:
+    """Made by ``Cluster``. ``node_id``, ``data_dir`` and ``port`` stay the same over restarts."""
+
+    def __init__(
+        self, node_id: int, *, config: Mapping[str, Property], data_dir: str, network: Network
+    ) -> None:
+        from minikafka.testing.cluster import StoreGate
+
+        self.node_id = node_id
+        self.data_dir = data_dir
+        self.is_cut_off = False
+        """Isolated or paused: what it knows may be out of date."""
+        self._config = dict(config)
+        self._network = network
+        self._front = network.relay(CLIENTS, node_id, self._address)
+        self._ways: dict[int, tuple[ClusterBroker, Relay]] = {}
+        self._store_ways: list[Relay] = []
+        self._gate = StoreGate()
+        self._files: MortalFiles | None = None
+        self._server: ServerBroker | None = None
+
+    def __repr__(self) -> str:
+        state = "stopped" if self._server is None else f"listening on {self.bootstrap_servers}"
+        return f"<minikafka.testing.ClusterBroker {self.node_id} {state}>"
+
+    @property
+    def is_running(self) -> bool:
+        return self._server is not None
+
+    @property
+    def is_up(self) -> bool:
+        """Whether its start has come as far as hearing from the controller."""
+        return self._server is not None and bool(self._server.listeners)
+
+    @property
+    def server(self) -> ServerBroker:
+        """The running broker itself, for tests that look inside. Raises RuntimeError when not running."""
+        if self._server is None:
+            raise RuntimeError(f"broker {self.node_id} is not running")
+        return self._server
+
+    @property
+    def port(self) -> int:
+        """Where clients reach it."""
+        return self._front.port
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port``, as every Kafka client takes it."""
+        return f"{LOOPBACK}:{self.port}"
+
+    # For the cluster
+
+    async def connect_to(self, others: list[ClusterBroker]) -> None:
+        """Make the ways on which this broker reaches clients, the others and ZooKeeper."""
+        await self._front.open()
+        for other in others:
+            relay = self._network.relay(self.node_id, other.node_id, other._address)
+            await relay.open()
+            self._ways[other.node_id] = (other, relay)
+        connect = self._config.get("zookeeper.connect")
+        if connect is None:
+            return
+        hosts, slash, chroot = str(connect).partition("/")
+        for address in hosts.split(","):
+            host, _, port = address.rpartition(":")
+            self._store_ways.append(self._store_way((host.strip("[]"), int(port))))
+        for relay in self._store_ways:
+            await relay.open()
+        ways = ",".join(f"{LOOPBACK}:{relay.port}" for relay in self._store_ways)
+        self._config["zookeeper.connect"] = ways + slash + chroot
+
+    def _store_way(self, target: Target) -> Relay:
+        return self._network.relay(self.node_id, STORE, lambda: target)
+
+    async def start(self) -> None:
+        """Start on its directory and its port. Raises StartError, ConfigError."""
+        from minikafka.config.loader import Setting, load
+        from minikafka.server.broker import Broker as ServerBroker
+        from minikafka.testing.cluster import MortalFiles
+
+        if self._server is not None:
+            raise RuntimeError(f"broker {self.node_id} is already running")
+        self.reach_store()
+        for relay in (self._front, *self._store_ways):
+            await relay.open()
+        properties = self._config | {
+            "node.id": self.node_id,
+            "log.dirs": self.data_dir,
+            "listeners": f"PLAINTEXT://{LOOPBACK}:0",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
+        }
+        os.makedirs(self.data_dir, exist_ok=True)
+        settings = [Setting(name, property_text(value), "config") for name, value in properties.items()]
+        config = load(settings=settings).config
+        files = self._files = MortalFiles()
+        server = ServerBroker(config, files=files, open_store=self._open_store, connect=self._connect)
+        self._server = server
+        try:
+            await server.start()
+        except BaseException:
+            self._server = None
+            raise
+
+    async def stop(self) -> None:
+        """Stop cleanly; a broker that is not running stays so."""
+        server = self._server
+        if server is None:
+            return
+        try:
+            await server.stop()
+        finally:
+            self._server = None
+            await self._front.shut()
+
+    async def kill(self) -> None:
+        """See ``Cluster.kill``."""
+        server = self.server
+        assert self._files is not None
+        self._files.is_dead = True
+        self.lose_store()
+        await asyncio.gather(*(relay.shut() for relay in (self._front, *self._store_ways)))
+        for _, relay in self._ways.values():
+            await relay.cut()
+        await self._put_away(server)
+
+    async def _put_away(self, server: ServerBroker) -> None:
+        """End the tasks and threads of a dead broker, and close its files. Nobody hears any of it."""
+        import msgspec
+
+        services = server.services
+        services.config = msgspec.structs.replace(services.config, controlled_shutdown_enable=False)
+        try:
+            await server.stop()
+        finally:
+            self._server = None
+
+    def reach_store(self) -> None:
+        from minikafka.testing.cluster import GateState
+
+        self._gate.move(GateState.OPEN)
+
+    def hold_store(self) -> None:
+        from minikafka.testing.cluster import GateState
+
+        self._gate.move(GateState.HELD)
+
+    def lose_store(self) -> None:
+        from minikafka.testing.cluster import GateState
+
+        self._gate.move(GateState.SHUT)
+
+    # What the broker is given
+
+    def _address(self) -> Target | None:
+        """Where it really listens; None while it does not."""
+        if self._server is None or not self._server.listeners:
+            return None
+        return LOOPBACK, self._server.port
+
+    async def _open_store(self, config: BrokerConfig, **options: Any) -> CoordinationStore:
+        from minikafka.server.cluster.coordination_engine import open_store
+        from minikafka.testing.cluster import GatedSqliteStore
+
+        if config.zookeeper_connect is not None:
+            return await open_store(config, **options)
+        return await GatedSqliteStore.open(
+            config.coordination_path(),
+            gate=self._gate,
+            session_timeout_ms=config.zookeeper_session_timeout_ms,
+            **options,
+        )
+
+    async def _connect(self, host: str, port: int, **options: Any) -> BrokerClient:
+        from minikafka.network.broker_client import BrokerClient
+
+        for other, relay in self._ways.values():
+            if other.port == port:
+                return await BrokerClient.connect(LOOPBACK, relay.port, **options)
+        return await BrokerClient.connect(host, port, **options)
+
 
 WAIT_TIMEOUT_S = 30.0
 POLL_S = 0.01

@@ -21,10 +21,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from minikafka.cli.bench.compare import turn_line
-from minikafka.loadgen import alternation, recipes
-from minikafka.loadgen.alternation import Contestant, Turn
+from minikafka.loadgen import comparison, recipes
+from minikafka.loadgen.comparison import Contestant, Turn, spread
 from minikafka.loadgen.comparison import row as paired
-from minikafka.loadgen.comparison import spread
 from minikafka.loadgen.suites import SUITES, Entry
 from tests.benchmarks import idle_broker
 from tests.benchmarks.broker import COMMAND
@@ -53,7 +52,7 @@ def run(quick: bool) -> list[Row]:
         ]
         for name in WORKLOADS:
             turns = []
-            for turn in alternation.take_turns(
+            for turn in comparison.take_turns(
                 contestants, name, SUITES[name], rounds=rounds, duration_s=duration_s
             ):
                 print(turn_line(turn), file=sys.stderr, flush=True)

@@ -27,8 +27,7 @@ from typing import Any, NamedTuple
 from minikafka.clock import ManualClock
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timer import Timer
-from minikafka.purgatory.timing_wheel import TimerTask
+from minikafka.purgatory.timing_wheel import Timer, TimerTask
 
 OUTSTANDING = (10_000, 100_000, 1_000_000)
 TIMEOUT_MS = 30_000

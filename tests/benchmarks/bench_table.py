@@ -19,7 +19,7 @@ from typing import Any
 from minikafka.cli.bench.compare import entries_of, turn_line
 from minikafka.cli.shared.commands import as_json
 from minikafka.errors import MinikafkaError
-from minikafka.loadgen import alternation, recipes
+from minikafka.loadgen import comparison, recipes
 from minikafka.loadgen.comparison import Row, number
 from tests.benchmarks.broker import COMMAND, ROOT
 
@@ -70,20 +70,20 @@ def run(quick: bool) -> list[dict[str, Any]]:
     return [row(each, comparison.targets[1]) for comparison in comparisons for each in comparison.rows]
 
 
-def beside(other: str, suite: str, *, quick: bool) -> alternation.Comparison:
+def beside(other: str, suite: str, *, quick: bool) -> comparison.Comparison:
     """Ours and another in turns. Raises MinikafkaError: the other cannot be had."""
     contestants = (
-        alternation.Contestant("minikafka", recipes.parse_target(OURS)),
-        alternation.Contestant(other, recipes.parse_target(other)),
+        comparison.Contestant("minikafka", recipes.parse_target(OURS)),
+        comparison.Contestant(other, recipes.parse_target(other)),
     )
-    events = alternation.alternate(
+    events = comparison.alternate(
         contestants,
         entries_of(suite),
         rounds=QUICK_ROUNDS if quick else int(os.environ.get("BENCH_ROUNDS", ROUNDS)),
         duration_s=QUICK_DURATION_S if quick else float(os.environ.get("BENCH_SECONDS", DURATION_S)),
     )
     for event in events:
-        if isinstance(event, alternation.Comparison):
+        if isinstance(event, comparison.Comparison):
             return event
         print(turn_line(event), file=sys.stderr, flush=True)
     raise AssertionError("a comparison ends with one")

@@ -18,7 +18,7 @@ from minikafka.config.client_quotas import QuotaEntity, QuotaType
 from minikafka.protocol.records.records import Record as Written
 from minikafka.protocol.records.records import build_batch
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
-from minikafka.server.http import status_page
+from minikafka.server.http import status
 from minikafka.server.http.status import Status, describe
 from minikafka.server.services import Services
 from minikafka.testing import Broker
@@ -173,7 +173,7 @@ async def test_the_open_page_follows_what_happens(
                 services.replica_manager.append(at, build_batch([record]), required_acks=1)
         return looks[-1]
 
-    monkeypatch.setattr(status_page, "describe", watched)
+    monkeypatch.setattr(status, "describe", watched)
     page = await show(url_of(broker_here), tmp_path, virtual_ms=20_000)
     assert (looks[0].partitions[0].log_end_offset, looks[-1].partitions[0].log_end_offset) == (2, 5)
     assert page.row("partitions", "orders", "0")[7:9] == ["5", "5"]
@@ -193,7 +193,7 @@ async def test_a_page_whose_broker_answers_no_more_says_so_and_keeps_what_it_had
         looks.append(await describe(services, topic_filter=topic_filter))
         return looks[0]
 
-    monkeypatch.setattr(status_page, "describe", once)
+    monkeypatch.setattr(status, "describe", once)
     page: ShownPage = await show(url_of(broker_here), tmp_path, virtual_ms=5_000)
     assert page.texts["trouble"].startswith("This is not what is now: the broker does not answer")
     assert page.row("partitions", "orders", "0")[8] == "2"

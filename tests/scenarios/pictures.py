@@ -17,9 +17,8 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import iterate_records
 from minikafka.server.replica.partition import Partition
-from minikafka.testing.simulation.broker import LOG_DIRECTORY, SimulatedBroker
 from minikafka.testing.simulation.invariants import hosted_partitions, read_up_to
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.simulation import LOG_DIRECTORY, SimulatedBroker, Simulation
 from minikafka.types import PartitionState, TopicPartition
 
 A, B, C, D, E = 1, 2, 3, 4, 5

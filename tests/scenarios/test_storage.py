@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.testing.simulation.faults import failing_once
+from minikafka.testing.simulation.disk import failing_once
 from tests.scenarios.support import A, B, C, Cluster, play
 
 

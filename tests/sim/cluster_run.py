@@ -8,9 +8,8 @@ from collections.abc import Callable, Mapping
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.testing.broker import Property
-from minikafka.testing.simulation.client import SimulatedClient
+from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
-from minikafka.testing.simulation.producer import SimulatedProducer
 from minikafka.testing.simulation.simulation import Simulation
 
 TOPIC = "t"

@@ -6,9 +6,8 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 
-from minikafka.testing.simulation.broker import SimulatedBroker
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
 from minikafka.types import TopicPartition
 from tests.sim.cluster_run import ClusterRun
 

@@ -9,10 +9,9 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.testing.simulation.broker import SimulatedBroker
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
 from minikafka.types import BrokerId
 from tests.sim.cluster_run import TOPIC, ClusterRun
 

@@ -23,7 +23,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.controller.loop import EventQueue
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
-from minikafka.testing.simulation.faults import failing
+from minikafka.testing.simulation.disk import failing
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import BrokerId, PartitionState, TopicPartition
 from tests.sim.cluster_run import until

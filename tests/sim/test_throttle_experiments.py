@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import pytest
 
-from minikafka.cli.shared.quantities import format_bytes
+from minikafka.cli.shared.commands import format_bytes
 from minikafka.testing.simulation import SimulatedClient, Simulation
 from minikafka.testing.simulation.client import make_batch
 from tests.conftest import Report

@@ -19,7 +19,7 @@ from minikafka.log.files.checkpoint import (
     encode_offsets,
     write_clean_shutdown_marker,
 )
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.control_records import ControlRecordType

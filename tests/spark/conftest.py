@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from minikafka.spark.runtime import job
-from minikafka.spark.runtime.java import SparkMissing, check_java
-from minikafka.spark.runtime.session import PANDAS_WARNING, open_session
+from minikafka.spark.runtime.session import PANDAS_WARNING, SparkMissing, check_java, open_session
 from tests.integration.support.process import BrokerProcess
 from tests.spark.object_store import CREDENTIALS
 

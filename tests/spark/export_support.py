@@ -10,10 +10,9 @@ import pyarrow.parquet as pq
 
 from minikafka.files import OsFiles
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, read_offsets
-from minikafka.spark.export.formats import Format, Kind, TopicFormat
+from minikafka.spark.export.decoding import Format, Kind, TopicFormat
 from minikafka.spark.runtime.counters import JobCounters
-from minikafka.spark.runtime.job import Job
-from minikafka.spark.runtime.progress import JobProgress
+from minikafka.spark.runtime.job import Job, JobProgress
 from minikafka.types import TopicPartition
 from tests.integration.support import confluent
 from tests.integration.support.process import BrokerProcess

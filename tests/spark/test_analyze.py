@@ -26,7 +26,7 @@ pytest.importorskip("pyspark")
 import pyarrow.parquet
 
 from minikafka.cli.main import main
-from minikafka.cli.spark.analyze_output import print_summary
+from minikafka.cli.spark.analyze import print_summary
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT
 from minikafka.protocol.records.batch import LOG_OVERHEAD, BatchHeader, iterate_headers, read_header
 from minikafka.protocol.records.compression import CompressionType, compress, decompress
@@ -36,7 +36,7 @@ from minikafka.spark.analyze import report
 from minikafka.spark.analyze.analysis import Analysis, Partition, Topic, encode
 from minikafka.spark.analyze.inputs import NamedDirectory
 from minikafka.spark.analyze.job import Request, analyze, prepare
-from minikafka.spark.analyze.tables import write_tables
+from minikafka.spark.analyze.report import write_tables
 from tests.integration.support import confluent
 from tests.integration.support.chromium import distinct_lines, show
 from tests.integration.support.cluster import ProcessCluster, SqliteEngine

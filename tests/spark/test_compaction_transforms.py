@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
-from minikafka.spark.compact.latest_records import (
+from minikafka.spark.compact.copy import (
     BEGINS_A_GROUP,
     changed_keys,
     newest_of_keys,

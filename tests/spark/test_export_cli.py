@@ -12,7 +12,7 @@ from minikafka.cli.main import main
 from minikafka.cli.spark import export
 from minikafka.spark.runtime.counters import JobCounters
 from minikafka.spark.runtime.failures import explain
-from minikafka.spark.runtime.progress import JobProgress, PlainView, Status, TerminalView
+from minikafka.spark.runtime.job import JobProgress, PlainView, Status, TerminalView
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import Record

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 
-from minikafka.spark.export.formats import Format, Kind, format_of, parse_formats
+from minikafka.spark.export.decoding import Format, Kind, format_of, parse_formats
 from minikafka.spark.runtime.failures import JobError, explain
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def decoded(
     confluent: bool = False,
 ) -> list[dict[str, Any]]:
     """The column ``value`` and why it is null, of records with these values."""
-    from minikafka.spark.export.decoders import make_decoder
     from minikafka.spark.export.decoding import BytesDecoder, OnError, decode
+    from minikafka.spark.export.job import make_decoder
 
     frame = spark.createDataFrame(
         [(None, value, "orders", 0, offset) for offset, value in enumerate(values)], SCHEMA
@@ -285,7 +285,7 @@ def test_protobuf_of_a_schema_registry(spark: SparkSession, descriptor_set: Path
 def test_a_schema_that_cannot_be_says_where(
     spark: SparkSession, tmp_path: Path, kind: Kind, name: str, text: str, says: str
 ) -> None:
-    from minikafka.spark.export.decoders import make_decoder
+    from minikafka.spark.export.job import make_decoder
 
     schema_file(tmp_path, name.partition("#")[0], text)
     with pytest.raises(JobError) as caught:
@@ -296,7 +296,7 @@ def test_a_schema_that_cannot_be_says_where(
 
 @pytest.mark.parametrize("kind", [Kind.JSON, Kind.AVRO, Kind.PROTOBUF])
 def test_a_schema_file_that_is_not_there(spark: SparkSession, tmp_path: Path, kind: Kind) -> None:
-    from minikafka.spark.export.decoders import make_decoder
+    from minikafka.spark.export.job import make_decoder
 
     with pytest.raises(JobError, match=r"cannot read the schema .*missing: No such file"):
         make_decoder(Format(kind, str(tmp_path / "missing")), confluent=False)

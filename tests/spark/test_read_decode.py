@@ -22,15 +22,16 @@ from minikafka.protocol.records.compression import CorruptBatch, compress
 from minikafka.protocol.records.filtered_batch import rebuild_batch
 from minikafka.protocol.records.record_parser import parse_records, read_varint
 from minikafka.protocol.records.records import Record, build_batch, iterate_records, plain_batch
-from minikafka.spark.source.decoding.decode import (
+from minikafka.spark.source.decode import (
     OffsetRange,
     Origin,
     PlainBatches,
     decode,
     has_dense_offsets,
+    read_varints,
     rows_of_headers,
+    skip_varints,
 )
-from minikafka.spark.source.decoding.varints import read_varints, skip_varints
 from minikafka.spark.source.schemas import RECORD_SCHEMA
 from minikafka.spark.source.segment_scan import HEADER_DTYPE
 

@@ -24,22 +24,26 @@ from minikafka.protocol.records.compression import CompressionType
 from minikafka.protocol.records.control_records import ControlRecordType
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.spark.source.batches import BatchHeaderReader
-from minikafka.spark.source.filters import Search
-from minikafka.spark.source.log_bounds import log_end_offset, offset_of_timestamp
-from minikafka.spark.source.log_files import NotALogDirectory, PartitionLog, UnfinishedSwap, find_logs
-from minikafka.spark.source.log_index import IndexEntries
-from minikafka.spark.source.options import BadOption, Reading, ReadOptions, parse_options
+from minikafka.spark.source.datasource import limited
+from minikafka.spark.source.log_files import (
+    IndexEntries,
+    NotALogDirectory,
+    PartitionLog,
+    UnfinishedSwap,
+    find_logs,
+)
+from minikafka.spark.source.options import BadOption, Reading, ReadOptions, Search, parse_options
 from minikafka.spark.source.planning import (
     BadOffsets,
     UnknownTopic,
+    log_end_offset,
+    offset_of_timestamp,
     selected_logs,
     splits_of,
     wanted_of,
 )
-from minikafka.spark.source.split_reader import CorruptLog, DataLoss, SplitReader
-from minikafka.spark.source.splits import Split, cut
+from minikafka.spark.source.split_reader import CorruptLog, DataLoss, Split, SplitReader, cut
 from minikafka.spark.source.storage import ArrowStorage, Location, UnusableLocation
-from minikafka.spark.source.stream import limited
 from minikafka.types import TopicPartition
 from tests.spark.logs import NOW_MS, LogDir, batch, marker
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.spark.analyze.analysis import Bucket, SizeCount, Topic
-from minikafka.spark.analyze.report_charts import topic_charts
+from minikafka.spark.analyze.report import topic_charts
 
 MICROSECONDS_TAKEN_FOR_MS = 1_700_000_000_000_000
 """The year 55840."""

@@ -16,9 +16,15 @@ import pytest
 import minikafka
 from minikafka.spark import package
 from minikafka.spark.runtime import session
-from minikafka.spark.runtime.java import SparkMissing, check_java
-from minikafka.spark.runtime.jvm_errors import JvmErrors
-from minikafka.spark.runtime.session import check_pyspark, has_own_log4j, is_local, parse_conf
+from minikafka.spark.runtime.session import (
+    JvmErrors,
+    SparkMissing,
+    check_java,
+    check_pyspark,
+    has_own_log4j,
+    is_local,
+    parse_conf,
+)
 from tests.integration.support.clients import Confluent
 from tests.integration.support.process import BrokerProcess
 from tests.integration.support.records import numbered

@@ -12,8 +12,8 @@ import json
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from minikafka.cli.reassign.estimate import CopyEstimate
-from minikafka.cli.shared.quantities import format_bytes, format_duration
+from minikafka.cli.reassign.execute import CopyEstimate
+from minikafka.cli.shared.commands import format_bytes, format_duration
 
 TOPIC = "moved"
 RATE = 300 * 1024

@@ -9,7 +9,7 @@ from minikafka.cli.bench.options import parse_duration
 from minikafka.cli.bench.view import check_reports, write_reports
 from minikafka.cli.shared.commands import FAILURE, OK
 from minikafka.errors import ConfigError
-from minikafka.loadgen import alternation, recipes
+from minikafka.loadgen import comparison, recipes
 from minikafka.loadgen.comparison import lines, spread
 from minikafka.loadgen.suites import SUITES, Entry
 
@@ -25,11 +25,11 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.rounds < 1 or duration_s <= 0:
         raise ConfigError(f"--rounds {arguments.rounds}, --duration {duration_s:g}: must be above 0")
     check_reports(json=arguments.json, html=arguments.html)
-    first, second = (alternation.Contestant(text, recipes.parse_target(text)) for text in arguments.targets)
-    for event in alternation.alternate(
+    first, second = (comparison.Contestant(text, recipes.parse_target(text)) for text in arguments.targets)
+    for event in comparison.alternate(
         (first, second), entries, rounds=arguments.rounds, duration_s=duration_s
     ):
-        if isinstance(event, alternation.Turn):
+        if isinstance(event, comparison.Turn):
             print(turn_line(event), file=sys.stderr, flush=True)
             continue
         if arguments.json != "-":
@@ -49,7 +49,7 @@ def entries_of(text: str) -> dict[str, Entry]:
     return {name: SUITES[name] for name in names}
 
 
-def turn_line(turn: alternation.Turn) -> str:
+def turn_line(turn: comparison.Turn) -> str:
     """``produce-1k, round 2, mock: produce: 1000000 records, …``."""
     where = "warm-up" if turn.round == 0 else f"round {turn.round}"
     said = [turn.problem] if turn.problem is not None else []

@@ -8,13 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minikafka.cli.shared.commands import DEFAULT_PORT
-from minikafka.cli.shared.quantities import parse_bytes
+from minikafka.cli.shared.commands import DEFAULT_PORT, parse_bytes
 from minikafka.errors import ConfigError
-from minikafka.loadgen.distributions import key_picker
-from minikafka.loadgen.payloads import value_maker
-from minikafka.loadgen.schedule import parse_recording
-from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked
+from minikafka.loadgen.payloads import key_picker, value_maker
+from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked, parse_recording
 
 PURPOSES = {
     "produce": "records, as fast as the target takes them or at a rate",

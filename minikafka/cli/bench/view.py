@@ -14,8 +14,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from minikafka.cli.shared.commands import as_json, write_text
-from minikafka.cli.shared.quantities import format_rate
+from minikafka.cli.shared.commands import as_json, format_rate, write_text
 from minikafka.errors import ConfigError
 from minikafka.loadgen import runner
 from minikafka.loadgen.report import Point, Result

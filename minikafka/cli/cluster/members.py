@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from minikafka.cli.banner import http_url, told_status_page
-from minikafka.cli.broker import OFF, usual_http_port
+from minikafka.cli.broker import OFF, http_url, told_status_page, usual_http_port
 from minikafka.config.loader import Setting, load
 from minikafka.errors import StartError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable

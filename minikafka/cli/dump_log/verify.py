@@ -13,13 +13,16 @@ import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from minikafka.cli.dump_log.directories import (
+from minikafka.cli.dump_log.files import (
+    FileKind,
+    KnownFile,
     LogDirectoryState,
     PathKind,
+    identify,
     log_directory_state,
     path_kind,
+    small_file_items,
 )
-from minikafka.cli.dump_log.files import FileKind, KnownFile, identify, small_file_items
 from minikafka.cli.dump_log.indexes import (
     REBUILD,
     IndexCheck,

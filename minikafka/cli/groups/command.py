@@ -5,25 +5,38 @@ actions are words (``--list`` and its like work too), states and types are alway
 where offsets are now.
 
 Exit status: 0 when all was done, 1 when something was refused or nobody answers, 2 for bad usage.
+
+Where a group's offsets are to go: what ``minikafka groups reset-offsets`` shows before it does anything.
+
+Kafka: ``ConsumerGroupCommand.prepareOffsetsToReset``. A new offset always lies within the log: what would lie
+outside is moved to its nearer end, and the plan says so.
+
+Groups for people: tables in plain text, a group or partition a line, so that other tools can cut them.
+
+How far a group has come: its committed offsets beside the ends of the logs, and who reads what.
+
+Kafka: ``ConsumerGroupCommand.collectGroupOffsets``.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Literal, assert_never
 
-from minikafka.cli.groups.positions import Position, positions
-from minikafka.cli.groups.requests import GroupAdmin, GroupDescription
-from minikafka.cli.groups.reset import (
-    Reset,
-    Target,
-    parse_datetime,
-    parse_duration,
-    parse_topic,
-    plan_resets,
+import msgspec
+
+from minikafka.cli.groups.requests import (
+    EARLIEST,
+    LATEST,
+    GroupAdmin,
+    GroupDescription,
+    GroupListing,
+    ListedOffset,
 )
-from minikafka.cli.groups.view import group_lines, listing_lines, member_lines, position_lines, reset_lines
 from minikafka.cli.shared.commands import (
     FAILURE,
     OK,
@@ -38,8 +51,271 @@ from minikafka.cli.shared.commands import (
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.addresses import format_address
 from minikafka.system_clock import SystemClock
 from minikafka.types import TopicPartition
+
+Kind = Literal["earliest", "latest", "current", "time", "shift", "offset"]
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?",
+    re.ASCII | re.IGNORECASE,
+)
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What was asked for; ``value`` is a timestamp in ms, a number of records, or an offset."""
+
+    kind: Kind
+    value: int = 0
+
+
+class Reset(msgspec.Struct, frozen=True):
+    """One partition's change. ``current`` is None when nothing is committed."""
+
+    group: str
+    topic: str
+    partition: int
+    current: int | None
+    new: int
+    note: str = ""
+    """Why it is not what was asked for."""
+
+
+class LogRange(msgspec.Struct, frozen=True):
+    """The offsets of a partition's first record and of the next one that is written."""
+
+    start: int
+    end: int
+
+
+def new_offset(
+    target: Target, log: LogRange, *, committed: int | None, at_time: int | None
+) -> tuple[int, str]:
+    """The offset to commit, and why it is not what was asked for. ``at_time``: of the first record at or
+    after the target's time; None when there is none.
+
+    Raises:
+        CommandError: nothing is committed that could be shifted.
+    """
+    match target.kind:
+        case "earliest":
+            wanted = log.start
+        case "latest":
+            wanted = log.end
+        case "current":
+            wanted = log.end if committed is None else committed
+        case "time":
+            wanted = log.end if at_time is None else at_time
+        case "offset":
+            wanted = target.value
+        case "shift":
+            if committed is None:
+                raise CommandError("nothing is committed that could be shifted")
+            wanted = committed + target.value
+        case _:
+            assert_never(target.kind)
+    if wanted < log.start:
+        return log.start, f"{wanted} is before the log's start"
+    if wanted > log.end:
+        return log.end, f"{wanted} is behind the log's end"
+    return wanted, ""
+
+
+async def plan_resets(
+    admin: GroupAdmin, group: str, partitions: Sequence[TopicPartition], target: Target
+) -> list[Reset]:
+    """The changes for ``partitions``.
+
+    Raises:
+        CommandError: a partition's offsets cannot be known, or cannot be what was asked for.
+    """
+    committed = await admin.committed(group)
+    starts = await _listed(admin, partitions, EARLIEST)
+    ends = await _listed(admin, partitions, LATEST)
+    times = await _listed(admin, partitions, target.value) if target.kind == "time" else {}
+    resets = []
+    for each in partitions:
+        at_time = times.get(each, -1)
+        log = LogRange(starts[each], ends[each])
+        try:
+            new, note = new_offset(
+                target, log, committed=committed.get(each), at_time=None if at_time < 0 else at_time
+            )
+        except CommandError as error:
+            raise CommandError(f"{group}: {each}: {error}") from None
+        resets.append(Reset(group, each.topic, each.partition, committed.get(each), new, note))
+    return resets
+
+
+async def _listed(
+    admin: GroupAdmin, partitions: Sequence[TopicPartition], timestamp_ms: int
+) -> dict[TopicPartition, int]:
+    offsets = {}
+    for partition, listed in (await admin.list_offsets(partitions, timestamp_ms)).items():
+        if isinstance(listed, KafkaError):
+            raise CommandError(f"{partition}: {explain(listed)}")
+        assert isinstance(listed, ListedOffset)
+        offsets[partition] = listed.offset
+    return offsets
+
+
+def parse_datetime(text: str) -> int:
+    """``2026-02-03T04:05:06.789`` as ms since 1970; UTC unless it says otherwise. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text}: must be a time like 2026-02-03T04:05:06.789 or …+01:00") from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)
+
+
+def parse_duration(text: str) -> int:
+    """``P1DT2H30M`` as ms. Raises ValueError."""
+    match = _DURATION.fullmatch(text)
+    if match is None or not any(match.groups()):
+        raise ValueError(f"{text}: must be a duration like P1D, PT2H30M or PT45S")
+    parts = {name: float(number) for name, number in match.groupdict().items() if number}
+    return round(timedelta(**parts).total_seconds() * 1000)
+
+
+def parse_topic(text: str) -> tuple[str, list[int] | None]:
+    """``orders`` (all partitions) or ``orders:0,1``. Raises ValueError."""
+    topic, separator, partitions = text.partition(":")
+    try:
+        wanted = [int(each) for each in partitions.split(",")] if separator else None
+    except ValueError:
+        wanted = [-1]
+    if not topic or (wanted is not None and min(wanted) < 0):
+        raise ValueError(f"--topic {text}: must be TOPIC or TOPIC:0,1,2")
+    return topic, wanted
+
+
+class Position(msgspec.Struct, frozen=True):
+    """One partition. None: nothing is committed, the log's end cannot be known, nobody reads it."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    log_end: int | None
+    lag: int | None
+    """Records between the two."""
+    member_id: str | None = None
+    host: str | None = None
+    client_id: str | None = None
+
+
+async def positions(admin: GroupAdmin, group: GroupDescription, *, is_read_committed: bool) -> list[Position]:
+    """Of all partitions for which something is committed or that a member is to read, sorted.
+
+    ``is_read_committed``: for such consumers a log ends where an open transaction begins (its last stable
+    offset). No broker knows how a group reads; Kafka's tool counts every record.
+    """
+    committed = await admin.committed(group.group)
+    readers = {
+        TopicPartition(topic, partition): member
+        for member in group.members
+        for topic, partitions in member.assignment.items()
+        for partition in partitions
+    }
+    partitions = sorted(committed.keys() | readers.keys())
+    ends = await admin.list_offsets(partitions, LATEST, is_read_committed=is_read_committed)
+    found = []
+    for each in partitions:
+        end, offset, reader = ends[each], committed.get(each), readers.get(each)
+        log_end = None if isinstance(end, KafkaError) else end.offset
+        lag = None if log_end is None or offset is None else max(0, log_end - offset)
+        who = (None, None, None) if reader is None else (reader.member_id, reader.host, reader.client_id)
+        found.append(Position(each.topic, each.partition, offset, log_end, lag, *who))
+    return found
+
+
+NOTHING = "-"
+
+
+def listing_lines(groups: Sequence[GroupListing]) -> list[str]:
+    """All groups; nothing when there are none."""
+    rows = [[each.group, each.type, each.protocol_type, each.state] for each in groups]
+    return table(["GROUP", "TYPE", "PROTOCOL", "STATE"], rows)
+
+
+def position_lines(group: GroupDescription, positions: Sequence[Position]) -> list[str]:
+    """A group's offsets and lag, and its members without partitions; a line above them when it has no members
+    or is rebalancing (``ConsumerGroupCommand.printOffsets``)."""
+    note = [] if group.members else [f"Group {group.group} has no members."]
+    if group.is_rebalancing:
+        note = [f"Group {group.group} is rebalancing ({group.state})."]
+    rows = [
+        [
+            group.group,
+            each.topic,
+            *map(_text, (each.partition, each.committed, each.log_end, each.lag)),
+            *map(_text, (each.member_id, each.host, each.client_id)),
+        ]
+        for each in positions
+    ]
+    rows += [
+        [group.group, *[NOTHING] * 5, each.member_id, each.host, each.client_id]
+        for each in group.members
+        if not any(each.assignment.values())
+    ]
+    heads = "GROUP TOPIC PARTITION CURRENT-OFFSET LOG-END-OFFSET LAG CONSUMER-ID HOST CLIENT-ID"
+    return note + table(heads.split(), rows)
+
+
+def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
+    """Who is in a group; with ``verbose`` also what each is to read."""
+    heads = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
+    rows = []
+    for each in group.members:
+        count = sum(map(len, each.assignment.values()))
+        row = [group.group, each.member_id, _text(each.instance_id), each.host, each.client_id, str(count)]
+        if verbose:
+            row.append(
+                " ".join(
+                    f"{topic}({','.join(map(str, partitions))})"
+                    for topic, partitions in sorted(each.assignment.items())
+                )
+                or NOTHING
+            )
+        rows.append(row)
+    if not rows:
+        return [f"Group {group.group} has no members."]
+    return table([*heads, "ASSIGNMENT"] if verbose else heads, rows)
+
+
+def group_lines(group: GroupDescription) -> list[str]:
+    """A group's state and its coordinator."""
+    coordinator = group.coordinator
+    where = f"{format_address(coordinator.host, coordinator.port)} ({coordinator.node_id})"
+    row = [group.group, group.type, where, _text(group.assignor), group.state, str(len(group.members))]
+    return table(["GROUP", "TYPE", "COORDINATOR (ID)", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"], [row])
+
+
+def reset_lines(resets: Sequence[Reset]) -> list[str]:
+    """What a reset changes, or has changed."""
+    rows = [
+        [each.group, each.topic, *map(_text, (each.partition, each.current, each.new)), each.note]
+        for each in resets
+    ]
+    return table(["GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET", ""], rows)
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Columns as wide as their widest cell; nothing without rows."""
+    if not rows:
+        return []
+    lines = [heads, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(f"{cell:<{width}}" for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def _text(value: object) -> str:
+    return NOTHING if value is None or value == "" else str(value)
+
 
 PROG = "minikafka groups"
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")

@@ -15,20 +15,20 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from minikafka.cli.reassign.execute import execute, wait_until_done
-from minikafka.cli.reassign.generate import generate
 from minikafka.cli.reassign.plan import parse_plan
+from minikafka.cli.reassign.planner import generate
 from minikafka.cli.reassign.verify import cancel, list_moves, remove_all_throttles, verify
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
     add_connection_options,
     parse_addresses,
     parse_broker_list,
+    parse_bytes,
     read_text,
     run,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
-from minikafka.cli.shared.quantities import parse_bytes
 
 ACTIONS = ("generate", "execute", "verify", "cancel", "list", "remove-throttles")
 PLAN_FORMAT = (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 from minikafka.cli.reassign.plan import Plan
 from minikafka.cli.shared.admin_client import AdminClient, LogDir, LogReplica, PartitionNow
-from minikafka.cli.shared.quantities import format_bytes, format_duration, format_rate
+from minikafka.cli.shared.commands import format_bytes, format_duration, format_rate
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.types import ReplicaAssignment, TopicPartition

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from minikafka.cli.shared.commands import ended_by_signals
-from minikafka.spark.export.formats import Format, Kind, TopicFormat, format_of, parse_formats
+from minikafka.spark.export.decoding import Format, Kind, TopicFormat, format_of, parse_formats
 from minikafka.spark.runtime.job import OK, Job, JobError, add_job_options, run_job
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")

@@ -23,7 +23,7 @@ from minikafka.coordinator.effects import Park as Park
 from minikafka.coordinator.effects import Ticket as Ticket
 from minikafka.coordinator.effects import coordinator_error as coordinator_error
 from minikafka.errors import KafkaError
-from minikafka.protocol.internal.transaction_records import TransactionRecord
+from minikafka.protocol.internal.transaction_record_codec import TransactionRecord
 from minikafka.types import TopicPartition
 
 

@@ -10,45 +10,435 @@ The life of a transactional id::
     InitProducerId --> Empty --AddPartitionsToTxn--> Ongoing --EndTxn--> PrepareCommit, PrepareAbort
     --markers for all partitions--> CompleteCommit, CompleteAbort --AddPartitionsToTxn--> Ongoing ...
 
-Whoever asks InitProducerId in Ongoing, and the clock, abort with the next epoch. ``transaction_state`` has
-the table, ``metadata`` the transitions, ``end_txn`` what is a retry.
+Whoever asks InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has
+the table and the transitions, ``end_txn`` what is a retry.
 
 Invariants: an answer and a marker leave only when what they tell is committed; so is all state, but for what
 is pending. A transaction has one outcome, of this shard or of the next one that reads the log.
+
+DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152). Kafka: ``TransactionCoordinator``'s
+``handleDescribeTransactions``, ``TransactionStateManager.listTransactionStates``.
+
+AddPartitionsToTxn, and its form that only asks. Kafka: ``TransactionCoordinator``'s
+``handleAddPartitionsToTransaction`` and ``handleVerifyPartitionsInTransaction`` (KIP-890).
+
+EndTxn: whether a transaction is committed or aborted. Kafka: ``TransactionCoordinator.endTransaction``.
+
+In the first version of the protocol the epoch stays, and a retry is told by the state::
+
+                      abort               commit
+    Ongoing           PrepareAbort        PrepareCommit
+    Empty             INVALID_TXN_STATE   INVALID_TXN_STATE
+    CompleteAbort     a retry, answered   INVALID_TXN_STATE
+    CompleteCommit    INVALID_TXN_STATE   a retry, answered
+
+In the second (KIP-890) every end raises the epoch, and a retry is told by the epoch, which is the one before,
+or by the producer id before, whose epochs were used up. An abort may come where nothing was begun::
+
+                      abort, retried      abort            commit, retried     commit
+    Ongoing           PRODUCER_FENCED     PrepareAbort     PRODUCER_FENCED     PrepareCommit
+    Empty             PRODUCER_FENCED     PrepareAbort     PRODUCER_FENCED     INVALID_TXN_STATE
+    CompleteAbort     answered            PrepareAbort     INVALID_TXN_STATE   INVALID_TXN_STATE
+    CompleteCommit    INVALID_TXN_STATE   PrepareAbort     answered            INVALID_TXN_STATE
+
+While the decision or its markers are being written, CONCURRENT_TRANSACTIONS is the answer in both. So a
+delayed end of one transaction never ends the next one, in the second version (R19).
+
+Where it differs: after a fence with the last epoch a retry is PRODUCER_FENCED. Kafka answers with that epoch,
+and if the producer uses it, nobody can fence it any more.
+
+What the clock does to transactional ids: time-outs of transactions, and ids that nobody uses any more.
+
+Kafka: ``TransactionCoordinator.abortTimedOutTransactions``, ``TransactionStateManager``'s
+``removeExpiredTransactionalIds``.
+
+InitProducerId of a transactional id: which producer id and epoch it goes on with.
+
+Kafka: ``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that goes on after
+an error and says what it has.
+
+Where it differs: a producer whose epoch is not the current one is PRODUCER_FENCED, or is told the current one
+if it has missed that, also when the epochs are used up; Kafka fails there, as with an id that is too long for
+its record.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from minikafka.coordinator.transaction.add_partitions import add_partitions, verify_partitions
 from minikafka.coordinator.transaction.effects import (
+    Answer,
+    Append,
     Effects,
     OperationKind,
     Ticket,
     TransactionOperation,
     WriteMarkers,
 )
-from minikafka.coordinator.transaction.end_txn import end_txn
-from minikafka.coordinator.transaction.expiry import abort_timed_out, remove_expired
-from minikafka.coordinator.transaction.init_producer_id import init_producer_id
-from minikafka.coordinator.transaction.listing import describe_transaction, list_transactions
 from minikafka.coordinator.transaction.messages import (
+    TRANSACTION_VERSION_2,
     AddPartitionsToTxn,
+    AddPartitionsToTxnResult,
     DescribedTransaction,
     EndTxn,
+    EndTxnResult,
     InitProducerId,
+    InitProducerIdResult,
     ListedTransaction,
     ListTransactions,
 )
-from minikafka.coordinator.transaction.metadata import TransactionMetadata, metadata_of
-from minikafka.coordinator.transaction.settings import TransactionSettings
-from minikafka.coordinator.transaction.transaction_state import TransactionState
-from minikafka.coordinator.transaction.transactions import Transactions
-from minikafka.errors import ErrorCode
-from minikafka.protocol.internal.transaction_records import TransactionRecord
-from minikafka.types import TopicPartition
+from minikafka.coordinator.transaction.metadata import (
+    EPOCH_MAX,
+    NEVER_TIMES_OUT_MS,
+    STATE_OF_NAME,
+    TransactionMetadata,
+    TransactionState,
+    TxnTransitMetadata,
+    is_epoch_exhausted,
+    metadata_of,
+    tombstone,
+)
+from minikafka.coordinator.transaction.transactions import (
+    Transactions,
+    TransactionSettings,
+    check_not_pending,
+    check_producer_epoch,
+    check_producer_id,
+    concurrent_transactions,
+)
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.internal.transaction_record_codec import TransactionRecord
+from minikafka.regex import compile_regex
+from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+
+def unknown_states(names: Iterable[str]) -> tuple[str, ...]:
+    """Those of a filter that no state has."""
+    return tuple(name for name in names if name not in STATE_OF_NAME)
+
+
+def describe_transaction(transactions: Transactions, transactional_id: str) -> DescribedTransaction:
+    """See ``TransactionShard``."""
+    if not transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")
+    metadata = transactions.ids.get(transactional_id)
+    if metadata is None:
+        raise KafkaError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
+    current = metadata.current
+    unmarked = transactions.completions.unmarked(transactional_id)
+    return DescribedTransaction(
+        transactional_id=transactional_id,
+        state=current.state.kafka_name,
+        timeout_ms=current.timeout_ms,
+        start_time_ms=current.start_timestamp_ms,
+        producer_id=current.producer_id,
+        producer_epoch=current.producer_epoch,
+        partitions=tuple(sorted(current.partitions if unmarked is None else unmarked)),
+    )
+
+
+def list_transactions(
+    transactions: Transactions, request: ListTransactions, now_ms: int
+) -> list[ListedTransaction]:
+    """See ``TransactionShard``."""
+    states = {STATE_OF_NAME.get(name) for name in request.states}
+    producer_ids = frozenset(request.producer_ids)
+    pattern = request.transactional_id_pattern
+    regex = compile_regex(pattern, name="TransactionalIdPattern") if pattern else None
+    listed = []
+    for transactional_id, metadata in transactions.ids.items():
+        current = metadata.current
+        if (
+            (not states or current.state in states)
+            and (not producer_ids or current.producer_id in producer_ids)
+            and (request.duration_ms < 0 or now_ms - current.start_timestamp_ms > request.duration_ms)
+            and (regex is None or regex.fullmatch(transactional_id))
+        ):
+            listed.append(ListedTransaction(transactional_id, current.producer_id, current.state.kafka_name))
+    return listed
+
+
+def add_partitions(
+    transactions: Transactions, request: AddPartitionsToTxn, ticket: Ticket, now_ms: int
+) -> Effects:
+    """See ``TransactionShard``. A pending transition counts before all else: it may bring the producer id
+    that the request has already (KIP-890)."""
+    metadata = transactions.get(request.transactional_id)
+    check_not_pending(metadata)
+    check_producer_id(metadata, request.producer_id)
+    check_producer_epoch(metadata, request.producer_epoch)
+    added = Answer(ticket, AddPartitionsToTxnResult((ErrorCode.NONE,) * len(request.partitions)))
+    partitions = frozenset(request.partitions)
+    current = metadata.current
+    if current.state is TransactionState.ONGOING and partitions <= current.partitions:
+        return [added]
+    metadata.prepare_add_partitions(
+        partitions, client_transaction_version=request.client_transaction_version, now_ms=now_ms
+    )
+    return transactions.write(metadata, ticket, lambda later_ms: [added])
+
+
+def verify_partitions(transactions: Transactions, request: AddPartitionsToTxn, ticket: Ticket) -> Effects:
+    """See ``TransactionShard``. A pending transition does not count, as in Kafka: the log checks once more
+    when it appends."""
+    metadata = transactions.get(request.transactional_id)
+    check_producer_id(metadata, request.producer_id)
+    check_producer_epoch(metadata, request.producer_epoch)
+    if metadata.state.is_prepared:
+        raise concurrent_transactions()
+    not_added = ErrorCode.TRANSACTION_ABORTABLE if request.knows_abortable else ErrorCode.INVALID_TXN_STATE
+    added = metadata.current.partitions
+    errors = tuple(ErrorCode.NONE if each in added else not_added for each in request.partitions)
+    return [Answer(ticket, AddPartitionsToTxnResult(errors))]
+
+
+def end_txn(transactions: Transactions, request: EndTxn, ticket: Ticket, now_ms: int) -> Effects:
+    """See ``TransactionShard``."""
+    if request.client_transaction_version >= TRANSACTION_VERSION_2:
+        return _end_version_2(transactions, request, ticket, now_ms)
+    return _end_version_1(transactions, request, ticket, now_ms)
+
+
+def _end_version_1(transactions: Transactions, request: EndTxn, ticket: Ticket, now_ms: int) -> Effects:
+    metadata = transactions.get(request.transactional_id)
+    check_producer_id(metadata, request.producer_id)
+    check_producer_epoch(metadata, request.producer_epoch)
+    check_not_pending(metadata)
+    if metadata.state is TransactionState.ONGOING:
+        metadata.prepare_abort_or_commit(
+            is_commit=request.is_commit,
+            client_transaction_version=request.client_transaction_version,
+            now_ms=now_ms,
+        )
+        return transactions.write_decision(metadata, ticket, lambda: [Answer(ticket, EndTxnResult())])
+    _check_retry(metadata, request)
+    return [Answer(ticket, EndTxnResult())]
+
+
+def _end_version_2(
+    transactions: Transactions,
+    request: EndTxn,
+    ticket: Ticket,
+    now_ms: int,
+    *,
+    new_producer_id: int | None = None,
+) -> Effects:
+    metadata = transactions.get(request.transactional_id)
+    check_not_pending(metadata)
+    if _is_retry(metadata.current, request):
+        _check_retry(metadata, request)
+        return [Answer(ticket, _result(metadata.current))]
+    check_producer_id(metadata, request.producer_id)
+    check_producer_epoch(metadata, request.producer_epoch)
+    if request.is_commit and metadata.state is not TransactionState.ONGOING:
+        raise _invalid_state(metadata)
+    if metadata.is_producer_epoch_exhausted and new_producer_id is None:
+        return transactions.allocate(
+            ticket,
+            lambda allocated, later_ms: _end_version_2(
+                transactions, request, ticket, later_ms, new_producer_id=allocated
+            ),
+        )
+    metadata.prepare_abort_or_commit(
+        is_commit=request.is_commit,
+        client_transaction_version=request.client_transaction_version,
+        next_producer_id=(
+            new_producer_id
+            if metadata.is_producer_epoch_exhausted and new_producer_id is not None
+            else NO_PRODUCER_ID
+        ),
+        now_ms=now_ms,
+    )
+
+    def answer() -> Effects:
+        assert metadata.pending is not None, "the markers are being written"
+        return [Answer(ticket, _result(metadata.pending))]
+
+    return transactions.write_decision(metadata, ticket, answer)
+
+
+def _is_retry(current: TxnTransitMetadata, request: EndTxn) -> bool:
+    """Whether the last transaction has ended with this very request: the epoch after it is the current one,
+    and one that the producer may have."""
+    if current.state not in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT):
+        return False
+    if request.producer_id == current.producer_id:
+        return 0 <= request.producer_epoch == current.producer_epoch - 1 < EPOCH_MAX - 1
+    return request.producer_id == current.previous_producer_id and request.producer_epoch == EPOCH_MAX - 1
+
+
+def _check_retry(metadata: TransactionMetadata, request: EndTxn) -> None:
+    """Raises KafkaError INVALID_TXN_STATE: it did not end like this."""
+    ended = TransactionState.COMPLETE_COMMIT if request.is_commit else TransactionState.COMPLETE_ABORT
+    if metadata.state is not ended:
+        raise _invalid_state(metadata)
+
+
+def _result(metadata: TxnTransitMetadata) -> EndTxnResult:
+    return EndTxnResult(metadata.producer_id, metadata.producer_epoch)
+
+
+def _invalid_state(metadata: TransactionMetadata) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_TXN_STATE, f"The transactional id is in state {metadata.state.kafka_name}."
+    )
+
+
+TOMBSTONES_MAX: Final = 1_000
+"""In one batch (Kafka: as many as the log takes). With long ids they take a third of a topic's default
+``max.message.bytes``."""
+
+
+class Tombstones(Append):
+    """The ids go when their tombstones are committed; those whose tombstones are not stay."""
+
+    __slots__ = ("_expired", "_transactions")
+
+    def __init__(self, transactions: Transactions, expired: Sequence[TransactionMetadata]) -> None:
+        for metadata in expired:
+            metadata.prepare_dead()
+        super().__init__([tombstone(metadata.transactional_id) for metadata in expired])
+        self._transactions = transactions
+        self._expired = expired
+
+    def committed(self, now_ms: int) -> Effects:
+        for metadata in self._expired:
+            del self._transactions.ids[metadata.transactional_id]
+        return []
+
+    def failed(self, error: KafkaError, now_ms: int) -> Effects:
+        for metadata in self._expired:
+            metadata.drop_transition()
+        return []
+
+
+def abort_timed_out(transactions: Transactions, now_ms: int) -> Effects:
+    """See ``TransactionShard``."""
+    effects: Effects = []
+    for metadata in transactions.ids.values():
+        current = metadata.current
+        if (
+            current.state is TransactionState.ONGOING
+            and metadata.pending is None
+            and current.timeout_ms != NEVER_TIMES_OUT_MS
+            and current.start_timestamp_ms + current.timeout_ms < now_ms
+        ):
+            effects += transactions.fence(metadata, None, now_ms)
+    return effects
+
+
+def remove_expired(transactions: Transactions, now_ms: int) -> Effects:
+    """See ``TransactionShard``."""
+    latest_ms = now_ms - transactions.settings.transactional_id_expiration_ms
+    expired = [
+        metadata
+        for metadata in transactions.ids.values()
+        if metadata.state.is_idle
+        and metadata.pending is None
+        and metadata.current.last_update_timestamp_ms <= latest_ms
+    ]
+    return [
+        Tombstones(transactions, expired[first : first + TOMBSTONES_MAX])
+        for first in range(0, len(expired), TOMBSTONES_MAX)
+    ]
+
+
+TRANSACTIONAL_ID_BYTES_MAX: Final = 0x7FFF
+"""What a record's key can hold."""
+
+
+def init_producer_id(
+    transactions: Transactions,
+    request: InitProducerId,
+    ticket: Ticket,
+    now_ms: int,
+    *,
+    new_producer_id: int | None = None,
+) -> Effects:
+    """See ``TransactionShard``. ``new_producer_id`` was allocated for this request, if it needs one."""
+    _check_request(request, timeout_max_ms=transactions.settings.transaction_max_timeout_ms)
+
+    def allocate() -> Effects:
+        return transactions.allocate(
+            ticket,
+            lambda allocated, later_ms: init_producer_id(
+                transactions, request, ticket, later_ms, new_producer_id=allocated
+            ),
+        )
+
+    metadata = transactions.ids.get(request.transactional_id)
+    if metadata is None:
+        if new_producer_id is None:
+            return allocate()
+        metadata = TransactionMetadata.created(
+            request.transactional_id,
+            producer_id=new_producer_id,
+            timeout_ms=request.transaction_timeout_ms,
+            now_ms=now_ms,
+        )
+        transactions.ids[request.transactional_id] = metadata
+    check_not_pending(metadata)
+    expected_epoch = _expected_epoch(metadata, request)
+    current = metadata.current
+    if current.state is TransactionState.ONGOING:
+        return transactions.fence(metadata, ticket, now_ms)
+    if metadata.is_producer_epoch_exhausted and _is_next(current, expected_epoch):
+        if new_producer_id is None:
+            return allocate()
+        following = metadata.prepare_producer_id_rotation(
+            new_producer_id,
+            timeout_ms=request.transaction_timeout_ms,
+            records_last_epoch=expected_epoch is not None,
+            now_ms=now_ms,
+        )
+    else:
+        following = metadata.prepare_increment_producer_epoch(
+            timeout_ms=request.transaction_timeout_ms, expected_epoch=expected_epoch, now_ms=now_ms
+        )
+    result = InitProducerIdResult(following.producer_id, following.producer_epoch)
+    return transactions.write(metadata, ticket, lambda later_ms: [Answer(ticket, result)])
+
+
+def _is_next(current: TxnTransitMetadata, expected_epoch: int | None) -> bool:
+    """Whether another epoch is wanted: by whoever does not say which it has, or has the current one, or had
+    it when it was fenced with the last one."""
+    if current.producer_epoch == EPOCH_MAX and expected_epoch == current.last_producer_epoch:
+        return True
+    return expected_epoch in (None, current.producer_epoch)
+
+
+def _check_request(request: InitProducerId, *, timeout_max_ms: int) -> None:
+    if not request.transactional_id:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")
+    if len(request.transactional_id.encode()) > TRANSACTIONAL_ID_BYTES_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is too long.")
+    if (request.producer_id == NO_PRODUCER_ID) != (request.producer_epoch == NO_PRODUCER_EPOCH):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "A producer id goes with an epoch.")
+    if not 0 < request.transaction_timeout_ms <= timeout_max_ms:
+        raise KafkaError(
+            ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+            f"The timeout must be more than 0 and at most {timeout_max_ms} ms.",
+        )
+
+
+def _expected_epoch(metadata: TransactionMetadata, request: InitProducerId) -> int | None:
+    """The epoch that the producer has, if it says so; ``metadata`` may be ahead of it.
+
+    Raises:
+        KafkaError: PRODUCER_FENCED: its producer id is another's.
+    """
+    if request.producer_id == NO_PRODUCER_ID:
+        return None
+    current = metadata.current
+    is_retried_rotation = request.producer_id == current.previous_producer_id and is_epoch_exhausted(
+        request.producer_epoch
+    )
+    is_new = current.producer_epoch == NO_PRODUCER_EPOCH
+    if not (is_new or request.producer_id == current.producer_id or is_retried_rotation):
+        raise KafkaError(ErrorCode.PRODUCER_FENCED)
+    return request.producer_epoch
 
 
 class TransactionShard:

@@ -31,7 +31,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from minikafka.files import Files
-from minikafka.log.compaction.job import CompactionJob, LastRecord
+from minikafka.log.compaction.staged_compaction import CompactionJob, LastRecord
 from minikafka.log.files.names import TXN_INDEX_SUFFIX, file_name
 from minikafka.log.producers.replay import read_marker
 from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex

@@ -3,7 +3,8 @@
 Reads the dirty part for the newest offset of each key (as many keys as the map holds), then copies every
 segment below the end of the map, without the records that have a newer one, into new segments: ``.cleaned``
 files. It touches nothing that is live and knows nothing of logs; a ``CompactionJob`` describes what to do.
-Which batches and records stay is in ``batch_retention``, how new segments become live in ``segment_swap``.
+Which batches and records stay is in ``batch_retention``, how new segments become live in
+``staged_compaction``.
 
 ``Compaction.steps`` yields the bytes it has read and written since: whoever drives it decides when it goes
 on, so it can be throttled, shared out in slices, or dropped. ``minikafka compact`` drives the copying alone.
@@ -26,7 +27,8 @@ from minikafka.log.compaction.batch_retention import (
     CleanedTransactions,
     read_aborted,
 )
-from minikafka.log.compaction.job import (
+from minikafka.log.compaction.offset_map import OffsetMap
+from minikafka.log.compaction.staged_compaction import (
     CompactedSegment,
     CompactionJob,
     CompactionResult,
@@ -34,9 +36,8 @@ from minikafka.log.compaction.job import (
     group_segments,
     with_ends,
 )
-from minikafka.log.compaction.offset_map import OffsetMap
-from minikafka.log.files.flush import fsync_file
 from minikafka.log.files.names import CLEANED_SUFFIX, LOG_SUFFIX, TXN_INDEX_SUFFIX, file_name
+from minikafka.log.files.open_files import fsync_file
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.segment.segment import BatchSpan, CorruptSegment, LogSegment
 from minikafka.log.segment.txn_index import TransactionIndex

@@ -11,7 +11,7 @@ belongs to no topic (KIP-858). A file name has at most 255 characters, so the to
 ``-delete`` and ``-stray``; what such a directory is called no longer says to which topic it belonged.
 
 A current directory that its ``-future`` one has replaced takes that one's digits with it when it becomes
-``-delete``: so a start can tell that the replacement had begun (``future_logs``).
+``-delete``: so a start can tell that the replacement had begun (``log_directories``).
 """
 
 from __future__ import annotations

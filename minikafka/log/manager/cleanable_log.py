@@ -18,15 +18,12 @@ from minikafka.deferred import deferred
 from minikafka.log.files.checkpoint import encode_uuid
 
 if TYPE_CHECKING:
-    from minikafka.log.compaction import job as compaction_job
     from minikafka.log.compaction import staged_compaction as staged
-    from minikafka.log.compaction.job import CompactedSegment, CompactionJob
-    from minikafka.log.compaction.staged_compaction import CompactionManifest
+    from minikafka.log.compaction.staged_compaction import CompactedSegment, CompactionJob, CompactionManifest
     from minikafka.log.segment.retention import DeletedFiles
     from minikafka.log.segment.segment import LogSegment
     from minikafka.log.unified_log import UnifiedLog
 else:
-    compaction_job = deferred("minikafka.log.compaction.job")
     staged = deferred("minikafka.log.compaction.staged_compaction")
 
 
@@ -86,11 +83,11 @@ class CleanableLog:
             for segment in log.segments
             if segment.base_offset >= self.first_uncleanable_offset and segment.has_aborted_transactions
         ]
-        return compaction_job.CompactionJob(
+        return staged.CompactionJob(
             directory=log.directory,
             config=log.config,
             segments=tuple(
-                compaction_job.SourceSegment(
+                staged.SourceSegment(
                     segment.base_offset,
                     segment.size,
                     segment.offset_index.entries * segment.offset_index.ENTRY_BYTES,
@@ -103,7 +100,7 @@ class CleanableLog:
             first_dirty_offset=self.first_dirty_offset,
             first_uncleanable_offset=self.first_uncleanable_offset,
             last_records={
-                producer_id: compaction_job.LastRecord(entry.producer_epoch, entry.last_data_offset)
+                producer_id: staged.LastRecord(entry.producer_epoch, entry.last_data_offset)
                 for producer_id, entry in log.producers.active_producers().items()
             },
             now_ms=now_ms,

@@ -16,7 +16,7 @@ import msgspec
 
 from minikafka.files import Files, is_disk_failure
 from minikafka.log.files.checkpoint import PARTITION_METADATA
-from minikafka.log.files.flush import fsync_file
+from minikafka.log.files.open_files import fsync_file
 
 
 class DiskWork(Protocol):

@@ -2,8 +2,8 @@
 
 Kafka: ``LogManager.loadLogs`` and ``loadLog``. Directories that wait for their removal are only named, not
 loaded; so are ``-future`` ones, for what they are is known when all log directories were seen
-(``future_logs``); ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing more.
-"""
+(``log_directories``); ``-stray`` ones are left alone. A damaged checkpoint costs a full recovery, nothing
+more."""
 
 from __future__ import annotations
 
@@ -37,8 +37,7 @@ from minikafka.log.files.names import (
     stray_directory_name,
 )
 from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.manager.future_logs import FoundLog
-from minikafka.log.manager.log_directories import RandomBits, random_uuid
+from minikafka.log.manager.log_directories import FoundLog, RandomBits, random_uuid
 from minikafka.types import Offset, TopicPartition
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ place:
 5. ``end_replacement``: the old directory may be removed.
 
 Whenever the process or the machine dies, one good log is found: before step 1 the current one, after it the
-future one, known by its digits until it has its name (``future_logs``). There are never two directories
+future one, known by its digits until it has its name (``log_directories``). There are never two directories
 called ``T-P``. Kafka renames the future directory first, and after a crash in between it does not start.
 
 Blocking: the constructor, ``load`` and ``shutdown`` wait for the disk; they run before the loop serves and
@@ -75,8 +75,14 @@ from minikafka.log.files.names import (
 )
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.disk_work import DirectoryRemoval, DiskWork, NewLogSync, discard
-from minikafka.log.manager.future_logs import Fate, FoundLog, decide_fates
-from minikafka.log.manager.log_directories import LogDirectories, RandomBits, random_uuid
+from minikafka.log.manager.log_directories import (
+    Fate,
+    FoundLog,
+    LogDirectories,
+    RandomBits,
+    decide_fates,
+    random_uuid,
+)
 from minikafka.log.manager.log_directory_loader import IsStray, LogDirectoryLoader, log_stray
 from minikafka.types import TopicPartition
 

@@ -6,20 +6,137 @@ KIP-360, KIP-890). ``ProducerStateManager`` keeps the entries and calls these ch
 Invariants
 - An entry is never changed in place: a prepared append holds its successor, installed by ``update``.
 - Sequence numbers go on at 0 after 2^31-1; all arithmetic on them is modulo 2^31.
+
+Which producers are about to begin a transaction in a partition, while their coordinator is asked.
+
+Kafka's classes: ``VerificationStateEntry``, ``VerificationGuard`` (KIP-890). The first batch of a transaction
+is appended only when its coordinator has said that the partition belongs to it. Between that answer and the
+append the transaction may have ended, by a marker that the partition has got meanwhile; the answer is then
+about nothing. So a check begins with a guard, which the append has to show, and any transactional append or
+marker of the producer takes the guard away.
+
+The lowest sequence is kept, because batches behind one whose check has failed must not overtake it.
+
+Who appends, and so how much has to be checked (Kafka's ``AppendOrigin``).
 """
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+from enum import Enum
+from typing import Final, NamedTuple
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
-from minikafka.log.producers.verification_state import VerificationGuard, VerificationStateEntry
-from minikafka.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TopicPartition
+from minikafka.protocol.records.batch import BatchHeader
+from minikafka.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, Buffer, TopicPartition
 
-if TYPE_CHECKING:
-    from minikafka.protocol.records.batch import BatchHeader
+
+class VerificationGuard:
+    """One check of one producer's transaction. Compared by identity."""
+
+    __slots__ = ()
+
+
+class VerificationStateEntry:
+    """A producer whose transaction is being checked, or was."""
+
+    __slots__ = ("begun_ms", "epoch", "guard", "lowest_sequence", "supports_epoch_bump")
+
+    def __init__(self, *, sequence: int, epoch: int, supports_epoch_bump: bool, begun_ms: int) -> None:
+        self.guard = VerificationGuard()
+        self.lowest_sequence = sequence
+        self.epoch = epoch
+        self.supports_epoch_bump = supports_epoch_bump
+        self.begun_ms = begun_ms
+
+    def __repr__(self) -> str:
+        return f"VerificationStateEntry(epoch={self.epoch}, lowest_sequence={self.lowest_sequence})"
+
+    def saw(self, *, sequence: int, epoch: int) -> None:
+        """Another batch of the producer is to be checked."""
+        if epoch > self.epoch:
+            self.epoch, self.lowest_sequence = epoch, sequence
+        elif epoch == self.epoch:
+            self.lowest_sequence = min(self.lowest_sequence, sequence)
+
+
+class VerificationStates(dict[int, VerificationStateEntry]):
+    """Those of a partition, by producer id. A dictionary, because every idempotent append asks whether there
+    are any."""
+
+    __slots__ = ()
+
+    def begin(
+        self, producer_id: int, *, sequence: int, epoch: int, supports_epoch_bump: bool, now_ms: int
+    ) -> VerificationGuard:
+        """A batch is to be checked. Batches that wait at the same time share one guard."""
+        entry = self.get(producer_id)
+        if entry is None:
+            entry = self[producer_id] = VerificationStateEntry(
+                sequence=sequence, epoch=epoch, supports_epoch_bump=supports_epoch_bump, begun_ms=now_ms
+            )
+        entry.saw(sequence=sequence, epoch=epoch)
+        return entry.guard
+
+    def has(self, producer_id: int, guard: VerificationGuard | None) -> bool:
+        """Whether ``guard`` still counts."""
+        entry = self.get(producer_id)
+        return entry is not None and entry.guard is guard
+
+    def forget(self, producer_id: int) -> None:
+        """Its transaction has begun here, or ended: whoever has been confirmed before is not any more."""
+        self.pop(producer_id, None)
+
+    def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
+        """Forget those that never came to an append."""
+        for producer_id, entry in list(self.items()):
+            if now_ms - entry.begun_ms >= expiration_ms:
+                del self[producer_id]
+
+
+TRANSACTION_VERSION_UNKNOWN: Final = -1
+"""A marker whose transaction version is not known: replicated, or read back from the log."""
+
+
+class AppendOrigin(Enum):
+    """The source of an append."""
+
+    REPLICATION = "replication"
+    """A follower copies what its leader has validated, or recovery replays the log: nothing is refused for
+    its sequence, and a stale epoch is tolerated."""
+
+    COORDINATOR = "coordinator"
+    """A group or transaction coordinator of this broker: epochs are checked, sequences are not (offset
+    commits have none)."""
+
+    CLIENT = "client"
+    """A producer: everything is checked."""
+
+
+class CheckedBatch(NamedTuple):
+    """One whole batch in the topic's codec, whose records are as they should be."""
+
+    records: Buffer
+    header: BatchHeader
+    max_timestamp: int
+    """Of its records, as they have it."""
+
+
+class AppendTerms(NamedTuple):
+    """What else a leader is told with a batch."""
+
+    origin: AppendOrigin
+    verification_guard: VerificationGuard | None = None
+    """Of the check that lets a transaction begin here (KIP-890)."""
+    transaction_version: int = TRANSACTION_VERSION_UNKNOWN
+    """Of a marker, where its coordinator has told."""
+    checked: CheckedBatch | None = None
+    """The batch, where it was checked before."""
+
+
+BY_CLIENT: Final = AppendTerms(AppendOrigin.CLIENT)
+BY_COORDINATOR: Final = AppendTerms(AppendOrigin.COORDINATOR)
+
 
 BATCHES_TO_RETAIN = 5
 """Kafka's NUM_BATCHES_TO_RETAIN: a producer has at most 5 requests in flight, so a retry is one of these."""

@@ -9,10 +9,14 @@ import logging
 from collections.abc import Callable, Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.producers.append import EndTransactionMarker, ProducerAppend
-from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin
+from minikafka.log.producers.append import (
+    TRANSACTION_VERSION_UNKNOWN,
+    AppendOrigin,
+    EndTransactionMarker,
+    ProducerAppend,
+    VerificationGuard,
+)
 from minikafka.log.producers.state import ProducerStateManager
-from minikafka.log.producers.verification_state import VerificationGuard
 from minikafka.log.segment.log_segments import LogSegments
 from minikafka.log.segment.segment import CorruptSegment, LogSegment
 from minikafka.log.segment.txn_index import AbortedTransaction

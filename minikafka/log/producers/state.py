@@ -28,7 +28,7 @@ flush (on the disk thread), before it raises the recovery point. A snapshot torn
 and an older one serves, with more of the log to replay.
 
 With ``verifies_transactions`` a client or a coordinator begins a transaction here only with the guard of a
-check that has succeeded (KIP-890, ``verification_state``).
+check that has succeeded (KIP-890, ``append.VerificationStates``).
 
 Different from Kafka: the first unstable offset is a plain offset, without a position.
 """
@@ -45,18 +45,20 @@ from minikafka.clock import Clock
 from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.producers.append import (
+    AppendOrigin,
     BatchMetadata,
     CompletedTransaction,
     EndTransactionMarker,
     ProducerAppend,
     ProducerStateEntry,
+    VerificationGuard,
+    VerificationStates,
     check_data_batch,
     check_epoch_is_not_stale,
     check_marker,
     check_verified,
     find_duplicate,
 )
-from minikafka.log.producers.append_origin import AppendOrigin
 from minikafka.log.producers.snapshot import (
     CorruptSnapshot,
     SnapshotEntry,
@@ -64,11 +66,11 @@ from minikafka.log.producers.snapshot import (
     loaded_entry,
     saved_entry,
 )
-from minikafka.log.producers.verification_state import VerificationGuard, VerificationStates
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.protocol.records.batch import BatchHeader
+
 
 _log = logging.getLogger(__name__)
 

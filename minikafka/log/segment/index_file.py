@@ -10,6 +10,20 @@ segment.
 Differs from Kafka: before the map is written into a new page, that page is written through the file, because
 a store into a hole of a mapped file on a full disk kills the process (SIGBUS); a write answers ENOSPC
 instead.
+
+From an offset to a place in its segment file. Kafka: ``OffsetIndex``.
+
+Entries of 8 bytes: the offset relative to the segment's base (int32) and a position (int32). An entry (O, P)
+says that the batch whose last offset is O starts at P (an append of several batches, in logs that Kafka
+before 4.0 wrote: the last offset of the append and the start of its first batch). Offsets and positions
+strictly ascend.
+
+From a timestamp to an offset. Kafka: ``TimeIndex`` (KIP-33).
+
+Entries of 12 bytes: a timestamp (int64, milliseconds) and an offset relative to the segment's base (int32).
+An entry (T, O) says that T is the largest timestamp up to offset O; so whatever is later than T comes after
+O. Timestamps strictly ascend, offsets ascend. One slot is kept free for the entry that is added when the
+segment closes.
 """
 
 from __future__ import annotations
@@ -18,12 +32,13 @@ import mmap
 from collections.abc import Callable
 from functools import partial
 from struct import Struct
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from minikafka.errors import InvariantError
 from minikafka.files import Files
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
+from minikafka.types import NO_TIMESTAMP
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 """The index has four bytes for an offset, so a segment holds none that is further from its base offset."""
@@ -229,3 +244,167 @@ class IndexFile:
             else:
                 high = middle
         return low
+
+
+_OFFSET_ENTRY = Struct(">ii")
+_INT = Struct(">i")
+
+
+class OffsetPosition(NamedTuple):
+    """An offset and the position of the batch (or append) that ends with it."""
+
+    offset: int
+    position: int
+
+
+class OffsetIndex(IndexFile):
+    """A sparse, ordered map from offsets to positions."""
+
+    ENTRY_BYTES: ClassVar[int] = 8
+
+    __slots__ = ()
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.entries_max
+
+    def entry(self, slot: int) -> OffsetPosition:
+        relative_offset, position = _OFFSET_ENTRY.unpack_from(self._mapped(), slot * 8)
+        return OffsetPosition(self.base_offset + relative_offset, position)
+
+    def last_entry(self) -> OffsetPosition:
+        """The last entry, or (base offset, 0)."""
+        return self.entry(self.entries - 1) if self.entries else OffsetPosition(self.base_offset, 0)
+
+    def lookup(self, offset: int) -> OffsetPosition:
+        """The entry with the largest offset of at most ``offset``, or (base offset, 0)."""
+        count = self._slots_up_to(_INT.unpack_from, 0, offset - self.base_offset)
+        return self.entry(count - 1) if count else OffsetPosition(self.base_offset, 0)
+
+    def upper_bound_offset(self, position: int) -> int | None:
+        """An offset that lies at or after ``position``: that of the first entry there, if there is one."""
+        count = self._slots_up_to(_INT.unpack_from, 4, position - 1)
+        return self.entry(count).offset if count < self.entries else None
+
+    def append(self, offset: int, position: int) -> None:
+        """Raises OSError when the disk has no room; InvariantError when full or out of order."""
+        relative_offset = offset - self.base_offset
+        if not 0 <= relative_offset <= RELATIVE_OFFSET_MAX or self.is_full:
+            raise InvariantError(f"offset {offset} does not fit into {self!r}")
+        if self.entries and _INT.unpack_from(self._mapped(), self.entries * 8 - 8)[0] >= relative_offset:
+            raise InvariantError(
+                f"offset {offset} is not above the last one of {self!r}: {self.last_entry()}"
+            )
+        self._append_entry(_OFFSET_ENTRY, relative_offset, position)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or above ``offset``."""
+        self._truncate_to_entries(self._slots_up_to(_INT.unpack_from, 0, offset - 1 - self.base_offset))
+
+    def is_plausible(self, segment_bytes: int) -> bool:
+        """A look at the first and the last entry: do they ascend, and lie inside a segment of this size?"""
+        if not self.entries:
+            return True
+        first, last = self.entry(0), self.last_entry()
+        return (
+            0 <= first.position <= last.position < segment_bytes
+            and self.base_offset <= first.offset <= last.offset
+            and (self.entries == 1 or (first.offset < last.offset and first.position < last.position))
+        )
+
+
+_TIME_ENTRY = Struct(">qi")
+_LONG = Struct(">q")
+
+
+class TimestampOffset(NamedTuple):
+    """The largest timestamp so far and the last offset of the batch that has it."""
+
+    timestamp: int
+    offset: int
+
+
+class TimeIndex(IndexFile):
+    """A sparse, ordered map from timestamps to offsets."""
+
+    ENTRY_BYTES: ClassVar[int] = 12
+
+    __slots__ = ("_last_timestamp",)
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        base_offset: int,
+        bytes_max: int,
+        files: Files,
+        open_files: OpenFiles | None = None,
+    ) -> None:
+        super().__init__(
+            path, base_offset=base_offset, bytes_max=bytes_max, files=files, open_files=open_files
+        )
+        self._last_timestamp: int | None = NO_TIMESTAMP  # None: not read yet
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.entries_max - 1
+
+    def load(self) -> bool:
+        is_whole = super().load()
+        self._last_timestamp = None if self.entries else NO_TIMESTAMP
+        return is_whole
+
+    def reset(self) -> None:
+        super().reset()
+        self._last_timestamp = NO_TIMESTAMP
+
+    def entry(self, slot: int) -> TimestampOffset:
+        timestamp, relative_offset = _TIME_ENTRY.unpack_from(self._mapped(), slot * 12)
+        return TimestampOffset(timestamp, self.base_offset + relative_offset)
+
+    def last_entry(self) -> TimestampOffset:
+        """The last entry, or (-1, base offset)."""
+        return (
+            self.entry(self.entries - 1) if self.entries else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+        )
+
+    def lookup(self, timestamp: int) -> TimestampOffset:
+        """The entry with the largest timestamp of at most ``timestamp``, or (-1, base offset)."""
+        count = self._slots_up_to(_LONG.unpack_from, 0, timestamp)
+        return self.entry(count - 1) if count else TimestampOffset(NO_TIMESTAMP, self.base_offset)
+
+    def maybe_append(self, timestamp: int, offset: int, *, use_last_slot: bool = False) -> None:
+        """Add an entry, but for a timestamp that is no later than the last one.
+
+        Args:
+            use_last_slot: the segment closes, so the slot that is kept free may be used.
+
+        Raises:
+            OSError: the disk has no room.
+        """
+        if self._last_timestamp is None:
+            self._last_timestamp = self.last_entry().timestamp
+        if timestamp <= self._last_timestamp:
+            return
+        relative_offset = offset - self.base_offset
+        is_full = self.entries >= self.entries_max if use_last_slot else self.is_full
+        if is_full or not 0 <= relative_offset <= RELATIVE_OFFSET_MAX:
+            raise InvariantError(f"({timestamp}, {offset}) does not fit into {self!r}")
+        self._append_entry(_TIME_ENTRY, timestamp, relative_offset)
+        self._last_timestamp = timestamp
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries at or above ``offset``."""
+        self._truncate_to_entries(self._slots_up_to(_INT.unpack_from, 8, offset - 1 - self.base_offset))
+        self._last_timestamp = self.last_entry().timestamp
+
+    def is_plausible(self) -> bool:
+        """A look at the first and the last entry: do they ascend from the base offset on?"""
+        if not self.entries:
+            return True
+        first, last = self.entry(0), self.last_entry()
+        return (
+            0 <= first.timestamp <= last.timestamp
+            and self.base_offset <= first.offset <= last.offset
+            and (self.entries == 1 or first.timestamp < last.timestamp)
+        )

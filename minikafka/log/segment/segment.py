@@ -36,9 +36,7 @@ from minikafka.log.files.names import (
 )
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.segment.fetch_data import ColdFile, ColdRead
-from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
-from minikafka.log.segment.offset_index import OffsetIndex
-from minikafka.log.segment.time_index import TimeIndex, TimestampOffset
+from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX, OffsetIndex, TimeIndex, TimestampOffset
 from minikafka.log.segment.txn_index import AbortedTransaction, TransactionIndex
 from minikafka.types import NO_TIMESTAMP, Buffer
 

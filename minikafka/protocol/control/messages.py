@@ -10,6 +10,14 @@ They never appear in ApiVersions.
 Each request carries the controller's epoch, by which a broker knows a deposed controller
 (STALE_CONTROLLER_EPOCH), and the epoch of the broker it is meant for, by which a request to its earlier
 incarnation is known (STALE_BROKER_EPOCH).
+
+Eligible leader replicas (KIP-966): who may lead without a loss although it is not in the ISR.
+
+Kafka: ``PartitionChangeBuilder.maybeUpdateEligibleLeaderReplicas`` of KRaft. While the ISR is smaller than
+min.insync.replicas the high watermark stands still. So whoever was in the ISR when it became too small, or
+later, holds everything below it, for as long as it keeps its log: a broker that comes back from an unclean
+stop does not count. Both sides that write states keep this rule: leaders that change the ISR, and the
+controller.
 """
 
 from __future__ import annotations
@@ -20,7 +28,14 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from minikafka.types import NO_EPOCH, TOPIC_NAME_PATTERN, BrokerId, LeaderEpoch, TopicPartition
+from minikafka.types import (
+    NO_EPOCH,
+    TOPIC_NAME_PATTERN,
+    BrokerId,
+    LeaderEpoch,
+    PartitionState,
+    TopicPartition,
+)
 
 LEADER_DURING_DELETE = BrokerId(-2)
 """``LeaderAndIsr.LeaderDuringDelete``: in UpdateMetadata, the partition is being deleted; forget it."""
@@ -177,3 +192,19 @@ class ControlledShutdownResponse(msgspec.Struct, frozen=True, array_like=True):
 
 
 ControlRequest = LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest | ControlledShutdownRequest
+
+
+def eligible_after(
+    before: PartitionState, isr: tuple[BrokerId, ...], *, min_isr: int
+) -> tuple[BrokerId, ...]:
+    """The eligible replicas when ``isr`` takes the place of the ISR of ``before``."""
+    if len(isr) >= min_isr:
+        return ()
+    return tuple(each for each in dict.fromkeys((*before.isr, *before.eligible)) if each not in isr)
+
+
+def keep_eligible(before: PartitionState, after: PartitionState, *, min_isr: int) -> PartitionState:
+    """``after`` with the eligible replicas that follow from the change of the ISR."""
+    if after.leader_recovering:  # records were given up: nobody holds them surely
+        return msgspec.structs.replace(after, eligible=())
+    return msgspec.structs.replace(after, eligible=eligible_after(before, after.isr, min_isr=min_isr))

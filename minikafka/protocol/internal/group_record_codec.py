@@ -1,31 +1,371 @@
 """Bytes of the records of ``__consumer_offsets``, both ways. Kafka: ``CoordinatorRecordSerde``.
 
-All versions of all values are read; ``group_record_bodies`` says which are written. Committed offsets take a
-short road (``offset_commit_codec``), the others go by the schemas.
+All versions of all values are read; ``Kind`` says which are written. Committed offsets take a
+fast path, the others go by the schemas.
 
 Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record is unreadable, because one
 name must not become another. A record of type 0 may have a value of any version, as in Kafka 3: Kafka 4
 reads only version 0.
+
+Typed records as the bodies that ``group_record_schemas`` reads and writes, and back.
+
+Kafka: ``GroupCoordinatorRecordHelpers`` of 4.1, which decides on the version that is written:
+OffsetCommitValue 4, or 1 where the client has set an expire timestamp (version 1 alone has one, so the topic
+id is lost, as in Kafka); GroupMetadataValue 3; and 0 of the others. A topic's partitions are written in
+ascending order, so that equal records are equal bytes.
+
+The fast path of a committed offset's record: the bytes that ``group_record_codec`` gives by the schemas.
+
+A partition of ``__consumer_offsets`` holds hundreds of thousands of these records, and all are read before
+its groups are served. Taken are the forms that are written today, versions 3 and 4 of the value; everything
+else, damage too, is left to the schemas, which says what is wrong.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from struct import Struct, error
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import msgspec
 
-from minikafka.protocol.internal.group_record_bodies import KIND_OF_KEY, KIND_OF_TYPE
+from minikafka.protocol.internal import group_records as records
 from minikafka.protocol.internal.group_record_schemas import (
     SCHEMAS,
+    UNREADABLE,
     key_reader,
     key_writer,
+    read_body,
     value_reader,
     value_writer,
+    why_unreadable,
 )
-from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
-from minikafka.protocol.internal.offset_commit_codec import decode_offset_commit, encode_offset_commit
-from minikafka.protocol.internal.record_reading import UNREADABLE, read_body, why_unreadable
+from minikafka.protocol.internal.group_records import (
+    GroupRecord,
+    Key,
+    OffsetCommitKey,
+    OffsetCommitValue,
+    TopicPartitions,
+    Value,
+)
+from minikafka.protocol.wire.reading import topic_uuid
+from minikafka.protocol.wire.writing import Body, unsigned_varint
+
+NO_TIMESTAMP: Final = -1
+"""Where there is none (``OffsetCommitRequest.DEFAULT_TIMESTAMP``)."""
+
+OFFSET_COMMIT: Final = 1
+"""The type of a committed offset's record."""
+
+_ZERO_UUID = UUID(int=0)
+
+
+class Kind(NamedTuple):
+    """How a type's structs become bodies and back. Keys have the fields of their schema, in its order."""
+
+    record_type: int
+    key: type[Key]
+    version: Callable[[Any], int]
+    """Of the value, when it is written."""
+    body: Callable[[Any], Body]
+    value: Callable[[Any], Value]
+    """From the named tuple that a reader gives, of any version."""
+
+
+def _offset_commit_version(value: OffsetCommitValue) -> int:
+    return 4 if value.expire_timestamp_ms is None else 1
+
+
+def _offset_commit_body(value: OffsetCommitValue) -> Body:
+    body: dict[str, Any] = {
+        "offset": value.offset,
+        "metadata": value.metadata,
+        "commit_timestamp": value.commit_timestamp_ms,
+    }
+    if value.expire_timestamp_ms is not None:
+        return body | {"expire_timestamp": value.expire_timestamp_ms}
+    return body | {"leader_epoch": value.leader_epoch, "topic_id": value.topic_id}
+
+
+def _offset_commit(body: Any) -> OffsetCommitValue:
+    expire_timestamp_ms = getattr(body, "expire_timestamp", NO_TIMESTAMP)
+    return OffsetCommitValue(
+        offset=body.offset,
+        leader_epoch=getattr(body, "leader_epoch", -1),
+        metadata=body.metadata,
+        commit_timestamp_ms=body.commit_timestamp,
+        expire_timestamp_ms=None if expire_timestamp_ms == NO_TIMESTAMP else expire_timestamp_ms,
+        topic_id=getattr(body, "topic_id", None),
+    )
+
+
+def _group_metadata_body(value: records.GroupMetadataValue) -> Body:
+    return {
+        "protocol_type": value.protocol_type,
+        "generation": value.generation,
+        "protocol": value.protocol,
+        "leader": value.leader,
+        "current_state_timestamp": value.current_state_timestamp_ms,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.group_instance_id,
+                "client_id": member.client_id,
+                "client_host": member.client_host,
+                "rebalance_timeout": member.rebalance_timeout_ms,
+                "session_timeout": member.session_timeout_ms,
+                "subscription": member.subscription,
+                "assignment": member.assignment,
+            }
+            for member in value.members
+        ],
+    }
+
+
+def _group_metadata(body: Any) -> records.GroupMetadataValue:
+    return records.GroupMetadataValue(
+        protocol_type=body.protocol_type,
+        generation=body.generation,
+        protocol=body.protocol,
+        leader=body.leader,
+        current_state_timestamp_ms=getattr(body, "current_state_timestamp", NO_TIMESTAMP),
+        members=tuple(map(_member_metadata, body.members)),
+    )
+
+
+def _member_metadata(body: Any) -> records.MemberMetadata:
+    rebalance_timeout_ms = getattr(body, "rebalance_timeout", -1)
+    return records.MemberMetadata(
+        member_id=body.member_id,
+        group_instance_id=getattr(body, "group_instance_id", None),
+        client_id=body.client_id,
+        client_host=body.client_host,
+        # Version 0 had none: Kafka takes the session's, as it did when that version was written.
+        rebalance_timeout_ms=body.session_timeout if rebalance_timeout_ms == -1 else rebalance_timeout_ms,
+        session_timeout_ms=body.session_timeout,
+        subscription=body.subscription,
+        assignment=body.assignment,
+    )
+
+
+def _member_body(value: records.ConsumerGroupMemberMetadataValue) -> Body:
+    body = msgspec.structs.asdict(value)
+    classic = value.classic_member_metadata
+    if classic is not None:
+        body["classic_member_metadata"] = {
+            "session_timeout_ms": classic.session_timeout_ms,
+            "supported_protocols": [
+                {"name": protocol.name, "metadata": protocol.metadata}
+                for protocol in classic.supported_protocols
+            ],
+        }
+    return body
+
+
+def _member(body: Any) -> records.ConsumerGroupMemberMetadataValue:
+    fields = body._asdict()
+    classic = body.classic_member_metadata
+    if classic is not None:
+        fields["classic_member_metadata"] = records.ClassicMemberMetadata(
+            classic.session_timeout_ms,
+            tuple(records.ClassicProtocol(*protocol) for protocol in classic.supported_protocols),
+        )
+    return records.ConsumerGroupMemberMetadataValue(**fields)
+
+
+def _topics_body(topic_partitions: TopicPartitions) -> list[Body]:
+    return [
+        {"topic_id": topic_id, "partitions": sorted(partitions)}
+        for topic_id, partitions in topic_partitions.items()
+    ]
+
+
+def _topics(body: Iterable[Any]) -> TopicPartitions:
+    return {each.topic_id or _ZERO_UUID: frozenset(each.partitions) for each in body if each.partitions}
+
+
+def _current_assignment_body(value: records.ConsumerGroupCurrentMemberAssignmentValue) -> Body:
+    return {
+        "member_epoch": value.member_epoch,
+        "previous_member_epoch": value.previous_member_epoch,
+        "state": value.state,
+        "assigned_partitions": _topics_body(value.assigned_partitions),
+        "partitions_pending_revocation": _topics_body(value.partitions_pending_revocation),
+    }
+
+
+def _current_assignment(body: Any) -> records.ConsumerGroupCurrentMemberAssignmentValue:
+    return records.ConsumerGroupCurrentMemberAssignmentValue(
+        member_epoch=body.member_epoch,
+        previous_member_epoch=body.previous_member_epoch,
+        state=body.state,
+        assigned_partitions=_topics(body.assigned_partitions),
+        partitions_pending_revocation=_topics(body.partitions_pending_revocation),
+    )
+
+
+def _zero(value: Value) -> int:
+    return 0
+
+
+KINDS: Final = (
+    Kind(OFFSET_COMMIT, OffsetCommitKey, _offset_commit_version, _offset_commit_body, _offset_commit),
+    Kind(2, records.GroupMetadataKey, lambda value: 3, _group_metadata_body, _group_metadata),
+    Kind(
+        3,
+        records.ConsumerGroupMetadataKey,
+        _zero,
+        msgspec.structs.asdict,
+        lambda body: records.ConsumerGroupMetadataValue(**body._asdict()),
+    ),
+    Kind(
+        4,
+        records.ConsumerGroupPartitionMetadataKey,
+        _zero,
+        lambda value: {"topics": ()},
+        lambda body: records.ConsumerGroupPartitionMetadataValue(),
+    ),
+    Kind(5, records.ConsumerGroupMemberMetadataKey, _zero, _member_body, _member),
+    Kind(
+        6,
+        records.ConsumerGroupTargetAssignmentMetadataKey,
+        _zero,
+        msgspec.structs.asdict,
+        lambda body: records.ConsumerGroupTargetAssignmentMetadataValue(body.assignment_epoch),
+    ),
+    Kind(
+        7,
+        records.ConsumerGroupTargetAssignmentMemberKey,
+        _zero,
+        lambda value: {"topic_partitions": _topics_body(value.topic_partitions)},
+        lambda body: records.ConsumerGroupTargetAssignmentMemberValue(_topics(body.topic_partitions)),
+    ),
+    Kind(
+        8,
+        records.ConsumerGroupCurrentMemberAssignmentKey,
+        _zero,
+        _current_assignment_body,
+        _current_assignment,
+    ),
+    Kind(
+        16,
+        records.ConsumerGroupRegularExpressionKey,
+        _zero,
+        lambda value: {"topics": value.topics, "version": value.version, "timestamp": value.timestamp_ms},
+        lambda body: records.ConsumerGroupRegularExpressionValue(
+            topics=body.topics, version=body.version, timestamp_ms=body.timestamp
+        ),
+    ),
+)
+KIND_OF_KEY: Final = {kind.key: kind for kind in KINDS}
+KIND_OF_TYPE: Final = {kind.record_type: kind for kind in KINDS} | {0: KINDS[0]}
+
+
+_I32: Final = Struct(">i")
+_I64: Final = Struct(">q")
+_KEY_START: Final = Struct(">hh")
+_VALUE_3_START: Final = Struct(">hqih")
+_VALUE_4_START: Final = Struct(">hqiB")
+_VALUE_4_END: Final = Struct(">qB")
+_VALUE_4_FIXED: Final = Struct(">hqi")
+_TOPIC_ID_TAG: Final = b"\x01\x00\x10"
+"""One tagged field: tag 0, 16 bytes."""
+
+
+def encode_offset_commit(
+    key: OffsetCommitKey, value: OffsetCommitValue | None
+) -> tuple[bytes, bytes | None] | None:
+    """None when there is an expire timestamp, or something does not fit."""
+    try:
+        if value is None:
+            return _encode_key(key), None
+        if value.expire_timestamp_ms is None:
+            return _encode_key(key), _encode_value(value)
+    except error:
+        pass
+    return None
+
+
+def _encode_key(key: OffsetCommitKey) -> bytes:
+    group = key.group_id.encode()
+    topic = key.topic.encode()
+    return b"".join(
+        (
+            _KEY_START.pack(OFFSET_COMMIT, len(group)),
+            group,
+            _I16.pack(len(topic)),
+            topic,
+            _I32.pack(key.partition),
+        )
+    )
+
+
+def _encode_value(value: OffsetCommitValue) -> bytes:
+    metadata = value.metadata.encode()
+    topic_id = value.topic_id
+    return b"".join(
+        (
+            _VALUE_4_FIXED.pack(4, value.offset, value.leader_epoch),
+            unsigned_varint(len(metadata) + 1),
+            metadata,
+            _I64.pack(value.commit_timestamp_ms),
+            b"\0" if topic_id is None else _TOPIC_ID_TAG + topic_id.bytes,
+        )
+    )
+
+
+def decode_offset_commit(key: bytes | memoryview, value: bytes | memoryview | None) -> GroupRecord | None:
+    """None for any other record, or one that is damaged."""
+    try:
+        record_type, group_size = _KEY_START.unpack_from(key)
+        if record_type != OFFSET_COMMIT or group_size < 0:
+            return None
+        group_end = 4 + group_size
+        (topic_size,) = _I16.unpack_from(key, group_end)
+        if topic_size < 0:
+            return None
+        topic_end = group_end + 2 + topic_size
+        (partition,) = _I32.unpack_from(key, topic_end)
+        commit_key = OffsetCommitKey(
+            str(key[4:group_end], "utf-8"), str(key[group_end + 2 : topic_end], "utf-8"), partition
+        )
+        if value is None:
+            return GroupRecord(commit_key, None)
+        commit_value = _decode_value(value)
+        return None if commit_value is None else GroupRecord(commit_key, commit_value)
+    except (error, UnicodeDecodeError):
+        return None
+
+
+def _decode_value(value: bytes | memoryview) -> OffsetCommitValue | None:
+    """None for a version or form that is left to the general road."""
+    topic_id = None
+    version, offset, leader_epoch, size = _VALUE_4_START.unpack_from(value)
+    if version == 4 and 0 < size < 0x80:
+        start, end = 15, 14 + size
+        commit_timestamp_ms, tags = _VALUE_4_END.unpack_from(value, end)
+        if tags:
+            raw = bytes(value[end + 8 : end + 27])
+            if len(raw) != 19 or raw[:3] != _TOPIC_ID_TAG:
+                return None
+            topic_id = topic_uuid(raw[3:])
+    elif version == 3:
+        version, offset, leader_epoch, size = _VALUE_3_START.unpack_from(value)
+        if size < 0:
+            return None
+        start, end = 16, 16 + size
+        (commit_timestamp_ms,) = _I64.unpack_from(value, end)
+    else:
+        return None
+    return OffsetCommitValue(
+        offset=offset,
+        leader_epoch=leader_epoch,
+        metadata=str(value[start:end], "utf-8"),
+        commit_timestamp_ms=commit_timestamp_ms,
+        topic_id=topic_id,
+    )
+
 
 _I16: Final = Struct(">h")
 

@@ -6,6 +6,8 @@ a body. Names are Kafka's in snake case, so that ``dump-log`` can show them as K
 
 Fields that Kafka has added since as tagged fields (a group's creation time, an assignment's time) are
 skipped, as KIP-915 means them to be.
+
+Reading the body of a key or a value behind its first two bytes, and saying why that cannot be done.
 """
 
 from __future__ import annotations
@@ -13,9 +15,24 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from minikafka.protocol.wire.reading import Reader, compile_reader
+from minikafka.errors import PeerProtocolError
+from minikafka.protocol.wire.reading import ELEMENTS_MAX, MALFORMED, Reader, compile_reader
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema
 from minikafka.protocol.wire.writing import Writer, compile_writer
+
+UNREADABLE: Final = (PeerProtocolError, *MALFORMED)
+"""What ``read_body`` raises of a body that is not what its version says."""
+
+
+def read_body(reader: Reader, data: bytes | memoryview) -> Any:
+    return reader(memoryview(data), 2, [ELEMENTS_MAX])[0]
+
+
+def why_unreadable(cause: Exception) -> str:
+    if isinstance(cause, PeerProtocolError):
+        return str(cause)
+    return "a string is not UTF-8" if isinstance(cause, UnicodeDecodeError) else "it ends too early"
+
 
 _FOREVER: Final = 0x7FFF
 

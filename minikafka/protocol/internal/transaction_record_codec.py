@@ -7,6 +7,12 @@ them to be.
 
 Where it differs: Kafka puts U+FFFD where a string is not UTF-8; here the record is unreadable, because one
 name must not become another.
+
+What the records of ``__transaction_state`` say, as keys and values of Kafka's names.
+
+Kafka: ``transaction-coordinator/src/main/resources/common/message/*.json``, ``TransactionLog``. A record is a
+key and a value, or a key and None: a tombstone. Bytes: ``transaction_record_codec``. The last epoch of a
+producer (KIP-360) is not in the log.
 """
 
 from __future__ import annotations
@@ -16,17 +22,53 @@ from itertools import groupby
 from struct import Struct
 from typing import Any, Final
 
-from minikafka.protocol.internal.group_record_schemas import Field, entity_schema, no_names
-from minikafka.protocol.internal.record_reading import UNREADABLE, read_body, why_unreadable
-from minikafka.protocol.internal.transaction_records import (
-    NEWEST_VALUE_VERSION,
-    TransactionLogKey,
-    TransactionLogValue,
-    TransactionRecord,
+import msgspec
+
+from minikafka.protocol.internal.group_record_schemas import (
+    UNREADABLE,
+    Field,
+    entity_schema,
+    no_names,
+    read_body,
+    why_unreadable,
 )
 from minikafka.protocol.wire.reading import Reader, compile_reader
 from minikafka.protocol.wire.writing import Writer, compile_writer
-from minikafka.types import TopicPartition
+from minikafka.types import NO_PRODUCER_ID, NO_TIMESTAMP, TopicPartition
+
+NEWEST_VALUE_VERSION: Final = 1
+"""Flexible (KIP-915), and with KIP-890's producer ids. Written when ``transaction.version`` is 1 or more."""
+
+
+class TransactionLogKey(msgspec.Struct, frozen=True):
+    transactional_id: str
+
+
+class TransactionLogValue(msgspec.Struct, frozen=True, kw_only=True):
+    """A state of a transactional id. Times are milliseconds since the Unix epoch, or -1."""
+
+    producer_id: int
+    previous_producer_id: int = NO_PRODUCER_ID
+    """As all other fields with a default, not in version 0."""
+    next_producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int
+    transaction_timeout_ms: int
+    transaction_status: int
+    """Kafka's ``TransactionState.id``."""
+    transaction_partitions: frozenset[TopicPartition]
+    transaction_last_update_timestamp_ms: int
+    transaction_start_timestamp_ms: int = NO_TIMESTAMP
+    client_transaction_version: int = 0
+    version: int = NEWEST_VALUE_VERSION
+    """Of the format, when it is written."""
+
+
+class TransactionRecord(msgspec.Struct, frozen=True):
+    """One record of ``__transaction_state``. A value of None is a tombstone."""
+
+    key: TransactionLogKey
+    value: TransactionLogValue | None
+
 
 KEY_VERSION: Final = 0
 """Also the type of the record (``CoordinatorRecordType.TRANSACTION_LOG``)."""

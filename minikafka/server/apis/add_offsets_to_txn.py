@@ -16,7 +16,7 @@ from minikafka.coordinator.transaction.messages import TRANSACTION_VERSION_1, Ad
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
+from minikafka.server.apis.shared.coordinator_requests import ask_transaction, known_error
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition

@@ -27,8 +27,7 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering
-from minikafka.server.apis.shared.transaction_requests import known_error
+from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering, known_error
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.context import RequestContext

@@ -17,8 +17,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import TopicPartitions
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, group_operations
-from minikafka.server.apis.shared.coordinator_requests import outcome
-from minikafka.server.apis.shared.group_requests import check_group_id
+from minikafka.server.apis.shared.coordinator_requests import check_group_id, outcome
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import error_fields

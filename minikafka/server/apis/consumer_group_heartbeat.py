@@ -14,12 +14,12 @@ from collections.abc import Coroutine, Generator
 from functools import partial
 from typing import Any
 
-from minikafka.coordinator.group.consumer.regex import check_regex, resolve_regex_in_steps
+from minikafka.coordinator.group.consumer.subscription import check_regex, resolve_regex_in_steps
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.group_requests import GroupQuestion, ask_group, client_host, client_id
+from minikafka.server.apis.shared.coordinator_requests import GroupQuestion, ask_group, client_host, client_id
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields

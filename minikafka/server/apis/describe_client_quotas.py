@@ -29,7 +29,7 @@ from minikafka.config.client_quotas import (
     quota_filter,
 )
 from minikafka.errors import KafkaError
-from minikafka.metrics.throttle import Throttle
+from minikafka.metrics.registry import Throttle
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields

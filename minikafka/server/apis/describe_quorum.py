@@ -23,7 +23,7 @@ from typing import Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.replication.replica_progress import NEVER_MS, ReplicaProgress
+from minikafka.replication.partition_replicas import NEVER_MS, ReplicaProgress
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests.context import RequestContext

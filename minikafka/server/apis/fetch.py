@@ -31,14 +31,14 @@ from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import field
 from minikafka.protocol.wire.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response_in_steps
-from minikafka.replication.fetch_context import (
+from minikafka.replication.fetch_session import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     FetchContext,
     PartitionKey,
     SessionResponse,
 )
-from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.replication.partition_replicas import NO_BROKER_EPOCH
 from minikafka.server.apis.shared.current_leader import current_leader, leader_endpoints
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_fetch import Fetch

@@ -15,8 +15,12 @@ from minikafka.coordinator.group.messages import Heartbeat
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.coordinator_requests import error_code
-from minikafka.server.apis.shared.group_requests import GroupQuestion, ask_group, check_group_id
+from minikafka.server.apis.shared.coordinator_requests import (
+    GroupQuestion,
+    ask_group,
+    check_group_id,
+    error_code,
+)
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

@@ -20,7 +20,7 @@ from minikafka.coordinator.transaction.messages import InitProducerId, InitProdu
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.transaction_requests import ask_transaction, known_error
+from minikafka.server.apis.shared.coordinator_requests import ask_transaction, known_error
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID

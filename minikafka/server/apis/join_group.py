@@ -18,7 +18,12 @@ from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.group_requests import ask_group, check_group_id, client_host, client_id
+from minikafka.server.apis.shared.coordinator_requests import (
+    ask_group,
+    check_group_id,
+    client_host,
+    client_id,
+)
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

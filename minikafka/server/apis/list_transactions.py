@@ -14,8 +14,8 @@ from collections.abc import Coroutine
 from functools import partial
 from typing import Any
 
-from minikafka.coordinator.transaction.listing import unknown_states
 from minikafka.coordinator.transaction.messages import ListTransactions
+from minikafka.coordinator.transaction.shard import unknown_states
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.regex import compile_regex

@@ -33,7 +33,7 @@ from uuid import UUID
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.log.append import HeavyBatch
-from minikafka.log.producers.append_origin import BY_CLIENT, AppendOrigin, AppendTerms, CheckedBatch
+from minikafka.log.producers.append import BY_CLIENT, AppendOrigin, AppendTerms, CheckedBatch
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.protocol.records.batch import BatchHeader, is_transactional, iterate_headers
 from minikafka.protocol.records.compression import CorruptBatch

@@ -15,7 +15,7 @@ from minikafka.coordinator.group.messages import SyncGroup, SyncGroupResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.group_requests import ask_group, check_group_id
+from minikafka.server.apis.shared.coordinator_requests import ask_group, check_group_id
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

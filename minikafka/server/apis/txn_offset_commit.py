@@ -21,8 +21,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body
-from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer
-from minikafka.server.apis.shared.group_requests import check_group_id
+from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, check_group_id
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.coordinator.transaction_verification import (

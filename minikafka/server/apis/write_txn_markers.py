@@ -24,7 +24,7 @@ from typing import Any
 
 from minikafka.coordinator.group.messages import EndTransaction
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.producers.append_origin import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
+from minikafka.log.producers.append import TRANSACTION_VERSION_UNKNOWN, AppendOrigin, AppendTerms
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.protocol.wire.codec import Body, field

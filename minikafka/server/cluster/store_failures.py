@@ -1,18 +1,75 @@
-"""What a failing coordination store means to a client: mapped once, here."""
+"""What a failing coordination store means to a client: mapped once, here.
+
+A store that does not answer for a moment ends no start: it is asked again for as long as a session without
+connection lives.
+
+Kafka: ``KafkaZkClient.retryRequestUntilConnected``.
+
+Many reads of the store at once, but not too many.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from itertools import islice
+from typing import Any, TypeVar
 
+from minikafka.clock import Clock
 from minikafka.coordination.store import (
     ConnectionLossError,
+    CoordinationStore,
     SessionExpiredError,
     StoreError,
     StoreUnusableError,
 )
 from minikafka.errors import ErrorCode, KafkaError
+
+T = TypeVar("T")
+
+RETRY_PAUSE_MS = 500
+
+
+class StorePatience:
+    """For one start."""
+
+    def __init__(self, store: CoordinationStore, clock: Clock) -> None:
+        self._patience_ms = store.session_timeout_ms
+        self._clock = clock
+
+    def __repr__(self) -> str:
+        return f"StorePatience({self._patience_ms} ms)"
+
+    async def until_connected(self, what: str, work: Callable[[], Awaitable[T]]) -> T:
+        """Do ``work``, from its beginning whenever the connection is lost: it must bear to be done twice.
+
+        Raises:
+            ConnectionLossError: the store was away for longer than a session lives. Whatever ``work`` raises.
+        """
+        patient_until_ms = self._clock.monotonic_ms() + self._patience_ms
+        while True:
+            try:
+                return await work()
+            except ConnectionLossError as error:
+                if self._clock.monotonic_ms() >= patient_until_ms:
+                    raise
+                logger.warning("%s waits for the coordination store: %s", what, error)
+                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+
+
+CONCURRENT_READS_MAX = 100
+"""A task costs the loop 0.05 ms, and nobody else gets a turn while they all start."""
+
+
+async def gather_some(reads: Iterator[Coroutine[Any, Any, T]]) -> list[T]:
+    """What ``reads`` return, in their order."""
+    results: list[T] = []
+    while some := list(islice(reads, CONCURRENT_READS_MAX)):
+        results += await asyncio.gather(*some)
+    return results
+
 
 logger = logging.getLogger(__name__)
 

@@ -17,6 +17,22 @@ the event queue of Kafka's controller.
 
 Where it differs from Kafka: a stored property that this broker does not know, or that contradicts another
 one, is logged and left out when it is loaded; Kafka's broker stops there.
+
+The broker's loggers as configuration: their levels can be read and changed while it runs (KIP-412).
+
+Kafka: ``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's names (log4j's). They are not
+stored: a restarted broker logs as its ``log.level`` says.
+
+Where it differs from Kafka: ``root`` stands for the logger ``minikafka`` above all others of this package. A
+broker may run inside somebody's program, whose own loggers are none of its business.
+
+The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
+
+Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``UserConfigHandler``,
+``ClientIdConfigHandler``. Belongs to ``ConfigService``, whose lock is held while something changes.
+
+Invariants: what is known here is in the store and can be used; those who follow have heard of every change.
+Other properties of a user's node (Kafka keeps credentials there) stay as they are.
 """
 
 from __future__ import annotations
@@ -28,6 +44,14 @@ from uuid import UUID
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
 from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
+from minikafka.config.client_quotas import (
+    QuotaEntity,
+    QuotaFilter,
+    Quotas,
+    QuotaType,
+    quota_text,
+    stored_quotas,
+)
 from minikafka.config.definition import ConfigKey, ConfigSource, ConfigType
 from minikafka.config.group import GROUP_CONFIG_KEYS, GroupConfig, check_group_overrides, group_config
 from minikafka.config.resolution import (
@@ -46,6 +70,7 @@ from minikafka.config.resolution import (
 )
 from minikafka.config.resource import (
     Alteration,
+    AlterOperation,
     ConfigResource,
     ConfigResourceType,
     alter,
@@ -60,11 +85,160 @@ from minikafka.coordinator.group.settings import ConsumerGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
-from minikafka.server.configs.broker_loggers import alter_logger_levels, logger_levels
-from minikafka.server.configs.client_quota_configs import ClientQuotaConfigs
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
 from minikafka.server.runtime.turns import Turns
 from minikafka.types import BrokerId
+
+ROOT = "root"
+_PACKAGE = "minikafka"
+
+_LEVELS = {
+    "TRACE": logging.DEBUG,
+    "DEBUG": logging.DEBUG,
+    "INFO": logging.INFO,
+    "WARN": logging.WARNING,
+    "ERROR": logging.ERROR,
+    "FATAL": logging.CRITICAL,
+}
+_NAMES = {level: name for name, level in _LEVELS.items() if name != "TRACE"}
+
+
+def logger_levels() -> dict[str, str]:
+    """The effective level of every logger there is, by name, sorted."""
+    names = [name for name in logging.root.manager.loggerDict if name.startswith(f"{_PACKAGE}.")]
+    levels = {ROOT: _level_name(_PACKAGE)}
+    return levels | {name: _level_name(name) for name in sorted(names)}
+
+
+def alter_logger_levels(alterations: Iterable[Alteration], *, validate_only: bool) -> None:
+    """SET the level of loggers, or DELETE it, so that a logger follows its parent again.
+
+    Raises:
+        KafkaError: INVALID_REQUEST for an operation that levels do not have, INVALID_CONFIG for a level or a
+            logger that does not exist; nothing is changed then.
+    """
+    levels: dict[str, int] = {}
+    known = logger_levels()
+    for alteration in alterations:
+        name = alteration.name
+        if alteration.operation not in (AlterOperation.SET, AlterOperation.DELETE):
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"Operation {alteration.operation} is not allowed for the BROKER_LOGGER resource",
+            )
+        if name not in known:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Logger {name} does not exist!")
+        if alteration.operation == AlterOperation.SET:
+            level = _LEVELS.get((alteration.value or "").upper())
+            if level is None:
+                raise KafkaError(
+                    ErrorCode.INVALID_CONFIG,
+                    f"Cannot set the log level of {name} to {alteration.value} as it is not a supported log "
+                    f"level. Valid log levels are {', '.join(_LEVELS)}",
+                )
+            levels[name] = level
+        elif name == ROOT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed"
+            )
+        else:
+            levels[name] = logging.NOTSET
+    if not validate_only:
+        for name, level in levels.items():
+            logging.getLogger(_PACKAGE if name == ROOT else name).setLevel(level)
+
+
+def _level_name(logger: str) -> str:
+    level = logging.getLogger(logger).getEffectiveLevel()
+    return next((name for threshold, name in sorted(_NAMES.items()) if level <= threshold), "FATAL")
+
+
+ApplyQuotas = Callable[[QuotaEntity, Quotas], None]
+"""Called with an entity and all that is set for it; nothing is set when it is gone."""
+
+
+class ClientQuotaConfigs:
+    """See the module header."""
+
+    def __init__(self, store: ConfigStore, lock: asyncio.Lock) -> None:
+        self._store = store
+        self._lock = lock
+        self._quotas: dict[QuotaEntity, Quotas] = {}
+        self._followers: list[ApplyQuotas] = []
+
+    def __repr__(self) -> str:
+        return f"ClientQuotaConfigs({len(self._quotas)} entities)"
+
+    def follow(self, apply: ApplyQuotas) -> None:
+        """``apply`` is called now with everything there is, and at every change."""
+        self._followers.append(apply)
+        for entity, quotas in self._quotas.items():
+            apply(entity, quotas)
+
+    def describe(self, wanted: QuotaFilter) -> dict[QuotaEntity, Quotas]:
+        """What is set for the entities that are asked for."""
+        return {entity: quotas for entity, quotas in self._quotas.items() if wanted.matches(entity.parts())}
+
+    async def load(self) -> None:
+        """Read everything. Raises StoreError."""
+        for user in await self._store.children(paths.USER_CONFIGS):
+            await self.reload(f"{paths.USERS}/{user}")
+            for client_id in await self._store.children(paths.user_clients_path(user)):
+                await self.reload(f"{paths.USERS}/{user}/{paths.CLIENTS}/{client_id}")
+        for client_id in await self._store.children(paths.CLIENT_CONFIGS):
+            await self.reload(f"{paths.CLIENTS}/{client_id}")
+
+    async def reload(self, entity_path: str) -> None:
+        """Read what is set at ``/config/<entity_path>``, if that is a place for quotas. Raises StoreError."""
+        entity = paths.quota_entity_at(entity_path)
+        if entity is None:
+            return
+        stored = await self._store.read(f"{paths.CONFIGS}/{entity_path}")
+        quotas = stored_quotas(stored)
+        for quota in QuotaType:
+            if quota.value in stored and quota not in quotas:
+                text = stored[quota.value]
+                logger.error("%s=%s of %s cannot be used and is ignored", quota.value, text, entity)
+        self._set(entity, quotas)
+
+    async def alter(
+        self, entity: QuotaEntity, changes: Mapping[QuotaType, float | None], *, validate_only: bool
+    ) -> None:
+        """Set quotas, which were checked, and remove those whose change is None.
+
+        Raises:
+            KafkaError: REQUEST_TIMED_OUT: the store cannot be reached, or others were faster too often.
+        """
+
+        def changed(current: Mapping[str, str]) -> dict[str, str]:
+            texts = dict(current)
+            for quota, value in changes.items():
+                if value is None:
+                    texts.pop(quota.value, None)
+                else:
+                    texts[quota.value] = quota_text(quota, value)
+            return texts
+
+        async with self._lock:
+            stored = await self._store.replace(
+                paths.client_quota_path(entity),
+                changed,
+                validate_only=validate_only,
+                remove_empty=entity.client_id is not None,  # a user's node may have clients under it
+            )
+            if stored is not None:
+                self._set(entity, stored_quotas(stored))
+
+    def _set(self, entity: QuotaEntity, quotas: Quotas) -> None:
+        if quotas == self._quotas.get(entity, {}):
+            return
+        if quotas:
+            self._quotas[entity] = quotas
+        else:
+            del self._quotas[entity]
+        for apply in self._followers:
+            apply(entity, quotas)
+
 
 logger = logging.getLogger(__name__)
 

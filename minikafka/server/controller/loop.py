@@ -15,6 +15,17 @@ waits (Kafka: ``retryRequestUntilConnected``); brokers go on with what they were
 The same event waits in the queue at most once, unless somebody waits for its answer: so the queue is bounded
 by the number of topics, partitions, brokers and requests under way. Watches outlive a reign; what they tell
 then is told to nobody.
+
+How often the controller has handled each kind of event, and how long that took.
+
+Kafka: ``ControllerStats``, ``ControllerState`` and the ``state`` of each ``ControllerEvent``; ``KINDS`` are
+its names. ``LeaderElection`` is the time that it takes until brokers that came or went are dealt with: the
+name is older than the others.
+
+Differs from Kafka: kinds without an event here (ControllerShutdown, ListPartitionReassignment,
+UpdateFeatures, UpdateMetadataResponseReceived) are left out.
+
+The controller's effects, carried out: on the store, the channels to the brokers, the configurations.
 """
 
 from __future__ import annotations
@@ -24,11 +35,13 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from typing import Any
+from typing import Any, Final, assert_never
 
 from minikafka.clock import Clock
+from minikafka.config.topic import TopicConfig
+from minikafka.controller import effects, events
 from minikafka.controller.context import ControllerContext
-from minikafka.controller.effects import Effect
+from minikafka.controller.effects import Effect, ElectionConfig
 from minikafka.controller.events import (
     ControlledShutdownAsked,
     Elected,
@@ -46,21 +59,178 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.metrics.request_metrics import KafkaTimer
 from minikafka.protocol.control.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
+    ControlRequest,
+    LeaderAndIsrRequest,
     LiveBroker,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
 )
 from minikafka.server.cluster.controller_election import Election, elect
 from minikafka.server.cluster.session_keeper import SessionKeeper
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.channel import ControllerChannels, Send
-from minikafka.server.controller.effects import ControllerEffects
-from minikafka.server.controller.guarded_store import ControllerMoved
-from minikafka.server.controller.stats import ControllerStats
-from minikafka.server.controller.store import ControllerStore
+from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, TopicPartition
+
+_KIND_OF: Final[dict[type[events.Event], str]] = {
+    events.Elected: "ControllerChange",
+    events.BrokersChanged: "LeaderElection",
+    events.TopicsChanged: "TopicChange",
+    events.PartitionsChanged: "TopicChange",
+    events.TopicDeletionsChanged: "TopicDeletion",
+    events.StopReplicaAnswered: "TopicDeletion",
+    events.ReassignmentsAsked: "PartitionReassignment",
+    events.ReassignmentIsrChanged: "PartitionReassignment",
+    events.CaughtUpReassignmentsDue: "PartitionReassignment",
+    events.LeaderRebalanceDue: "AutoLeaderBalance",
+    events.PreferredElectionsAsked: "ManualLeaderBalance",
+    events.LeaderElectionsAsked: "ManualLeaderBalance",
+    events.ControlledShutdownAsked: "ControlledShutdown",
+    events.IsrChangesAnnounced: "IsrChange",
+    events.LeaderAndIsrAnswered: "LeaderAndIsrResponseReceived",
+    events.LogDirEventsAnnounced: "LogDirChange",
+}
+_UNCLEAN_ELECTIONS: Final = {True: "UncleanLeaderElectionEnable", False: "TopicUncleanLeaderElectionEnable"}
+
+KINDS: Final = tuple(dict.fromkeys((*_KIND_OF.values(), *_UNCLEAN_ELECTIONS.values())))
+
+
+class ControllerStats:
+    """A timer for each of ``KINDS``; they outlast a reign, as counters must."""
+
+    def __init__(self) -> None:
+        self.timers = {kind: KafkaTimer() for kind in KINDS}
+
+    def __repr__(self) -> str:
+        return (
+            f"ControllerStats({ {kind: timer.count for kind, timer in self.timers.items() if timer.count} })"
+        )
+
+    def handled(self, event: events.Event, duration_ns: int) -> None:
+        """An event's step is over, to its end or not."""
+        if isinstance(event, events.UncleanElectionEnabled):
+            self.timers[_UNCLEAN_ELECTIONS[event.topic is None]].update(duration_ns)
+        else:
+            self.timers[_KIND_OF[type(event)]].update(duration_ns)
+
+
+class ControllerEffects:
+    """Made at an election, for one controller epoch."""
+
+    def __init__(
+        self,
+        store: ControllerStore,
+        channels: ControllerChannels,
+        configs: ConfigService,
+        *,
+        node_id: BrokerId,
+        controller_epoch: int,
+        remind: Callable[[Event, int], object],
+    ) -> None:
+        """``remind`` is given an event and in how many milliseconds it shall come."""
+        self._store = store
+        self._channels = channels
+        self._configs = configs
+        self._node_id = node_id
+        self._controller_epoch = controller_epoch
+        self._remind = remind
+
+    async def perform(self, effect: Effect) -> Any:
+        """Carry out one effect; returns what ``controller.effects`` says.
+
+        Raises:
+            ControllerMoved: a write's guard failed. StoreError: the store's.
+        """
+        store = self._store
+        match effect:
+            case effects.ReadBrokers():
+                brokers = await store.brokers()
+                await self._channels.update(brokers)
+                return brokers
+            case effects.ReadTopics():
+                return await store.topics()
+            case effects.ReadAssignments(topics):
+                return await store.assignments(topics)
+            case effects.ReadPartitionStates(partitions, is_watched):
+                return await store.states.read(partitions, is_watched=is_watched)
+            case effects.CreatePartitionStates(states):
+                return await store.states.create(states)
+            case effects.WritePartitionStates(states):
+                return await store.states.write(states)
+            case effects.AssignTopicIds(topics):
+                return await store.assign_topic_ids(topics)
+            case effects.ReadTopicConfigs(topics):
+                configs = await self._configs.read_topic_configs(topics)
+                return {topic: _election_config(config) for topic, config in configs.items()}
+            case effects.ReadTopicDeletions():
+                return await store.notifications.topic_deletions()
+            case effects.DeleteTopicNodes(topic):
+                return await store.delete_topic(topic)
+            case effects.DropTopicDeletions(topics):
+                return await store.notifications.drop_topic_deletions(topics)
+            case effects.WriteAssignments(changes):
+                return await store.write_assignments(changes)
+            case effects.ReadReassignments():
+                return await store.notifications.reassignments()
+            case effects.LeaveReassignments(replicas):
+                return await store.notifications.leave_reassignments(replicas)
+            case effects.Remind(event, after_ms):
+                self._remind(event, after_ms)
+            case effects.TakePreferredElections():
+                return await store.notifications.take_preferred_elections()
+            case effects.TakeIsrChanges():
+                return await store.notifications.take_isr_changes()
+            case effects.TakeLogDirEvents():
+                return await store.notifications.take_log_dir_events()
+            case effects.SendLeaderAndIsr() | effects.SendUpdateMetadata() | effects.SendStopReplica():
+                self._send(effect)
+            case _:
+                assert_never(effect)
+        return None
+
+    def _send(
+        self, effect: effects.SendLeaderAndIsr | effects.SendUpdateMetadata | effects.SendStopReplica
+    ) -> None:
+        match effect:
+            case effects.SendLeaderAndIsr(to, partitions, live_leaders, is_full):
+                self._enqueue(
+                    to,
+                    lambda epoch: LeaderAndIsrRequest(
+                        self._node_id, self._controller_epoch, epoch, partitions, live_leaders, is_full
+                    ),
+                )
+            case effects.SendStopReplica(to, stopped):
+                self._enqueue(
+                    to,
+                    lambda epoch: StopReplicaRequest(self._node_id, self._controller_epoch, epoch, stopped),
+                )
+            case effects.SendUpdateMetadata(brokers, partitions, live_brokers, is_full):
+                for broker in brokers:
+                    self._enqueue(
+                        broker,
+                        lambda epoch: UpdateMetadataRequest(
+                            self._node_id, self._controller_epoch, epoch, partitions, live_brokers, is_full
+                        ),
+                    )
+
+    def _enqueue(self, to: BrokerId, request: Any) -> None:
+        channel = self._channels.get(to)
+        if channel is not None:  # else it went, and what it has to know it will be told when it returns
+            made: ControlRequest = request(channel.broker.epoch)
+            channel.enqueue(made)
+
+
+def _election_config(config: TopicConfig) -> ElectionConfig:
+    return ElectionConfig(
+        unclean_leader_election=config.unclean_leader_election_enable,
+        min_insync_replicas=config.min_insync_replicas,
+    )
+
 
 logger = logging.getLogger(__name__)
 

@@ -6,43 +6,426 @@ Kafka: what ``KafkaController`` and its state machines ask of ``KafkaZkClient``.
 an event is also what makes the next event possible. A watch puts an event into the controller's queue and
 does nothing else.
 
-**Parts.** Here are brokers, topics and their assignments; ``states`` has the partitions' states
-(``controller/states``), ``notifications`` what others have left (``controller/notifications``). All write
-through ``GuardedStore``, so only as long as this is the controller.
+**Parts.** ``ControllerStore`` has brokers, topics and their assignments, ``PartitionStates`` the states of
+partitions, ``ControllerNotifications`` what others have left. All write through ``GuardedStore``, so only as
+long as this is the controller.
 
 **Damage.** A node whose JSON cannot be read is left out with an error that names it. Its topic is not managed
 until somebody repairs the node, which its watch tells; nothing else suffers.
+
+The states of partitions as the controller reads and writes them: who leads, and who is in sync.
+
+Kafka: the ``TopicPartitionStateZNode`` half of ``KafkaZkClient``. Leaders write these nodes too, when the ISR
+changes, so whatever is written names the version that was read.
+
+What brokers and operators leave in the store for the controller, read and taken away by it.
+
+Kafka: the events ``TopicDeletion``, ``IsrChangeNotification``, ``LogDirEventNotification``,
+``ZkPartitionReassignment`` and ``ReplicaLeaderElection`` of ``KafkaController``, as far as they touch
+ZooKeeper.
+
+Each node, and the absence of each, is watched from its reading on. Announcements and elections are taken:
+once read they are gone. ``/admin/reassign_partitions`` stays until what it asks for is done, so that the next
+controller finds it.
+
+The coordination store as an elected controller writes it: only for as long as it is the controller.
+
+Kafka: the ``expectedControllerEpochZkVersion`` of ``KafkaZkClient``'s writes.
+
+**The guard.** Each write is one ``multi`` that begins with a check of ``/controller_epoch``: it has the
+version that this controller wrote when it was elected, or the whole write fails (I14). ``ControllerMoved``
+says so. Reading needs no guard.
+
+**Damage.** A node whose JSON cannot be read is complained about once, until it was read again.
 """
 
 from __future__ import annotations
 
+import logging
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from minikafka.controller.effects import AssignmentChange, TopicRecord
-from minikafka.controller.events import BrokersChanged, Event, PartitionsChanged, TopicsChanged
+from minikafka.controller.effects import AssignmentChange, TopicRecord, VersionedState
+from minikafka.controller.events import (
+    BrokersChanged,
+    Event,
+    IsrChangesAnnounced,
+    LogDirEventsAnnounced,
+    PartitionsChanged,
+    PreferredElectionsAsked,
+    ReassignmentIsrChanged,
+    ReassignmentsAsked,
+    TopicDeletionsChanged,
+    TopicsChanged,
+)
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
     BadVersionError,
+    CheckOp,
     CoordinationStore,
+    CreateOp,
     DeleteOp,
+    Node,
+    NodeExistsError,
+    NodeStat,
     NoNodeError,
     NotEmptyError,
+    Op,
+    OpResult,
     SetOp,
+    StoreError,
     Watch,
     in_multis,
 )
+from minikafka.errors import MinikafkaError
 from minikafka.log.manager.log_directories import random_uuid
 from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
-from minikafka.server.cluster.store_reads import gather_some
-from minikafka.server.controller.guarded_store import GuardedStore
-from minikafka.server.controller.notifications import ControllerNotifications
-from minikafka.server.controller.states import PartitionStates
-from minikafka.types import BrokerId, TopicPartition
+from minikafka.server.cluster.store_failures import gather_some
+from minikafka.types import BrokerId, PartitionState, TopicPartition
+
+T = TypeVar("T")
+
+STATES_PER_MULTI = 1000
+"""In one write of states. A ``multi`` costs one fsync, however many writes it holds; ZooKeeper takes at most
+1 MiB, and a state with its paths is below 300 bytes."""
+
+
+class PartitionStates:
+    """``/brokers/topics/T/partitions/P/state`` of all partitions."""
+
+    def __init__(self, store: GuardedStore, *, notify: Callable[[Event], object]) -> None:
+        self._store = store
+        self._notify = notify
+        self._watches: dict[TopicPartition, Watch] = {}
+        """Those that have not fired: the same one on the same node counts once."""
+
+    # Reading
+
+    async def read(
+        self, partitions: Iterable[TopicPartition], *, is_watched: bool = False
+    ) -> dict[TopicPartition, VersionedState]:
+        """Those that exist and can be read. ``is_watched``: the next write of each, also the first one of a
+        state that does not exist, comes as ``ReassignmentIsrChanged``."""
+        asked = list(partitions)
+        read = await gather_some(self._read(each, is_watched=is_watched) for each in asked)
+        return {each: state for each, state in zip(asked, read, strict=True) if state is not None}
+
+    async def _read(self, topic_partition: TopicPartition, *, is_watched: bool) -> VersionedState | None:
+        path = paths.partition_state_path(*topic_partition)
+        try:
+            node = await self._node(path, self._watch(topic_partition) if is_watched else None)
+            if node is None:
+                return None
+            state = paths.decode_partition_state(*topic_partition, node.data)
+        except paths.DamagedNodeError as error:
+            self._store.complain(error)
+            return None
+        self._store.repaired(path)
+        return VersionedState(state, node.stat.version, node.stat.mzxid)
+
+    async def _node(self, path: str, watch: Watch | None) -> Node | None:
+        if watch is not None:
+            return await self._store.node(path, watch=watch)
+        try:
+            return await self._store.reads.get(path)
+        except NoNodeError:
+            return None
+
+    def _watch(self, topic_partition: TopicPartition) -> Watch:
+        watch = self._watches.get(topic_partition)
+        if watch is None:
+
+            def changed(event: object) -> None:
+                self._watches.pop(topic_partition, None)
+                self._notify(ReassignmentIsrChanged(topic_partition))
+
+            watch = self._watches[topic_partition] = changed
+        return watch
+
+    # Writing
+
+    async def create(self, states: Mapping[TopicPartition, PartitionState]) -> dict[TopicPartition, int]:
+        """First states, with the nodes above them; versions of those created. Others existed, or their topic
+        does not."""
+        created: dict[TopicPartition, int] = {}
+        parents = {topic for topic, _ in states}
+        missing = [
+            topic
+            for topic in sorted(parents)
+            if await self._store.reads.exists(paths.partitions_path(topic)) is None
+        ]
+        for topic in missing:
+            try:
+                await self._store.multi([CreateOp(paths.partitions_path(topic))])
+            except (NodeExistsError, NoNodeError):
+                continue
+        for chunk in _chunks(states.items()):
+            created |= await self._create_chunk(dict(chunk))
+        return created
+
+    async def _create_chunk(self, states: dict[TopicPartition, PartitionState]) -> dict[TopicPartition, int]:
+        """All at once; after a refusal one by one, for then somebody else has been at it."""
+        try:
+            await self._store.multi([op for each, state in states.items() for op in _creation(each, state)])
+        except (NodeExistsError, NoNodeError):
+            if len(states) > 1:
+                created: dict[TopicPartition, int] = {}
+                for each, state in states.items():
+                    created |= await self._create_chunk({each: state})
+                return created
+            return await self._create_below_existing(*next(iter(states.items())))
+        return dict.fromkeys(states, 0)
+
+    async def _create_below_existing(
+        self, topic_partition: TopicPartition, state: PartitionState
+    ) -> dict[TopicPartition, int]:
+        """The partition's node may be there without its state: a controller died between the two."""
+        try:
+            await self._store.multi([_creation(topic_partition, state)[1]])
+        except (NodeExistsError, NoNodeError):
+            return {}
+        return {topic_partition: 0}
+
+    async def write(self, states: Mapping[TopicPartition, VersionedState]) -> dict[TopicPartition, int]:
+        """New states; each only over the version beside it. Returns the new versions of those written."""
+        written: dict[TopicPartition, int] = {}
+        for chunk in _chunks(states.items()):
+            written |= await self._write_chunk(dict(chunk))
+        return written
+
+    async def _write_chunk(self, states: dict[TopicPartition, VersionedState]) -> dict[TopicPartition, int]:
+        """Without those that lost their race: each refusal names one, and the others are tried again."""
+        left = dict(states)
+        while left:
+            ops: list[Op] = [
+                SetOp(paths.partition_state_path(*each), paths.encode_partition_state(new.state), new.version)
+                for each, new in left.items()
+            ]
+            try:
+                results = await self._store.multi(ops)
+            except (BadVersionError, NoNodeError) as error:
+                assert error.operation_index is not None
+                del left[list(left)[error.operation_index - 1]]
+                continue
+            stats = [result for result in results if isinstance(result, NodeStat)]
+            return {each: stat.version for each, stat in zip(left, stats, strict=True)}
+        return {}
+
+
+def _creation(topic_partition: TopicPartition, state: PartitionState) -> list[Op]:
+    return [
+        CreateOp(paths.partition_path(*topic_partition)),
+        CreateOp(paths.partition_state_path(*topic_partition), paths.encode_partition_state(state)),
+    ]
+
+
+def _chunks(items: Iterable[T]) -> Iterator[list[T]]:
+    iterator = iter(items)
+    while chunk := list(islice(iterator, STATES_PER_MULTI)):
+        yield chunk
+
+
+logger = logging.getLogger(__name__)
+
+Replicas = Mapping[TopicPartition, tuple[BrokerId, ...]]
+
+
+class _Asked(NamedTuple):
+    """What ``/admin/reassign_partitions`` held when it was read or written last, and by which write."""
+
+    replicas: Replicas
+    mzxid: int
+
+
+class ControllerNotifications:
+    """See the module header."""
+
+    def __init__(self, store: GuardedStore, *, notify: Callable[[Event], object]) -> None:
+        self._store = store
+        self._asked: _Asked | None = None
+        # One callback for each kind of event: the same one on the same node counts once.
+        self._on_deletions: Watch = lambda event: notify(TopicDeletionsChanged())
+        self._on_isr_changes: Watch = lambda event: notify(IsrChangesAnnounced())
+        self._on_log_dir_events: Watch = lambda event: notify(LogDirEventsAnnounced())
+        self._on_reassignments: Watch = lambda event: notify(ReassignmentsAsked())
+        self._on_preferred_elections: Watch = lambda event: notify(PreferredElectionsAsked())
+
+    # Topics to be deleted
+
+    async def topic_deletions(self) -> list[str]:
+        return await self._store.reads.children(paths.DELETE_TOPICS, watch=self._on_deletions)
+
+    async def drop_topic_deletions(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            await self._store.delete(paths.delete_topic_path(topic))
+
+    # Announcements
+
+    async def take_isr_changes(self) -> list[TopicPartition]:
+        """What leaders have announced; each announcement is deleted, read or not."""
+        top = paths.ISR_CHANGE_NOTIFICATION
+        changed: set[TopicPartition] = set()
+        for path, data in await self._announcements(top, self._on_isr_changes):
+            try:
+                changed.update(paths.decode_partitions(data, path))
+            except paths.DamagedNodeError as error:
+                logger.error("%s; the announcement is dropped", error)
+            await self._store.delete(path)
+        return sorted(changed)
+
+    async def take_log_dir_events(self) -> list[BrokerId]:
+        """The brokers that lost a log directory."""
+        top = paths.LOG_DIR_EVENT_NOTIFICATION
+        brokers: set[BrokerId] = set()
+        for path, data in await self._announcements(top, self._on_log_dir_events):
+            try:
+                brokers.add(paths.decode_log_dir_event(data, path))
+            except paths.DamagedNodeError as error:
+                logger.error("%s; the announcement is dropped", error)
+            await self._store.delete(path)
+        return sorted(brokers)
+
+    async def _announcements(self, top: str, watch: Watch) -> list[tuple[str, bytes]]:
+        found = []
+        for name in await self._store.reads.children(top, watch=watch):
+            try:
+                node = await self._store.reads.get(f"{top}/{name}")
+            except NoNodeError:
+                continue
+            found.append((f"{top}/{name}", node.data))
+        return found
+
+    # Elections
+
+    async def take_preferred_elections(self) -> list[TopicPartition]:
+        """The partitions whose preferred replicas somebody wants elected. The node is gone, read or not:
+        whoever wants more writes another."""
+        path = paths.PREFERRED_REPLICA_ELECTION
+        while True:
+            node = await self._store.node(path, watch=self._on_preferred_elections)
+            if node is None:
+                return []
+            try:
+                await self._store.multi([DeleteOp(path, node.stat.version)])
+            except (NoNodeError, BadVersionError):
+                continue  # written anew, or withdrawn
+            try:
+                return paths.decode_partitions(node.data, path)
+            except paths.DamagedNodeError as error:
+                logger.error("%s; no election is held", error)
+                return []
+
+    # Reassignments
+
+    async def reassignments(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+        """What ``/admin/reassign_partitions`` asks for: nothing, when it is damaged."""
+        path = paths.REASSIGN_PARTITIONS
+        self._asked = None
+        node = await self._store.node(path, watch=self._on_reassignments)
+        if node is None:
+            self._store.repaired(path)
+            return {}
+        try:
+            asked = paths.decode_reassignment(node.data)
+        except paths.DamagedNodeError as error:
+            self._store.complain(error)
+            return {}
+        self._store.repaired(path)
+        self._asked = _Asked(asked, node.stat.mzxid)
+        return dict(asked)
+
+    async def leave_reassignments(self, replicas: Replicas) -> None:
+        """``/admin/reassign_partitions`` asks for no more than ``replicas``; without any it is deleted.
+
+        Only what was read last is written over: a damaged node stays as it is, and so does one that somebody
+        has written since, of which the watch tells.
+        """
+        asked = self._asked
+        if asked is None or asked.replicas == replicas:
+            return
+        path = paths.REASSIGN_PARTITIONS
+        stat = await self._store.reads.exists(path)
+        if stat is None or stat.mzxid != asked.mzxid:
+            return
+        op: Op = DeleteOp(path, stat.version)
+        if replicas:
+            op = SetOp(path, paths.encode_reassignment(replicas), stat.version)
+        try:
+            (result,) = await self._store.multi([op])
+        except (NoNodeError, BadVersionError):
+            return
+        self._asked = _Asked(replicas, result.mzxid) if isinstance(result, NodeStat) else None
+
+
+class ControllerMoved(MinikafkaError):
+    """Another broker has been elected since: this one is the controller no more."""
+
+
+class GuardedStore:
+    """What the parts of a controller's store share."""
+
+    def __init__(self, store: CoordinationStore, *, epoch_version: int) -> None:
+        """``epoch_version``: of ``/controller_epoch``, as this controller wrote it."""
+        self.reads = store
+        """For reading, and for nothing else."""
+        self._guard = CheckOp(paths.CONTROLLER_EPOCH, epoch_version)
+        self._damaged: set[str] = set()
+
+    # Reading
+
+    async def node(self, path: str, *, watch: Watch) -> Node | None:
+        """None when there is no such node. Either way ``watch`` hears of the next change."""
+        while True:
+            try:
+                return await self.reads.get(path, watch=watch)
+            except NoNodeError:
+                if await self.reads.exists(path, watch=watch) is None:
+                    return None
+
+    def complain(self, error: paths.DamagedNodeError) -> None:
+        """Once for each node, until it was read again."""
+        if error.path not in self._damaged:
+            self._damaged.add(error.path)
+            logger.error(
+                "%s; repair the node, or delete it: what it describes is left alone until then", error
+            )
+
+    def repaired(self, path: str) -> None:
+        """The node can be read, or is gone."""
+        self._damaged.discard(path)
+
+    def is_damaged(self, path: str) -> bool:
+        """Whether the node could not be read when it was read last."""
+        return path in self._damaged
+
+    # Writing
+
+    async def multi(self, ops: list[Op]) -> list[OpResult]:
+        """Write, as long as this is the controller.
+
+        Raises:
+            ControllerMoved: it is not.
+            StoreError: what an operation raises, with its index behind the guard's 0.
+        """
+        try:
+            results = await self.reads.multi([self._guard, *ops])
+        except StoreError as error:
+            if error.operation_index == 0:
+                raise ControllerMoved("another controller has been elected") from error
+            raise
+        return results[1:]
+
+    async def delete(self, path: str) -> None:
+        """One that is gone already is fine. Raises ControllerMoved, StoreError."""
+        try:
+            await self.multi([DeleteOp(path)])
+        except NoNodeError:
+            return
 
 
 class _TopicWrite(NamedTuple):

@@ -1,12 +1,23 @@
-"""The coordinators of a broker, made and joined. Part of ``assembly``."""
+"""The coordinators of a broker, made and joined. Part of ``assembly``.
+
+The configuration of the group coordinator, as its shards read it: the broker's, and that of single groups.
+
+Kafka: ``GroupCoordinatorConfig``, ``GroupConfigManager``.
+
+The cluster's topics as the group coordinator sees them. Kafka: ``MetadataImage``; ours is the cache.
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
+from minikafka.config.broker import BrokerConfig
+from minikafka.coordinator.group.settings import ConsumerGroupSettings
+from minikafka.coordinator.group.topic_image import TopicInfo
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
 from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
@@ -14,12 +25,11 @@ from minikafka.metrics.registry import Metrics
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import Connect
+from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.coordinator.group_service import GroupService
-from minikafka.server.coordinator.group_settings import BrokerGroupSettings
-from minikafka.server.coordinator.group_topics import CachedTopics
-from minikafka.server.coordinator.metrics import load_time_sensor
+from minikafka.server.coordinator.operations import load_time_sensor
 from minikafka.server.coordinator.topic import (
     CoordinatorTopic,
     TopicPlan,
@@ -34,6 +44,56 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService
+
+
+class BrokerGroupSettings:
+    """A ``GroupSettings``. None of the broker's properties here changes while it runs; groups' do."""
+
+    def __init__(
+        self, config: BrokerConfig, *, consumer_group: Callable[[str], ConsumerGroupSettings]
+    ) -> None:
+        """``consumer_group``: what holds for one group."""
+        self.group_min_session_timeout_ms = config.group_min_session_timeout_ms
+        self.group_max_session_timeout_ms = config.group_max_session_timeout_ms
+        self.group_initial_rebalance_delay_ms = config.group_initial_rebalance_delay_ms
+        self.group_max_size = config.group_max_size
+        self.group_consumer_max_size = config.group_consumer_max_size
+        self.group_max_member_metadata_bytes = config.group_max_member_metadata_bytes
+        self.group_max_memory_bytes = config.group_max_memory_bytes
+        self.group_consumer_assignors: tuple[str, ...] = config.group_consumer_assignors
+        self.group_consumer_migration_policy = config.group_consumer_migration_policy
+        self.offset_metadata_max_bytes = config.offset_metadata_max_bytes
+        self.offsets_retention_minutes = config.offsets_retention_minutes
+        self._consumer_group = consumer_group
+
+    def consumer_group(self, group_id: str) -> ConsumerGroupSettings:
+        """What is set for the group, else the broker's values."""
+        return self._consumer_group(group_id)
+
+
+class CachedTopics:
+    """A ``TopicImage`` over what this broker knows."""
+
+    def __init__(self, metadata: MetadataCache) -> None:
+        self._metadata = metadata
+
+    @property
+    def version(self) -> int:
+        return self._metadata.topics_version
+
+    def topic(self, name: str) -> TopicInfo | None:
+        return _info(self._metadata.topic(name))
+
+    def topic_by_id(self, topic_id: UUID) -> TopicInfo | None:
+        return _info(self._metadata.topic_by_id(topic_id))
+
+    def names(self) -> Iterable[str]:
+        return (topic.name for topic in self._metadata.topics())
+
+
+def _info(topic: TopicMetadata | None) -> TopicInfo | None:
+    return None if topic is None else TopicInfo(topic.name, topic.topic_id, len(topic.partitions))
+
 
 if TYPE_CHECKING:
     from minikafka.coordinator.group import shard as group_shard

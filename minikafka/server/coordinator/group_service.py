@@ -13,12 +13,12 @@ from minikafka.config.broker import BrokerConfig
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.sensor import Sensor
+from minikafka.metrics.registry import Sensor
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timer import Timer
+from minikafka.purgatory.timing_wheel import Timer
 from minikafka.server.coordinator.service import CoordinatorService
-from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from minikafka.coordinator.group.effects import GroupOperation
     from minikafka.coordinator.group.shard import GroupShard
     from minikafka.protocol.internal import group_record_codec
-    from minikafka.server.coordinator import log as coordinator_log
     from minikafka.server.coordinator.operations import Purgatory
 else:
     group_record_codec = deferred("minikafka.protocol.internal.group_record_codec")
     effects = deferred("minikafka.coordinator.group.effects")
-    coordinator_log = deferred("minikafka.server.coordinator.log")
 
 
 class GroupReplay:
@@ -91,7 +89,7 @@ class GroupService(CoordinatorService["GroupShard"]):
             topic=topic,
             new_shard=lambda: new_shard(self.counts, self.memory_bytes),
             replay=GroupReplay,
-            new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
+            new_log=lambda topic_partition: CoordinatorLog(
                 replicas,
                 topic_partition,
                 encode=group_record_codec.encode_record,

@@ -27,8 +27,8 @@ from typing import Any, Generic, Protocol, TypeVar
 from minikafka.clock import Clock
 from minikafka.coordinator.effects import Answer, Append, Complete, Park, Ticket
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.coordinator.log import CoordinatorLog
 from minikafka.server.coordinator.operations import PurgatoryOf, ShardOperations
+from minikafka.server.coordinator.topic import CoordinatorLog
 from minikafka.server.replica.delayed_produce import Settled
 from minikafka.types import Offset
 

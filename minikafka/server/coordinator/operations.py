@@ -8,16 +8,41 @@ one that waits lets its time begin anew, as each heartbeat does with the member'
 
 Different from Kafka, where each heartbeat completes the member's operation and parks another: here it mostly
 moves the deadline (``Timer.postpone``). It expires at the same time, and as many wait.
+
+How long it takes a coordinator to load a partition of its topic. Kafka: the sensors
+``GroupPartitionLoadTime`` and ``TransactionsPartitionLoadTime``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from typing import Any
 
 from minikafka.coordinator.effects import Park
+from minikafka.metrics.names_of_coordinators import LOAD_TIME_AVG, LOAD_TIME_MAX
+from minikafka.metrics.registry import MetricName, Metrics, Sensor
+from minikafka.metrics.series import Sample, Series
+from minikafka.metrics.stats import Avg, Max, WindowConfig
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+
+
+def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:
+    """Of milliseconds, each load's from when its leadership was known here. ``group``: of the metrics."""
+    sensor = metrics.sensor(f"{group}-PartitionLoadTime", now_ms=now_ms)
+    windows = WindowConfig()
+    sensor.add(MetricName(LOAD_TIME_MAX, group), Max(windows))
+    sensor.add(MetricName(LOAD_TIME_AVG, group), Avg(windows))
+    return sensor
+
+
+def load_time_samples(
+    metrics: Metrics, group: str, series: Mapping[str, Series], *, now_ms: int
+) -> Iterator[Sample]:
+    """Those two. ``series`` by the metric's name."""
+    for name, shown in series.items():
+        yield Sample(shown, metrics.metrics[MetricName(name, group)].measure(now_ms))
+
 
 Operation = Hashable
 """The name of what waits; the coordinator's ``effects`` say which there are."""

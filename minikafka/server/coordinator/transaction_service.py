@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
-from minikafka.metrics.sensor import Sensor
+from minikafka.metrics.registry import Sensor
 from minikafka.protocol.records.compression import CompressionType
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timer import Timer
+from minikafka.purgatory.timing_wheel import Timer
 from minikafka.server.cluster.producer_ids import ProducerIdManager
 from minikafka.server.coordinator.service import CoordinatorService
-from minikafka.server.coordinator.topic import CoordinatorTopic
+from minikafka.server.coordinator.topic import CoordinatorLog, CoordinatorTopic
 from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.features import TRANSACTION_VERSION_LEVEL
@@ -39,13 +39,11 @@ if TYPE_CHECKING:
     from minikafka.coordinator.transaction.shard import TransactionShard
     from minikafka.protocol.internal import transaction_record_codec
     from minikafka.server.coordinator import hosted_shard
-    from minikafka.server.coordinator import log as coordinator_log
     from minikafka.server.coordinator.hosted_shard import HostedShard, RequestTicket, TicketCall
     from minikafka.server.coordinator.operations import Purgatory
 else:
     transaction_record_codec = deferred("minikafka.protocol.internal.transaction_record_codec")
     effects = deferred("minikafka.coordinator.transaction.effects")
-    coordinator_log = deferred("minikafka.server.coordinator.log")
     hosted_shard = deferred("minikafka.server.coordinator.hosted_shard")
 
 
@@ -104,7 +102,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
             topic=topic,
             new_shard=new_shard,
             replay=TransactionReplay,
-            new_log=lambda topic_partition: coordinator_log.CoordinatorLog(
+            new_log=lambda topic_partition: CoordinatorLog(
                 replicas,
                 topic_partition,
                 encode=transaction_record_codec.encode_record,

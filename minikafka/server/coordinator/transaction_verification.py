@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
-from minikafka.metrics.timer import KafkaTimer
+from minikafka.metrics.request_metrics import KafkaTimer
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body
@@ -43,7 +43,7 @@ from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.log.producers.verification_state import VerificationGuard
+    from minikafka.log.producers.append import VerificationGuard
 
 
 logger = logging.getLogger(__name__)

@@ -1,13 +1,12 @@
 """A consumer's next fetch without a session, served without reading again what did not change.
 
 The fast path of ``apis/fetch`` for clients that name all of their partitions in each request
-(``protocol.wire.fetch_pattern``): the same answer, byte for byte, in a fraction of the time. With hundreds of
-partitions most have nothing to say but how they stand, because the answer is full or the consumer is at
+(``protocol.wire.request_patterns``): the same answer, byte for byte, in a fraction of the time. With hundreds
+of partitions most have nothing to say but how they stand, because the answer is full or the consumer is at
 their end. Whatever is not of that kind takes the slow path, which then says what is wrong, or waits: nothing
-was changed, so it may be read twice. So does a fetch of cold pages, or of too few bytes to answer at once,
-a client that a quota counts for, and every fetch where consumers may be sent to other replicas (KIP-392).
-When what is remembered is dropped: ``runtime.fast_paths``.
-"""
+was changed, so it may be read twice. So does a fetch of cold pages, or of too few bytes to answer at once, a
+client that a quota counts for, and every fetch where consumers may be sent to other replicas (KIP-392). When
+what is remembered is dropped: ``runtime.fast_paths``."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.metrics.broker_topic_stats import TopicStats
 from minikafka.metrics.request_metrics import TIMED_MASK, RequestTiming
 from minikafka.network.connection import Connection, Result
-from minikafka.protocol.wire.fetch_pattern import FetchAnswer, FetchPattern, WantedFields
+from minikafka.protocol.wire.request_patterns import FetchAnswer, FetchPattern, WantedFields
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import Budget, FetchParams

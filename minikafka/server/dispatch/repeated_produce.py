@@ -1,6 +1,6 @@
 """A producer's next batch for the same partition, served without reading again what did not change.
 
-The fast path of ``apis/produce`` for what nearly every request is (``wire.produce_pattern``): the same
+The fast path of ``apis/produce`` for what nearly every request is (``wire.request_patterns``): the same
 answer, byte for byte, in half the time. Whatever is not of that kind, or fails, takes the slow path, which
 then says what is wrong: a refused append has changed nothing, so it may be tried twice. With acks=-1 it parks
 as the slow path does (``DelayedProduce``). A client that a quota counts for takes the slow path, and so does
@@ -19,8 +19,8 @@ from minikafka.protocol.records.batch import producer_of
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
-from minikafka.protocol.wire.produce_pattern import ProducePattern
 from minikafka.protocol.wire.produce_request import ProduceRequest
+from minikafka.protocol.wire.request_patterns import ProducePattern
 from minikafka.server.apis.shared.current_leader import answer_produce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.quota.client_quotas import QuotaClient

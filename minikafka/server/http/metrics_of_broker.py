@@ -1,29 +1,157 @@
 """What a scrape reads of requests, purgatories, the controller, the groups and the process.
 
 See ``metrics_of_data`` for how a source behaves.
+
+What a scrape reads of clients and their quotas.
+
+See ``metrics_of_data`` for how a source behaves. There are ``CLIENTS_MAX`` clients at most.
+
+What a scrape shows of the file systems of the log directories.
+
+What a scrape reads of the transactions that this broker coordinates, and of those that write to its
+partitions. See ``metrics_of_data``.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from minikafka import __version__
 from minikafka.controller.context import ControllerContext
+from minikafka.coordinator.transaction.metadata import TransactionState
 from minikafka.errors import ErrorCode
 from minikafka.metrics import names
+from minikafka.metrics.names_of_coordinators import TRANSACTION_METRICS
+from minikafka.metrics.registry import KafkaMetric
 from minikafka.metrics.request_metrics import Phase, quantiles
 from minikafka.metrics.series import Sample, Source
 from minikafka.network.socket_server import SocketServer
-from minikafka.server.http.metrics_of_data import PARTITIONS_MAX
+from minikafka.server.coordinator.hosted_shard import ShardState
+from minikafka.server.coordinator.operations import load_time_samples
+from minikafka.server.http.metrics_of_data import PARTITIONS_MAX, SHARES, summary, timer_summary
 from minikafka.server.http.metrics_of_groups import GroupFigures
-from minikafka.server.http.metrics_of_transactions import transactions
-from minikafka.server.http.summaries import SHARES, summary, timer_summary
 from minikafka.server.runtime.loop_lag import LoopLag
 from minikafka.server.services import Services
 from minikafka.types import NO_LEADER
+
+
+def sources_of_clients(services: Services) -> list[Source]:
+    """All of this module."""
+    return [partial(source, services) for source in (_clients, _quotas)]
+
+
+def _clients(services: Services) -> Iterator[Sample]:
+    clients = services.client_quotas.clients()
+    for client in clients:
+        yield Sample(names.CLIENT_PRODUCED, client.produced_bytes, (client.user, client.client_id))
+    for client in clients:
+        yield Sample(names.CLIENT_FETCHED, client.fetched_bytes, (client.user, client.client_id))
+
+
+def _quotas(services: Services) -> Iterator[Sample]:
+    now_ms = services.clock.monotonic_ms()
+    families: dict[tuple[str, str], list[KafkaMetric]] = {}
+    for metric in services.metrics.metrics.values():
+        families.setdefault((metric.name.group, metric.name.name), []).append(metric)
+    for family, series in names.QUOTA_METRICS.items():
+        for metric in families.get(family, ()):
+            yield Sample(series, metric.measure(now_ms), _labels(metric))
+    for (group, _), metrics in families.items():
+        for metric in metrics:
+            if metric.quota is not None and metric.quota.is_upper:
+                yield Sample(names.QUOTA_BOUND, metric.quota.bound, (group, *_labels(metric)))
+
+
+def _labels(metric: KafkaMetric) -> tuple[str, ...]:
+    """The user and the client id."""
+    return tuple(value for _, value in metric.name.tags)
+
+
+class Space(NamedTuple):
+    """Bytes of a file system."""
+
+    total: int
+    free: int
+
+
+class DiskFigures:
+    """What was found last."""
+
+    def __init__(self, services: Services) -> None:
+        self._log_manager = services.log_manager
+        self._space: dict[str, Space] = {}
+
+    def __repr__(self) -> str:
+        return f"DiskFigures({self._space})"
+
+    async def read(self) -> None:
+        """Ask in another thread: a file system that hangs must not stop the loop. Of directories that are
+        offline nothing is shown."""
+        online = self._log_manager.directories.configured
+        offline = self._log_manager.offline_directories
+        self._space = await asyncio.to_thread(_space, [each for each in online if each not in offline])
+
+    def samples(self) -> Iterator[Sample]:
+        """What the last ``read`` found."""
+        for directory, space in self._space.items():
+            yield Sample(names.LOG_DIRECTORY_BYTES, space.total, (directory,))
+        for directory, space in self._space.items():
+            yield Sample(names.LOG_DIRECTORY_FREE_BYTES, space.free, (directory,))
+
+
+def _space(directories: list[str]) -> dict[str, Space]:
+    found = {}
+    for directory in directories:
+        try:
+            told = os.statvfs(directory)
+        except OSError:  # the next access of its logs takes it offline
+            continue
+        found[directory] = Space(told.f_blocks * told.f_frsize, told.f_bavail * told.f_frsize)
+    return found
+
+
+_SHARD_STATES = (ShardState.LOADING, ShardState.ACTIVE, ShardState.FAILED)
+_STATES = (
+    TransactionState.EMPTY,
+    TransactionState.ONGOING,
+    TransactionState.PREPARE_COMMIT,
+    TransactionState.PREPARE_ABORT,
+    TransactionState.COMPLETE_COMMIT,
+    TransactionState.COMPLETE_ABORT,
+)
+"""Those that last."""
+
+
+def transactions(services: Services) -> Iterator[Sample]:
+    """A source."""
+    coordinator, verification = services.transactions, services.transaction_verification
+    hosted = coordinator.hosted_shards()
+    yield Sample(names.MARKERS_WITHOUT_LEADER, coordinator.markers.without_leader)
+    yield Sample(names.LOG_APPEND_RETRIES, coordinator.parked.delayed)
+    counts: Counter[TransactionState] = Counter()
+    for each in hosted:
+        if each.state is ShardState.ACTIVE:
+            counts.update(each.shard.counts_by_state())
+    for state in _STATES:
+        yield Sample(names.TRANSACTIONAL_IDS, counts[state], (state.kafka_name,))
+    for shard_state in _SHARD_STATES:
+        count = sum(each.state is shard_state for each in hosted)
+        yield Sample(names.TRANSACTION_PARTITIONS, count, (shard_state.value,))
+    yield from load_time_samples(
+        services.metrics,
+        TRANSACTION_METRICS,
+        names.TRANSACTIONS_LOAD_TIMES,
+        now_ms=services.clock.monotonic_ms(),
+    )
+    yield Sample(names.VERIFICATION_FAILURES, verification.failures)
+    yield from timer_summary(names.VERIFICATION_TIME, verification.times)
+
 
 PROCESS_IO = Path("/proc/self/io")
 SLICE_PARTITIONS = 1_000

@@ -2,6 +2,8 @@
 
 Everything is read when asked; nothing is kept for it but plain counters. A source is a generator that others'
 turns interrupt, so it goes over copies of whatever may change meanwhile.
+
+Samples of a summary, as a scrape shows them.
 """
 
 from __future__ import annotations
@@ -9,17 +11,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
+from typing import Final
 
 from minikafka.log.manager.cleanable_log import dirty_bytes
-from minikafka.metrics import names_of_data as names
-from minikafka.metrics.series import Sample, Series, Source
+from minikafka.metrics import names
+from minikafka.metrics.request_metrics import KafkaTimer
+from minikafka.metrics.series import QUANTILES, Sample, Series, Source
 from minikafka.network.addresses import format_address
 from minikafka.server.cluster.metadata_cache import PartitionMetadata
-from minikafka.server.http.summaries import timer_summary
 from minikafka.server.replica.partition import Partition
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.types import NO_LEADER
+
+SHARES: Final = tuple(float(text) for text in QUANTILES)
+
+
+def summary(
+    series: Series, values: list[float], *, count: int, labels: tuple[str, ...] = ()
+) -> Iterator[Sample]:
+    """``values`` for ``SHARES``. Without a sum: where only some values are taken, there is none (nor does the
+    JMX exporter give one)."""
+    for quantile, value in zip(QUANTILES, values, strict=True):
+        yield Sample(series, value, (*labels, quantile))
+    yield Sample(series, count, labels, "_count")
+
+
+def timer_summary(series: Series, timer: KafkaTimer) -> Iterator[Sample]:
+    """Of a timer's durations."""
+    return summary(series, timer.quantiles_ms(SHARES), count=timer.count)
+
 
 PARTITIONS_MAX = 10_000
 """Partitions that have series of their own: sixteen each. A scrape of so many takes about a second and a

@@ -3,19 +3,30 @@
 ``/healthz`` says that the process serves, ``/readyz`` that it has its part in the cluster: registered, told
 by a controller what to lead and follow, and all its log directories online. Who is not ready says why, a line
 for each reason, with the status 503.
+
+The broker's series as prometheus-client wants them, in pieces that are small enough for the event loop.
+
+The page ``/metrics`` gives others their turn between two pieces; the text of a family that came in several
+has one head. This module imports prometheus-client, which takes a moment, so it is itself imported when it
+is first needed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import StartError
-from minikafka.metrics.series import Source
+from minikafka.metrics.names import SCRAPE_SECONDS, SCRAPE_SLICE_SECONDS
+from minikafka.metrics.series import Sample, SeriesType, Source
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.loop_lag import LoopLag
@@ -24,24 +35,101 @@ from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 
+PIECE_SAMPLES = 250
+"""About 2 ms."""
+PIECE_BYTES = 64 * 1024
+"""Of labels: names of topics are short, those of groups may have 32 KB each."""
+
+
+class BrokerCollector:
+    """Reads all sources when it is asked. A large family comes as several in a row with the same name."""
+
+    def __init__(self, sources: Sequence[Source]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Metric | None]:
+        """None where a source has had its slice and has nothing to show yet."""
+        for source in self._sources:
+            piece: Metric | None = None
+            piece_bytes = 0
+            for sample in source():
+                if sample is None:
+                    yield None
+                    continue
+                series = sample.series
+                is_full = piece is not None and (
+                    len(piece.samples) == PIECE_SAMPLES or piece_bytes >= PIECE_BYTES
+                )
+                if piece is None or is_full or piece.name != series.name:
+                    if piece is not None:
+                        yield piece
+                    piece, piece_bytes = Metric(series.name, series.help, series.type.value), 0
+                _add(piece, sample)
+                piece_bytes += sum(map(len, sample.labels))
+            if piece is not None:
+                yield piece
+        for collector in (PROCESS_COLLECTOR, GC_COLLECTOR, PLATFORM_COLLECTOR):
+            yield from collector.collect()
+
+
+def _add(piece: Metric, sample: Sample) -> None:
+    series = sample.series
+    suffix = "_total" if series.type is SeriesType.COUNTER else sample.suffix
+    labels = dict(zip(series.labels, sample.labels, strict=False))
+    piece.add_sample(series.name + suffix, labels, float(sample.value))
+
+
+class _Piece(Collector):
+    """A registry of one piece."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterator[Metric]:
+        yield self._metric
+
+
+class Exposition:
+    """The text of one scrape, piece by piece; remembers how long the last one took."""
+
+    def __init__(self, sources: list[Source], now_ns: Callable[[], int]) -> None:
+        """``sources`` may grow later."""
+        sources.append(self.of_scrapes)
+        self._collector = BrokerCollector(sources)
+        self._now_ns = now_ns
+        self._seconds = 0.0
+        self._slice_seconds_max = 0.0
+
+    def texts(self) -> Iterator[bytes]:
+        """Each piece in the text format, empty ones too. Between two of them others may have their turn."""
+        began_ns = slice_ns = self._now_ns()
+        longest_ns, name = 0, ""
+        for piece in self._collector.collect():
+            text = b""
+            if piece is not None:
+                text = generate_latest(_Piece(piece))
+                if piece.name == name:
+                    text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first piece
+                name = piece.name
+            longest_ns = max(longest_ns, self._now_ns() - slice_ns)
+            yield text
+            slice_ns = self._now_ns()
+        self._seconds = (slice_ns - began_ns) / 1_000_000_000
+        self._slice_seconds_max = longest_ns / 1_000_000_000
+
+    def of_scrapes(self) -> Iterator[Sample]:
+        """The source that says how long the scrape before took."""
+        yield Sample(SCRAPE_SECONDS, self._seconds)
+        yield Sample(SCRAPE_SLICE_SECONDS, self._slice_seconds_max)
+
+
 if TYPE_CHECKING:
-    from minikafka.server.http import (
-        metrics_collector,
-        metrics_of_broker,
-        metrics_of_clients,
-        metrics_of_data,
-        metrics_of_disks,
-        metrics_of_groups,
-        status_page,
-    )
+    from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups, status
 else:
-    metrics_collector = deferred("minikafka.server.http.metrics_collector")
     metrics_of_broker = deferred("minikafka.server.http.metrics_of_broker")
-    metrics_of_clients = deferred("minikafka.server.http.metrics_of_clients")
     metrics_of_data = deferred("minikafka.server.http.metrics_of_data")
-    metrics_of_disks = deferred("minikafka.server.http.metrics_of_disks")
     metrics_of_groups = deferred("minikafka.server.http.metrics_of_groups")
-    status_page = deferred("minikafka.server.http.status_page")
+    status = deferred("minikafka.server.http.status")
 
 logger = logging.getLogger(__name__)
 
@@ -71,11 +159,11 @@ async def start_http(
     loop_lag = LoopLag(services.clock)
 
     def figures() -> ScrapeFigures:
-        groups, disks = metrics_of_groups.GroupFigures(services), metrics_of_disks.DiskFigures(services)
+        groups, disks = metrics_of_groups.GroupFigures(services), metrics_of_broker.DiskFigures(services)
         sources = [
             *metrics_of_data.sources_of_data(services, cleaner),
             disks.samples,
-            *metrics_of_clients.sources_of_clients(services),
+            *metrics_of_broker.sources_of_clients(services),
             *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag, groups),
         ]
         return ScrapeFigures(sources, (groups.read, disks.read))
@@ -107,10 +195,10 @@ def add_pages(server: HttpServer, services: Services, figures: Callable[[], Scra
     thread, before the first scrape."""
 
     async def page(request: HttpRequest) -> HttpResponse:
-        return status_page.page()
+        return status.page()
 
-    async def status(request: HttpRequest) -> HttpResponse:
-        return await status_page.status(services, request)
+    async def status_json(request: HttpRequest) -> HttpResponse:
+        return await status.status(services, request)
 
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse.text("ok")
@@ -120,7 +208,7 @@ def add_pages(server: HttpServer, services: Services, figures: Callable[[], Scra
         return HttpResponse.text("\n".join(reasons), status=503) if reasons else HttpResponse.text("ready")
 
     server.add("/", page)
-    server.add("/status.json", status)
+    server.add("/status.json", status_json)
     server.add("/metrics", MetricsPage(figures, services.clock))
     server.add("/healthz", health)
     server.add("/readyz", ready)
@@ -145,7 +233,7 @@ class MetricsPage:
     def __init__(self, figures: Callable[[], ScrapeFigures], clock: Clock) -> None:
         self._figures = figures
         self._clock = clock
-        self._loaded: tuple[ScrapeFigures, metrics_collector.Exposition] | None = None
+        self._loaded: tuple[ScrapeFigures, Exposition] | None = None
         self._scraping = asyncio.Lock()
         self._begun = 0
         self._last: list[bytes] = []
@@ -182,7 +270,7 @@ class MetricsPage:
             await turns.give_way()
         return number, texts
 
-    def _load(self) -> tuple[ScrapeFigures, metrics_collector.Exposition]:
+    def _load(self) -> tuple[ScrapeFigures, Exposition]:
         """Off the loop, because of the imports: 80 ms, most of them prometheus-client's."""
         figures = self._figures()
-        return figures, metrics_collector.Exposition(figures.sources, self._clock.monotonic_ns)
+        return figures, Exposition(figures.sources, self._clock.monotonic_ns)

@@ -12,23 +12,285 @@ broker's own, and what only others know is None here:
 Invariants: no list is longer than its limit, and the field ``…_left_out`` beside it counts the others;
 partitions in trouble come first, the worst before the others, so that no limit hides them. There is nothing
 of any record in it.
+
+The groups that this broker coordinates, and their lag, for the status page. See ``status``.
+
+Quotas of clients and of replication, and the last throttles, for the status page. See ``status``.
+
+The status page: ``/``, one HTML file that draws ``/status.json`` again every two seconds.
+
+The file has its style and its script inside. The browser is told their hashes (Content-Security-Policy), so
+it runs nothing else, and loads nothing from anywhere but this broker.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterator
+from importlib.resources import files
+from itertools import islice
 
 import msgspec
 
 from minikafka import __version__
+from minikafka.config.client_quotas import QuotaFilter
+from minikafka.coordinator.group.messages import ListedGroup
+from minikafka.coordinator.group.shard import GroupShard
 from minikafka.network.addresses import format_address
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
-from minikafka.server.http.status_of_groups import GroupsStatus, describe_groups
-from minikafka.server.http.status_of_quotas import QuotasStatus, describe_quotas
+from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.server.coordinator.hosted_shard import ShardState
+from minikafka.server.http.server import HttpRequest, HttpResponse
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
+
+GROUPS_MAX = 200
+OFFSETS_MAX = 500
+OFFSETS_SEEN_MAX = 10_000
+"""So many committed offsets are looked at: 13 ms, in slices."""
+
+
+class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
+    """What a group has committed for one partition."""
+
+    group_id: str
+    topic: str
+    partition: int
+    committed_offset: int
+    high_watermark: int | None
+    """None, like the lag: ``leader`` is another broker, which knows it."""
+    lag: int | None
+    leader: int
+    """-1: nobody."""
+
+
+class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One group. ``type`` and ``state`` as Kafka spells them."""
+
+    group_id: str
+    type: str
+    state: str
+    members: int
+    partitions: int
+    """With a committed offset (among those that the filter lets through)."""
+    lag: int | None
+    """Over these; None: some broker else leads one of them, or not all offsets were looked at."""
+
+
+class Coordinator(msgspec.Struct, frozen=True, kw_only=True):
+    """Who has the groups of some partitions of ``__consumer_offsets``."""
+
+    node_id: int
+    """-1: nobody."""
+    partitions: int
+
+
+class GroupsStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Groups with their offsets, by name."""
+
+    groups: list[GroupStatus]
+    groups_left_out: int
+    offsets: list[GroupOffset]
+    offsets_left_out: int
+    loading_partitions: int
+    """Of ``__consumer_offsets``: their groups are not known yet."""
+    failed_partitions: int
+    """That could not be loaded."""
+    coordinators: list[Coordinator]
+    """The others."""
+
+
+async def describe_groups(services: Services, turns: Turns, *, topic_filter: str) -> GroupsStatus:
+    """The groups that are coordinated here; with a filter, those with offsets in such topics."""
+    hosted = services.groups.hosted_shards()
+    states = Counter(shard.state for shard in hosted)
+    active = [shard.shard for shard in hosted if shard.state is ShardState.ACTIVE]
+    all_groups = sorted(
+        ((group.group_id, shard, group) for shard in active for group in shard.groups()),
+        key=lambda each: each[0],
+    )
+    groups: list[GroupStatus] = []
+    rows: list[GroupOffset] = []
+    listed = seen = left_out = 0
+    not_seen = max(0, sum(shard.offsets_count for shard in active) - OFFSETS_SEEN_MAX)
+    for _, shard, group in all_groups:
+        await turns.give_way()
+        offsets = _offsets(services, shard, group.group_id, OFFSETS_SEEN_MAX - seen)
+        seen += len(offsets)
+        offsets = [each for each in offsets if topic_filter in each.topic]
+        if topic_filter and not offsets:
+            continue
+        listed += 1
+        left_out += max(0, len(rows) + len(offsets) - OFFSETS_MAX)
+        rows += offsets[: OFFSETS_MAX - len(rows)]
+        if len(groups) < GROUPS_MAX:
+            groups.append(_group(group.listed(), len(group.members), offsets, is_all=not not_seen))
+    return GroupsStatus(
+        groups=groups,
+        groups_left_out=listed - len(groups),
+        offsets=rows,
+        offsets_left_out=left_out + not_seen,
+        loading_partitions=states[ShardState.LOADING],
+        failed_partitions=states[ShardState.FAILED],
+        coordinators=_others(services),
+    )
+
+
+def _offsets(services: Services, shard: GroupShard, group_id: str, count_max: int) -> list[GroupOffset]:
+    """What the group has committed, by topic and partition."""
+    found = []
+    committed = (
+        (topic, partition, partitions[partition].offset)
+        for topic, partitions in sorted(shard.offsets_of(group_id).items())
+        for partition in sorted(partitions)
+    )
+    for topic, partition, offset in islice(committed, count_max):
+        at = TopicPartition(topic, partition)
+        hosted, told = services.replica_manager.partitions.get(at), services.metadata.partition(at)
+        is_led = hosted is not None and hosted.is_leader
+        high_watermark = hosted.log.high_watermark if hosted is not None and is_led else None
+        found.append(
+            GroupOffset(
+                group_id=group_id,
+                topic=topic,
+                partition=partition,
+                committed_offset=offset,
+                high_watermark=high_watermark,
+                lag=None if high_watermark is None else max(0, high_watermark - offset),
+                leader=-1 if told is None else told.leader,
+            )
+        )
+    return found
+
+
+def _group(group: ListedGroup, members: int, offsets: list[GroupOffset], *, is_all: bool) -> GroupStatus:
+    lags = [each.lag for each in offsets if each.lag is not None]
+    return GroupStatus(
+        group_id=group.group_id,
+        type=group.group_type,
+        state=group.state,
+        members=members,
+        partitions=len(offsets),
+        lag=sum(lags) if is_all and len(lags) == len(offsets) else None,
+    )
+
+
+def _others(services: Services) -> list[Coordinator]:
+    topic = services.metadata.topic(GROUP_METADATA_TOPIC)
+    leaders = Counter(partition.leader for partition in topic.partitions) if topic is not None else Counter()
+    del leaders[services.node_id]
+    return [Coordinator(node_id=node_id, partitions=leaders[node_id]) for node_id in sorted(leaders)]
+
+
+QUOTAS_MAX = 200
+THROTTLES_MAX = 20
+
+_ANYBODY = QuotaFilter({}, strict=False)
+
+
+class ClientQuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A quota that is set."""
+
+    entity: str
+    quota: str
+    """Kafka's key, such as producer_byte_rate."""
+    bound: float
+
+
+class MeasuredQuota(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts for some client of this broker now. An empty user or client id: it is shared."""
+
+    user: str
+    client_id: str
+    quota: str
+    observed: float
+    """A rate; for controller_mutation_rate the tokens that are left."""
+    bound: float
+
+
+class ThrottleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a client waited, once."""
+
+    at_ms: int
+    user: str
+    client_id: str
+    quota: str
+    throttle_time_ms: int
+    formula: str
+
+
+class ReplicationQuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Bytes a second."""
+
+    name: str
+    rate: float
+    bound: int | None
+    """None: no limit."""
+
+
+class QuotasStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """The throttles: the newest first."""
+
+    set: list[ClientQuotaStatus]
+    set_left_out: int
+    measured: list[MeasuredQuota]
+    measured_left_out: int
+    throttles: list[ThrottleStatus]
+    throttles_left_out: int
+    replication: list[ReplicationQuotaStatus]
+
+
+def describe_quotas(services: Services) -> QuotasStatus:
+    """All that counts for this broker."""
+    quotas, now_ms = services.client_quotas, services.clock.monotonic_ms()
+    bounds = [
+        ClientQuotaStatus(entity=str(entity), quota=quota.value, bound=bound)
+        for entity, values in quotas.entities().items()
+        for quota, bound in values.items()
+    ]
+    sensors = quotas.sensors()
+    throttles = quotas.throttles(_ANYBODY)
+    replication = services.replication_quotas
+    return QuotasStatus(
+        set=bounds[:QUOTAS_MAX],
+        set_left_out=max(0, len(bounds) - QUOTAS_MAX),
+        measured=[
+            MeasuredQuota(
+                user=each.user,
+                client_id=each.client_id,
+                quota=each.quota.value,
+                observed=each.measure(now_ms),
+                bound=each.bound,
+            )
+            for each in sensors[:QUOTAS_MAX]
+        ],
+        measured_left_out=max(0, len(sensors) - QUOTAS_MAX),
+        throttles=[
+            ThrottleStatus(
+                at_ms=each.at_ms,
+                user=each.user,
+                client_id=each.client_id,
+                quota=each.quota.value,
+                throttle_time_ms=each.throttle_time_ms,
+                formula=each.formula,
+            )
+            for each in reversed(throttles[-THROTTLES_MAX:])
+        ],
+        throttles_left_out=max(0, len(throttles) - THROTTLES_MAX),
+        replication=[
+            ReplicationQuotaStatus(name=name, rate=quota.rate(now_ms), bound=quota.bound)
+            for name, quota in (
+                ("LeaderReplication", replication.leader),
+                ("FollowerReplication", replication.follower),
+                ("AlterLogDirsReplication", replication.alter_log_dirs),
+            )
+        ],
+    )
+
 
 TOPICS_MAX = 200
 PARTITIONS_MAX = 500
@@ -299,3 +561,37 @@ def _purgatories(services: Services) -> list[PurgatoryStatus]:
     return [
         PurgatoryStatus(name=name, delayed=delayed, watched=watched) for name, delayed, watched in waiting
     ]
+
+
+HTML_CONTENT_TYPE = "text/html; charset=utf-8"
+JSON_CONTENT_TYPE = "application/json"
+
+_HTML = files(__package__).joinpath("status_page.html").read_bytes()
+
+
+def _hash_of(element: bytes) -> str:
+    """CSP's name of what is between the tags of the one ``element`` of the page."""
+    (content,) = re.findall(rb"<%b>(.*?)</%b>" % (element, element), _HTML, re.DOTALL)
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}'"
+
+
+_HEADERS = (
+    (
+        "content-security-policy",
+        f"default-src 'none'; script-src {_hash_of(b'script')}; style-src {_hash_of(b'style')}; "
+        "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+)
+
+
+def page() -> HttpResponse:
+    """``/``."""
+    return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
+
+
+async def status(services: Services, request: HttpRequest) -> HttpResponse:
+    """``/status.json``: what the page draws."""
+    document = await describe(services, topic_filter=request.query.get("topic", ""))
+    return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)

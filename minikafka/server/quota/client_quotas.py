@@ -8,7 +8,7 @@ what comes of it to ``slow_down``.
 
 What is measured for one quota of one entity, how long it is throttled, and its last throttles are in its
 ``ClientSensor`` (``ClientSensors``, ``ClientQuotaManager``, ``ClientRequestQuotaManager`` and
-``ControllerMutationQuotaManager``). The formulas are in ``metrics.quota``:
+``ControllerMutationQuotaManager``). The formulas are in ``metrics.registry``:
 
 =============================  ============================================================================
 quota                          throttle time
@@ -51,17 +51,16 @@ from minikafka.config.client_quotas import (
     QuotaType,
     bound_for,
 )
-from minikafka.metrics.quota import (
+from minikafka.metrics.registry import (
+    MetricName,
+    Metrics,
     Quota,
     QuotaViolationError,
+    Throttle,
     rate_throttle_time_ms,
     tokens_throttle_time_ms,
 )
-from minikafka.metrics.quota_rate import QuotaRate
-from minikafka.metrics.registry import MetricName, Metrics
-from minikafka.metrics.stats import Rate, TokenBucket
-from minikafka.metrics.throttle import Throttle
-from minikafka.metrics.windows import Avg, WindowConfig
+from minikafka.metrics.stats import Avg, QuotaRate, Rate, TokenBucket, WindowConfig
 
 logger = logging.getLogger(__name__)
 

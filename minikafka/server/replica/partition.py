@@ -17,26 +17,30 @@ Invariants:
 - where a partition must be led here, a wrong leader epoch is told before a wrong leader: it says more.
 
 Where it differs from Kafka: see ``replication.isr``.
+
+What the partitions of a broker know of it; apart from them, because it is there before its first one.
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Final, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+import msgspec
+
+from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.append import UnexpectedAppendOffset
-from minikafka.log.producers.append_origin import BY_CLIENT, AppendTerms
+from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.metrics.broker_topic_stats import TopicStats
 from minikafka.protocol.control.messages import LeaderAndIsrPartition
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.isr import IsrChange, IsrOutcome
-from minikafka.replication.partition_replicas import PartitionReplicas
-from minikafka.replication.replica_progress import NO_BROKER_EPOCH
-from minikafka.server.replica.host_broker import HostBroker
+from minikafka.replication.partition_replicas import NO_BROKER_EPOCH, PartitionReplicas
 from minikafka.types import (
     NO_EPOCH,
     NO_LEADER,
@@ -48,6 +52,21 @@ from minikafka.types import (
     TopicPartition,
     joined,
 )
+
+if TYPE_CHECKING:
+    from minikafka.replication.partition_replicas import LiveBrokerEpoch
+
+
+class HostBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """What the partitions of a broker know of it and of its cluster."""
+
+    node_id: BrokerId
+    clock: Clock
+    replica_lag_time_max_ms: int
+    live_broker_epoch: LiveBrokerEpoch
+    log_truncated: Callable[[UnifiedLog], None]
+    """Called when records are gone that a checkpoint on the disk may count on."""
+
 
 logger = logging.getLogger(__name__)
 

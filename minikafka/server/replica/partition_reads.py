@@ -39,7 +39,7 @@ from minikafka.log.segment.fetch_data import (
 )
 from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.replication.replica_progress import NO_BROKER_EPOCH
+from minikafka.replication.partition_replicas import NO_BROKER_EPOCH
 from minikafka.replication.replica_selector import ReplicaView
 from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, Partition

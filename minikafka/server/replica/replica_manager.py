@@ -6,7 +6,7 @@ KIP-516 (topic ids), KIP-570 (leader epochs in StopReplica). A partition is *onl
 answers each on its own: the failure of one is a value beside the successes of the others.
 
 What happens to a partition comes back here as a value (an append, a follower's progress, the outcome of an
-ISR change), and only here are those woken who wait for it (``parked_operations``).
+ISR change), and only here are those woken who wait for it (``ParkedOperations``).
 
 With ``flush.messages`` an answer waits for its flush (``flushed``), as in Kafka; the loop does not wait, and
 goes on with other requests.
@@ -37,6 +37,21 @@ Where it differs from Kafka:
 - a leader that a reassignment removes stops with the UpdateMetadata that names its successor. Only the
   StopReplica with deletion would end it, two round trips later, while its producers wait for replicas that
   follow the successor already.
+
+The operations that wait for something to happen to a partition, and what they are told.
+
+Kafka: ``DelayedOperations`` and the purgatories of ``ReplicaManager``. All are watched under their
+partitions.
+
+============================  =========================  ==========================================
+event                         wakes                      because
+============================  =========================  ==========================================
+records were appended         fetches                    followers and tools read to the log end
+the high watermark moved      produces, fetches          acks=all is fulfilled; consumers read on
+a log start offset moved      deletions of records       all live replicas have deleted
+the leadership changed, or    all                        each answers with what is true now
+the partition went away
+============================  =========================  ==========================================
 """
 
 from __future__ import annotations
@@ -45,7 +60,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 from uuid import UUID
 
 from minikafka.clock import Clock
@@ -53,7 +68,7 @@ from minikafka.config.topic import TopicConfig
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.log.manager.log_manager import LogManager, Replacement
-from minikafka.log.producers.append_origin import BY_CLIENT, AppendTerms
+from minikafka.log.producers.append import BY_CLIENT, AppendTerms
 from minikafka.metrics.broker_topic_stats import BrokerTopicStats
 from minikafka.protocol.control.messages import (
     EPOCH_DURING_DELETE,
@@ -66,17 +81,69 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
+from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperationPurgatory
+from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.catch_up_pace import CatchUpPace
 from minikafka.server.replica.disk_chores import DiskChores
-from minikafka.server.replica.host_broker import HostBroker
-from minikafka.server.replica.parked_operations import ParkedOperations
+from minikafka.server.replica.partition import HostBroker
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.turns import Turns
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
+
+DELETE_RECORDS_PURGE_INTERVAL: Final = 1
+"""Kafka's ``delete.records.purgatory.purge.interval.requests``: deletions are few and wait for minutes."""
+
+
+class ParkedOperations:
+    """The purgatories of a broker's partitions, on one timer."""
+
+    def __init__(
+        self,
+        timer: Timer,
+        *,
+        produce_purge_interval: int = PURGE_INTERVAL,
+        fetch_purge_interval: int = PURGE_INTERVAL,
+    ) -> None:
+        self.produce: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory(
+            "Produce", timer, produce_purge_interval
+        )
+        self.fetch: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory(
+            "Fetch", timer, fetch_purge_interval
+        )
+        self.delete_records: DelayedOperationPurgatory[DelayedOperation] = DelayedOperationPurgatory(
+            "DeleteRecords", timer, DELETE_RECORDS_PURGE_INTERVAL
+        )
+
+    def __repr__(self) -> str:
+        return f"ParkedOperations({self.produce!r}, {self.fetch!r}, {self.delete_records!r})"
+
+    def appended(self, topic_partition: TopicPartition) -> None:
+        """The log has grown."""
+        if self.fetch.watched:
+            self.fetch.check_and_complete(topic_partition)
+
+    def high_watermark_moved(self, topic_partition: TopicPartition) -> None:
+        """The high watermark has moved."""
+        if self.produce.watched:
+            self.produce.check_and_complete(topic_partition)
+        if self.fetch.watched:
+            self.fetch.check_and_complete(topic_partition)
+
+    def log_start_moved(self, topic_partition: TopicPartition) -> None:
+        """Records were deleted on this replica or another, or may have been."""
+        if self.delete_records.watched:
+            self.delete_records.check_and_complete(topic_partition)
+
+    def leadership_changed(self, topic_partition: TopicPartition) -> None:
+        """Somebody else leads, or in another epoch, or the partition is not here any more."""
+        self.high_watermark_moved(topic_partition)
+        self.log_start_moved(topic_partition)
+
 
 if TYPE_CHECKING:
     from minikafka.log.unified_log import AppendInfo, UnifiedLog

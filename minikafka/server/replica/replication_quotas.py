@@ -24,10 +24,8 @@ from __future__ import annotations
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.definition import LONG_MAX
-from minikafka.config.throttled_replicas import ALL, ThrottledPartitions, throttled_partitions
-from minikafka.config.topic import TopicConfig
-from minikafka.metrics.stats import SimpleRate
-from minikafka.metrics.windows import WindowConfig
+from minikafka.config.topic import ALL, ThrottledPartitions, TopicConfig, throttled_partitions
+from minikafka.metrics.stats import SimpleRate, WindowConfig
 from minikafka.types import BrokerId, TopicPartition
 
 

@@ -12,8 +12,7 @@ import logging
 from minikafka.clock import Clock
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.purgatory import fail
-from minikafka.purgatory.timer import Timer
-from minikafka.purgatory.timing_wheel import TimerTask
+from minikafka.purgatory.timing_wheel import Timer, TimerTask
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ import msgspec
 from minikafka.errors import KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.compaction.cleaner import Compaction
-from minikafka.log.compaction.job import CompactionJob, CompactionResult
+from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
 from minikafka.server.runtime.pace import Pace
 from minikafka.system_clock import SystemClock
 

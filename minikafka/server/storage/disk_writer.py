@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from minikafka.errors import KafkaError, StartError
 from minikafka.files import is_disk_failure
-from minikafka.log.files.flush import Flush
+from minikafka.log.files.open_files import Flush
 from minikafka.log.manager.disk_work import DiskWork, run_all
 from minikafka.server.replica.disk_chores import Noted
 from minikafka.server.runtime.supervisor import Restart, Supervisor

@@ -2,7 +2,7 @@
 
 Kafka: the topic half of ``KafkaZkClient`` and ``AdminZkClient``. ``/brokers/topics/T`` holds the id and the
 replicas of each partition, ``/config/topics/T`` the configuration, ``/admin/delete_topics/T`` the wish to
-delete it. The states of partitions below it are the controller's (``controller/states.py``).
+delete it. The states of partitions below it are the controller's (``controller/store.py``).
 
 Invariants: a topic is created with its configuration in one ``multi``, so it is there as a whole or not at
 all; a write that changes what it read names the version that it read.
@@ -28,8 +28,7 @@ from minikafka.coordination.store import (
     WatchEvent,
 )
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.cluster.store_failures import mapped_store_failures
-from minikafka.server.cluster.store_reads import gather_some
+from minikafka.server.cluster.store_failures import gather_some, mapped_store_failures
 from minikafka.types import BrokerId, PartitionState, ReplicaAssignment, is_topic_name
 
 ATTEMPTS_MAX = 5

@@ -6,11 +6,27 @@ statistics are to be made of that.
 
 Control batches (markers of transactions) are part of a log's bytes and batches, and of nothing that is about
 records. Kafka's cleaner keeps an emptied batch as a header, so a batch may have no records.
+
+The order of a partition's batches: offsets that nobody has, and timestamps that go back.
+
+Both compare a batch with those before it, by base offset. A gap is what compaction, removed aborted
+transactions or lost segments leave; an overlap is never right. A batch is late when its first record's
+timestamp is below the greatest one of an earlier batch: headers do not know the order inside a batch.
+
+What idempotent and transactional producers left in a log.
+
+Kafka: KIP-98. A producer's batch has its id, epoch and first sequence; a broker drops one that it has
+already, so the same three in two batches are a duplicate that got past it. (Sequences begin again after
+2³¹ records of one producer; a partition with that many of one epoch would show some that are none.)
+
+A transaction of a producer in a partition is its transactional batches up to its next marker. One without a
+marker is open (or is the end of a log that was cut there); a marker without batches ended a transaction whose
+batches are gone, or that had none here.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame, Window, WindowSpec
 from pyspark.sql import functions as F
 
 from minikafka.types import NO_TIMESTAMP
@@ -152,3 +168,126 @@ def pieces(batches: DataFrame, widths: DataFrame) -> DataFrame:
         .where((F.col("batches") > 0) & ((F.col("of") != START_MS) | F.col("start_ms").isNotNull()))
         .drop("grouping", "all_batches", "data_batches", "all_bytes", "data_bytes")
     )
+
+
+def _in_order() -> WindowSpec:
+    return Window.partitionBy(*LOG).orderBy("base_offset", "position")
+
+
+def order_totals(batches: DataFrame) -> DataFrame:
+    """One row a partition: gaps, missing (offsets), overlaps; late_batches, late_records (those in late
+    batches), late_max_ms (null: none)."""
+    before = _in_order().rowsBetween(Window.unboundedPreceding, -1)
+    compared = batches.select(
+        *LOG,
+        "position",
+        "base_offset",
+        "last_offset",
+        "records",
+        F.when(is_data(), first_timestamp()).alias("first"),
+        F.when(is_data(), latest_timestamp()).alias("latest"),
+    ).select(
+        *LOG,
+        "records",
+        (F.col("base_offset") - F.max("last_offset").over(before) - 1).alias("missing"),
+        (F.max("latest").over(before) - F.col("first")).alias("late_ms"),
+    )
+    missing, late = F.col("missing"), F.col("late_ms") > 0
+    return compared.groupBy(*LOG).agg(
+        count_if(missing > 0).alias("gaps"),
+        sum_if(missing > 0, missing).alias("missing"),
+        count_if(missing < 0).alias("overlaps"),
+        count_if(late).alias("late_batches"),
+        sum_if(late, F.col("records")).alias("late_records"),
+        F.max(F.when(late, F.col("late_ms"))).alias("late_max_ms"),
+    )
+
+
+def gaps(batches: DataFrame) -> DataFrame:
+    """One row for each place where offsets do not follow: after_offset (the last one before it),
+    before_offset (the first one behind), missing (offsets in between; negative: an overlap)."""
+    previous = F.max("last_offset").over(_in_order().rowsBetween(Window.unboundedPreceding, -1))
+    missing = F.col("base_offset") - F.col("after_offset") - 1
+    return (
+        batches.select(*LOG, "position", "base_offset", "last_offset")
+        .withColumn("after_offset", previous)
+        .where(F.col("after_offset").isNotNull() & (missing != 0))
+        .select(*LOG, "after_offset", F.col("base_offset").alias("before_offset"), missing.alias("missing"))
+    )
+
+
+COMMITTED, ABORTED, OPEN, EMPTY = "committed", "aborted", "open", "empty"
+"""States of a transaction; EMPTY is a marker without batches."""
+
+COMMIT, ABORT = "COMMIT", "ABORT"
+"""What ``control_type`` says of a marker."""
+
+
+def duplicates(batches: DataFrame) -> DataFrame:
+    """One row for each producer_id, producer_epoch and base_sequence that several batches have:
+    first_offset and last_offset (base offsets of the first and the last of them), batches and records beyond
+    the first."""
+    return (
+        batches.where(is_data() & (F.col("producer_id") >= 0) & (F.col("base_sequence") >= 0))
+        .groupBy(*LOG, "producer_id", "producer_epoch", "base_sequence")
+        .agg(
+            F.min("base_offset").alias("first_offset"),
+            F.max("base_offset").alias("last_offset"),
+            (F.count("*") - 1).alias("batches"),
+            (F.sum("records") - F.min_by("records", "base_offset")).alias("records"),
+        )
+        .where(F.col("batches") > 0)
+    )
+
+
+def duplicate_totals(duplicates: DataFrame) -> DataFrame:
+    """One row a partition that has any: batches and records that are there once too often."""
+    return duplicates.groupBy(*LOG).agg(F.sum("batches").alias("batches"), F.sum("records").alias("records"))
+
+
+def transactions(batches: DataFrame) -> DataFrame:
+    """One row a transaction: producer_id, producer_epoch, state, first_offset and last_offset of its
+    batches, records, bytes, marker_offset (null while open)."""
+    earlier = (
+        Window.partitionBy(*LOG, "producer_id")
+        .orderBy("base_offset")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    marker = F.col("is_control")
+    number = F.coalesce(F.sum(marker.cast("int")).over(earlier), F.lit(0))
+    ended = F.when(F.col("control_type") == COMMIT, COMMITTED).when(F.col("control_type") == ABORT, ABORTED)
+    state = (
+        F.when(F.col("marker_offset").isNull(), OPEN)
+        .when(F.col("first_offset").isNull(), EMPTY)
+        .otherwise(ended)
+    )
+    return (
+        batches.where((F.col("is_transactional") | marker) & (F.col("producer_id") >= 0))
+        .withColumn("number", number)
+        .groupBy(*LOG, "producer_id", "number")
+        .agg(
+            F.max("producer_epoch").alias("producer_epoch"),
+            F.min(F.when(~marker, F.col("base_offset"))).alias("first_offset"),
+            F.max(F.when(~marker, F.col("last_offset"))).alias("last_offset"),
+            sum_if(~marker, F.col("records")).alias("records"),
+            sum_if(~marker, F.col("size")).alias("bytes"),
+            F.max(F.when(marker, F.col("base_offset"))).alias("marker_offset"),
+            F.max("control_type").alias("control_type"),
+        )
+        .withColumn("state", state)
+        .drop("number", "control_type")
+    )
+
+
+def transaction_totals(transactions: DataFrame) -> DataFrame:
+    """One row a partition that has any: for each state its transactions, records and bytes."""
+    columns = []
+    for name in (COMMITTED, ABORTED, OPEN):
+        so = F.col("state") == name
+        columns += [
+            count_if(so).alias(name),
+            sum_if(so, F.col("records")).alias(f"{name}_records"),
+            sum_if(so, F.col("bytes")).alias(f"{name}_bytes"),
+        ]
+    columns.append(count_if(F.col("state") == EMPTY).alias(EMPTY))
+    return transactions.groupBy(*LOG).agg(*columns)

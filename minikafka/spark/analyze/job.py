@@ -26,11 +26,13 @@ from minikafka.spark.analyze.assembly import (
     APPROXIMATIONS,
     Figures,
     PartitionSource,
+    TopicSettings,
     assemble_partition,
     assemble_topic,
+    topic_settings,
 )
 from minikafka.spark.analyze.batch_statistics import LOG, count_if, healthy, is_damaged
-from minikafka.spark.analyze.codec_trials import sampled
+from minikafka.spark.analyze.codec_trials import read_batches, sampled
 from minikafka.spark.analyze.inputs import (
     InputError,
     LogDirectory,
@@ -40,10 +42,8 @@ from minikafka.spark.analyze.inputs import (
 )
 from minikafka.spark.analyze.passes import read_headers, read_records, small_frame, try_codecs
 from minikafka.spark.analyze.replica_check import check_replicas, limits_of
-from minikafka.spark.analyze.retention_forecast import TopicSettings, topic_settings
-from minikafka.spark.analyze.sampled_bytes import read_batches
-from minikafka.spark.source.sums_source import KafkaLogSumsDataSource
-from minikafka.spark.source.tasks import OPEN_BYTES
+from minikafka.spark.source.record_sums import KafkaLogSumsDataSource
+from minikafka.spark.source.split_reader import OPEN_BYTES
 from minikafka.types import TopicPartition
 
 BATCH_SIZE = 16_384

@@ -18,7 +18,7 @@ from minikafka.spark.analyze import codec_trials, offset_order
 from minikafka.spark.analyze import producer_statistics as producers
 from minikafka.spark.analyze import record_statistics as record
 from minikafka.spark.analyze.analysis import LogId
-from minikafka.spark.analyze.record_figures import (
+from minikafka.spark.analyze.record_statistics import (
     KeysFrom,
     KeyTotals,
     SizesFrom,

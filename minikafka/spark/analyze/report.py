@@ -2,17 +2,44 @@
 
 Everything that comes from the log (names of topics, keys, errors) is escaped. The page's own policy forbids
 it every request. Tables have the id of what they show, charts that of their topic.
+
+The charts of the report, as plotly draws them: each a ``<div>`` with the script that fills it.
+
+plotly.js is put into the page once, so that the file opens anywhere without a network. Names that clients
+chose (topics, keys) get into a chart only as text of titles that have no markup: plotly would read tags in
+them, so ``<`` and ``&`` are escaped.
+
+An analysis as Parquet: flat tables for whoever goes on with it in Spark, pandas or a database.
+
+    partitions    a row a partition: every single figure; those of nested values are ``<value>_<figure>``
+    throughput    topic, partition, start_ms, bucket_ms, records, bytes
+    top_keys      topic, partition, key, records, bytes, share
+    codecs        topic, partition, codec, batches, records, bytes
+    epochs        topic, partition, epoch, first_offset, last_offset, batches, records
+    damage        topic, partition, log_dir, segment, position, offset, what
+    replicas      topic, partition, brokers, from_offset, to_offset, batches, bytes, differences,
+                  first_difference, what
+
+Each is a file of that name; one without rows has its columns all the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import html
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import Any
 
-from minikafka.spark.analyze import report_charts
+import msgspec
+import plotly.graph_objects as go
+import pyarrow as pa
+import pyarrow.parquet
+from plotly.offline import get_plotlyjs
+
 from minikafka.spark.analyze.analysis import Analysis, Partition, ReplicaBatch, Topic
 
 TOPICS_CHARTED_MAX = 20
@@ -39,7 +66,7 @@ def render(analysis: Analysis) -> str:
     for number, topic in enumerate(analysis.topics):
         parts += _topic(topic, f"topic-{number}", with_charts=topic in charted)
     parts += _approximations(analysis)
-    return template.substitute(script=report_charts.script(), intro=intro, body="\n".join(parts))
+    return template.substitute(script=script(), intro=intro, body="\n".join(parts))
 
 
 def _overview(analysis: Analysis) -> Iterable[str]:
@@ -58,7 +85,7 @@ def _overview(analysis: Analysis) -> Iterable[str]:
         ],
     )  # fmt: skip
     if len(analysis.topics) > 1:
-        yield report_charts.topics_chart(analysis.topics)
+        yield topics_chart(analysis.topics)
     yield "<h2>Findings</h2>"
     findings = [
         finding for topic in analysis.topics for each in topic.partitions for finding in _findings(each)
@@ -151,7 +178,7 @@ def _replica_row(batch: ReplicaBatch) -> tuple[Cell, ...]:
 def _topic(topic: Topic, name: str, *, with_charts: bool) -> Iterable[str]:
     yield f'<h2 id="{name}">{escape(topic.name)}</h2>'
     if with_charts:
-        charts = "".join(f"<div>{chart}</div>" for _, chart in report_charts.topic_charts(topic, name))
+        charts = "".join(f"<div>{chart}</div>" for _, chart in topic_charts(topic, name))
         yield f'<div class="charts">{charts}</div>'
     else:
         yield '<p class="note">Charts are drawn for the largest topics only.</p>'
@@ -346,3 +373,221 @@ def _time(timestamp_ms: int | None) -> str:
 
 def _count(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+PARTITIONS_MAX = 200
+"""Bars in a chart of partitions: those with the most bytes."""
+
+_HEIGHT = 300
+_COLOR, _SECOND_COLOR = "#2b6cb0", "#dd6b20"
+
+
+def script() -> str:
+    """plotly.js."""
+    return str(get_plotlyjs())
+
+
+def topic_charts(topic: Topic, prefix: str) -> list[tuple[str, str]]:
+    """(id, HTML) of the charts of one topic; ids begin with ``prefix``. What has no data, or times that no
+    calendar has, has no chart."""
+    makers = (
+        ("throughput", _throughput),
+        ("partitions", _partitions_chart),
+        ("sizes", _sizes_chart),
+        ("keys", _keys),
+        ("codecs", _codecs_chart),
+    )
+    charts = []
+    for name, make in makers:
+        figure = make(topic)
+        if figure is not None:
+            charts.append((f"{prefix}-{name}", _html(figure, f"{prefix}-{name}")))
+    return charts
+
+
+def topics_chart(topics: Sequence[Topic]) -> str:
+    """Bytes of the topics, the largest first."""
+    largest = sorted(topics, key=lambda topic: -topic.bytes)[:PARTITIONS_MAX]
+    figure = _bars(
+        "Bytes by topic", [html.escape(topic.name) for topic in largest], [topic.bytes for topic in largest]
+    )
+    figure.update_yaxes(tickformat=".3s", ticksuffix="B")
+    return _html(figure, "topics-bytes")
+
+
+def _throughput(topic: Topic) -> go.Figure | None:
+    if not topic.throughput:
+        return None
+    seconds = topic.bucket_ms / 1000
+    try:
+        times = [datetime.fromtimestamp(bucket.start_ms / 1000, UTC) for bucket in topic.throughput]
+    except (ValueError, OverflowError, OSError):  # Python's calendar ends with 9999, and so does plotly's
+        return None
+    figure = _figure(f"Throughput (in pieces of {seconds:g} s)")
+    for name, values, axis, color in (
+        ("records/s", [bucket.records / seconds for bucket in topic.throughput], "y", _COLOR),
+        ("bytes/s", [bucket.bytes / seconds for bucket in topic.throughput], "y2", _SECOND_COLOR),
+    ):
+        figure.add_scatter(
+            x=times, y=values, name=name, yaxis=axis, mode="lines+markers", line={"color": color}
+        )
+    figure.update_layout(
+        yaxis={"title": "records/s", "rangemode": "tozero"},
+        yaxis2={"title": "bytes/s", "overlaying": "y", "side": "right", "rangemode": "tozero"},
+        legend={"orientation": "h", "y": 1.15, "x": 1, "xanchor": "right"},
+    )
+    return figure
+
+
+def _partitions_chart(topic: Topic) -> go.Figure | None:
+    if len(topic.partitions) < 2:
+        return None
+    largest = sorted(topic.partitions, key=lambda each: -each.bytes)[:PARTITIONS_MAX]
+    shown = sorted(largest, key=lambda each: each.partition)
+    return _bars(
+        "Records by partition", [str(each.partition) for each in shown], [each.records for each in shown]
+    )
+
+
+def _sizes_chart(topic: Topic) -> go.Figure | None:
+    if not topic.size_histogram:
+        return None
+    labels = [f"≥ {each.size_min:,}" for each in topic.size_histogram]
+    return _bars("Records by size (bytes)", labels, [each.records for each in topic.size_histogram])
+
+
+def _keys(topic: Topic) -> go.Figure | None:
+    if not topic.key_histogram:
+        return None
+    labels = [f"≥ {each.records_min:,}" for each in topic.key_histogram]
+    figure = _bars(
+        "Keys by the records they have", labels, [each.keys for each in topic.key_histogram], name="keys"
+    )
+    figure.add_bar(
+        x=labels,
+        y=[each.records for each in topic.key_histogram],
+        name="records of these keys",
+        marker_color=_SECOND_COLOR,
+    )
+    figure.update_layout(showlegend=True, legend={"orientation": "h", "y": 1.15, "x": 1, "xanchor": "right"})
+    return figure
+
+
+def _codecs_chart(topic: Topic) -> go.Figure | None:
+    trials = [each.trial for each in topic.partitions if each.trial is not None and each.trial.batches]
+    if not trials:
+        return None
+    stored = sum(trial.stored_bytes for trial in trials)
+    sizes = {name: sum(trial.bytes_by_codec[name] for trial in trials) for name in trials[0].bytes_by_codec}
+    labels, shares = ["as stored", *sizes], [100.0, *(100 * size / stored for size in sizes.values())]
+    figure = _bars("A sample in every codec (% of the stored bytes)", labels, shares)
+    figure.update_yaxes(ticksuffix=" %")
+    return figure
+
+
+def _bars(title: str, labels: Sequence[str], values: Sequence[float], *, name: str = "") -> go.Figure:
+    figure = _figure(title)
+    figure.add_bar(x=list(labels), y=list(values), name=name, marker_color=_COLOR)
+    figure.update_layout(showlegend=False)
+    figure.update_xaxes(type="category")
+    return figure
+
+
+def _figure(title: str) -> go.Figure:
+    figure = go.Figure()
+    figure.update_layout(
+        title={"text": title, "font": {"size": 15}},
+        height=_HEIGHT,
+        margin={"l": 60, "r": 60, "t": 50, "b": 40},
+        template="plotly_white",
+    )
+    return figure
+
+
+def _html(figure: go.Figure, name: str) -> str:
+    config = {"displaylogo": False, "responsive": True}
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=name, config=config))
+
+
+_LISTS = {
+    "throughput": (
+        ("start_ms", pa.int64()), ("bucket_ms", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+    ),
+    "top_keys": (
+        ("key", pa.string()), ("records", pa.int64()), ("bytes", pa.int64()), ("share", pa.float64()),
+    ),
+    "codecs": (
+        ("codec", pa.string()), ("batches", pa.int64()), ("records", pa.int64()), ("bytes", pa.int64()),
+    ),
+    "epochs": (
+        ("epoch", pa.int64()), ("first_offset", pa.int64()), ("last_offset", pa.int64()),
+        ("batches", pa.int64()), ("records", pa.int64()),
+    ),
+    "damage": (
+        ("log_dir", pa.string()), ("segment", pa.string()), ("position", pa.int64()), ("offset", pa.int64()),
+        ("what", pa.string()),
+    ),
+    "replicas": (
+        ("brokers", pa.list_(pa.int32())), ("from_offset", pa.int64()), ("to_offset", pa.int64()),
+        ("batches", pa.int64()), ("bytes", pa.int64()), ("differences", pa.int64()),
+        ("first_difference", pa.int64()), ("what", pa.string()),
+    ),
+}  # fmt: skip
+"""Columns behind topic and partition."""
+
+_LOG = (("topic", pa.string()), ("partition", pa.int32()))
+
+
+def tables(analysis: Analysis) -> dict[str, pa.Table]:
+    """The tables by name."""
+    partitions = [each for topic in analysis.topics for each in topic.partitions]
+    bucket_ms = {topic.name: topic.bucket_ms for topic in analysis.topics}
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in _LISTS}
+    for each in partitions:
+        log = {"topic": each.topic, "partition": each.partition}
+        width = {"bucket_ms": bucket_ms[each.topic]}
+        rows["throughput"] += [log | width | msgspec.to_builtins(bucket) for bucket in each.throughput]
+        rows["top_keys"] += [log | msgspec.to_builtins(key) for key in (each.keys.top if each.keys else [])]
+        rows["codecs"] += [log | msgspec.to_builtins(use) for use in each.codecs]
+        rows["epochs"] += [log | msgspec.to_builtins(epoch) for epoch in each.epochs]
+        rows["damage"] += [log | msgspec.to_builtins(damage) for damage in each.damage]
+    for compared in analysis.replicas or []:
+        row = msgspec.to_builtins(compared)
+        first = row.pop("first")
+        rows["replicas"].append(
+            row
+            | {
+                "first_difference": first["offset"] if first else None,
+                "what": first["what"] if first else None,
+            }
+        )
+    found = {"partitions": pa.Table.from_pylist(_flat(partitions))}
+    for name, columns in _LISTS.items():
+        found[name] = pa.Table.from_pylist(rows[name], schema=pa.schema([*_LOG, *columns]))
+    return found
+
+
+def write_tables(analysis: Analysis, directory: str) -> list[str]:
+    """Write them into ``directory``, which is made if it is not there. Returns the paths. Raises OSError."""
+    os.makedirs(directory, exist_ok=True)
+    paths = []
+    for name, table in tables(analysis).items():
+        path = os.path.join(directory, f"{name}.parquet")
+        pyarrow.parquet.write_table(table, path)
+        paths.append(path)
+    return paths
+
+
+def _flat(partitions: Sequence[Partition]) -> list[dict[str, Any]]:
+    """Rows with the same columns each, also where a partition has no such figure."""
+    rows = [dict(_figures("", msgspec.to_builtins(each))) for each in partitions]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [{name: row.get(name) for name in names} for row in rows]
+
+
+def _figures(prefix: str, value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    for name, each in value.items():
+        if isinstance(each, dict):
+            yield from _figures(f"{prefix}{name}_", each)
+        elif not isinstance(each, list):
+            yield f"{prefix}{name}", each

@@ -20,7 +20,12 @@ from typing import NamedTuple
 import msgspec
 
 from minikafka.config.topic import TopicConfig
-from minikafka.log.compaction.job import CompactionJob, LastRecord, SourceSegment, group_segments
+from minikafka.log.compaction.staged_compaction import (
+    CompactionJob,
+    LastRecord,
+    SourceSegment,
+    group_segments,
+)
 from minikafka.log.files.checkpoint import REPLICATION_OFFSET_CHECKPOINT, EpochEntry
 from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.compression import CompressionType

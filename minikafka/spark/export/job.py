@@ -1,4 +1,13 @@
-"""``minikafka export``: log directories to Parquet. How each record gets there once: ``output``."""
+"""``minikafka export``: log directories to Parquet. How each record gets there once: ``output``.
+
+What an export reads: each partition from where the last run stopped to a fixed end.
+
+The end is settled before anything is read, so a run is one range of offsets a partition, and its commit says
+exactly that. By default it is the high watermark (and the last stable offset): what lies above may still be
+truncated and replaced, and no consumer sees it.
+
+From a format of the command line to the decoder that a transform takes: schema files are read here.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +16,13 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import Column, Observation, SparkSession
 from pyspark.sql import functions as F
 
+from minikafka.log.files.checkpoint import PARTITION_METADATA, decode_partition_metadata, encode_uuid
 from minikafka.metrics.names_of_spark import (
     BYTES,
     DAMAGED_BATCHES,
@@ -21,19 +33,147 @@ from minikafka.metrics.names_of_spark import (
     UNDECODED_RECORDS,
 )
 from minikafka.spark import register
-from minikafka.spark.export.decoders import make_decoder
-from minikafka.spark.export.decoding import KEY, VALUE, Decoder, OnError, decode
-from minikafka.spark.export.formats import TopicFormat
-from minikafka.spark.export.layout import PARTITION_COLUMNS, lay_out
-from minikafka.spark.export.output import LOCK, Commit, ExportOutput, Offsets
-from minikafka.spark.export.output_store import OutputStore, open_store
-from minikafka.spark.export.plan import ExportRange, check_topic_ids, plan, source_options, topic_ids
+from minikafka.spark.export.avro_schema import avro_decoder
+from minikafka.spark.export.decoding import (
+    KEY,
+    VALUE,
+    BytesDecoder,
+    ConfluentDecoder,
+    Decoder,
+    Format,
+    JsonDecoder,
+    Kind,
+    OnError,
+    StringDecoder,
+    TopicFormat,
+    decode,
+)
+from minikafka.spark.export.json_schema import json_type
+from minikafka.spark.export.output import (
+    LOCK,
+    PARTITION_COLUMNS,
+    Commit,
+    ExportOutput,
+    Offsets,
+    OutputStore,
+    lay_out,
+    open_store,
+)
+from minikafka.spark.export.protobuf_schema import protobuf_decoder
 from minikafka.spark.runtime.counters import JobCounters
+from minikafka.spark.runtime.failures import JobError
 from minikafka.spark.runtime.job import Job
 from minikafka.spark.source.datasource import FORMAT
-from minikafka.spark.source.options import OnCorrupt, parse_options
-from minikafka.spark.source.planning import selected_logs
+from minikafka.spark.source.log_files import PartitionLog
+from minikafka.spark.source.options import OnCorrupt, ReadOptions, parse_options
+from minikafka.spark.source.planning import latest_offset, selected_logs
 from minikafka.spark.source.schemas import ERROR
+from minikafka.spark.source.storage import join
+
+
+class ExportRange(NamedTuple):
+    """What a run reads of one partition."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    end_offset: int
+    """Not read itself."""
+    lost: int
+    """Offsets that the log dropped before any run came to them."""
+
+
+def plan(
+    logs: Sequence[PartitionLog], exported: Mapping[str, Mapping[int, int]], options: ReadOptions
+) -> list[ExportRange]:
+    """The ranges with something new. ``exported``: the next offset of each partition.
+
+    Raises:
+        MinikafkaError: a log cannot be read.
+    """
+    ranges = []
+    for log in logs:
+        topic, partition = log.topic_partition
+        start = log.log_start_offset
+        known = exported.get(topic, {}).get(partition)
+        first = start if known is None else max(known, start)
+        end = latest_offset(log, options)
+        if first < end:
+            lost = 0 if known is None else max(0, start - known)
+            ranges.append(ExportRange(topic, partition, first, end, lost))
+    return ranges
+
+
+def topic_ids(logs: Sequence[PartitionLog]) -> dict[str, str]:
+    """Topic → id, of those whose directories say it."""
+    ids: dict[str, str] = {}
+    for log in logs:
+        path = join(log.path, PARTITION_METADATA)
+        if log.topic_partition.topic not in ids:
+            try:
+                data = log.storage.read_bytes(path)
+            except FileNotFoundError:
+                continue
+            topic_id = decode_partition_metadata(data, path=path)
+            ids[log.topic_partition.topic] = encode_uuid(topic_id)
+    return ids
+
+
+def check_topic_ids(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Raises JobError: a topic was deleted and created again, so its offsets mean other records."""
+    for topic, topic_id in now.items():
+        if before.get(topic, topic_id) != topic_id:
+            raise JobError(
+                f"topic {topic} was deleted and created again since the last export, so its offsets begin "
+                "anew: export it into another directory"
+            )
+
+
+def source_options(ranges: Sequence[ExportRange]) -> dict[str, str]:
+    """``assign``, ``startingOffsets`` and ``endingOffsets`` of the data source."""
+    assign: dict[str, list[int]] = {}
+    first: dict[str, dict[str, int]] = {}
+    end: dict[str, dict[str, int]] = {}
+    for each in ranges:
+        assign.setdefault(each.topic, []).append(each.partition)
+        first.setdefault(each.topic, {})[str(each.partition)] = each.first_offset
+        end.setdefault(each.topic, {})[str(each.partition)] = each.end_offset
+    return {
+        "assign": json.dumps(assign),
+        "startingOffsets": json.dumps(first),
+        "endingOffsets": json.dumps(end),
+    }
+
+
+def make_decoder(wanted: Format, *, confluent: bool) -> Decoder:
+    """``confluent``: what has a schema stands behind a schema registry's prefix.
+
+    Raises:
+        JobError: the schema's file is not there, or says nothing that can become a column.
+    """
+    if wanted.kind is Kind.BYTES:
+        return BytesDecoder()
+    if wanted.kind is Kind.STRING:
+        return StringDecoder()
+    assert wanted.schema is not None
+    inner: Decoder
+    if wanted.kind is Kind.PROTOBUF:
+        inner = protobuf_decoder(wanted.schema, confluent=confluent)
+    elif wanted.kind is Kind.AVRO:
+        inner = avro_decoder(_text(wanted.schema), wanted.schema)
+    else:
+        inner = JsonDecoder(json_type(_text(wanted.schema), wanted.schema))
+    return ConfluentDecoder(inner) if confluent else inner
+
+
+def _text(name: str) -> str:
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise JobError(
+            f"cannot read the schema {name}: {getattr(error, 'strerror', None) or error}"
+        ) from error
+
 
 RECORD_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers"]
 ERROR_COLUMNS = [f"{KEY}_error", f"{VALUE}_error"]

@@ -4,6 +4,17 @@ On its own a job runs inside one JVM on this machine (``local[*]``), bound to lo
 cluster its executors get this package as a zip; the libraries that it imports must be installed there. Under
 ``spark-submit`` the JVM is there already, and its master and settings count. What the user gives with
 ``--conf`` always wins. pyspark is imported only when a session is asked for.
+
+Which Java Spark would run on, found without starting it.
+
+Spark's ``bin/spark-class`` takes ``$JAVA_HOME/bin/java``, else the first ``java`` of the path. Spark 4 needs
+Java 17. A JDK or JRE says its version in a file ``release`` beside ``bin``; only where that is missing the
+program is asked, which takes a tenth of a second.
+
+What a JVM writes to standard error, passed on line by line without what is only noise.
+
+The JVM gets the writing end of a pipe; a thread reads the other one until the JVM has gone. Until it is known
+whether the JVM starts, its lines are kept: when it does not, they say why.
 """
 
 from __future__ import annotations
@@ -11,8 +22,12 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
+import shutil
+import subprocess
 import sys
 import tempfile
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,13 +35,120 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from minikafka.errors import MinikafkaError
 from minikafka.spark.package import PACKAGE, ZIP_NAME, is_zipped, write_package
 from minikafka.spark.runtime.failures import explain
-from minikafka.spark.runtime.java import SparkMissing, check_java
-from minikafka.spark.runtime.jvm_errors import JvmErrors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+JAVA_MIN = 17
+"""What Spark 4 is compiled for."""
+
+HOW_TO_GET_IT = (
+    "install it (Debian, Ubuntu: apt install default-jre-headless), or set JAVA_HOME to where it lies"
+)
+ANSWER_S = 30
+
+_VERSION = re.compile(r'(?:^JAVA_VERSION=|version )"(?:1\.)?(\d+)', re.MULTILINE)
+
+
+class SparkMissing(MinikafkaError):
+    """Spark cannot start on this machine; the message says in one line what is missing and how to get it."""
+
+
+def check_java(environment: Mapping[str, str] | None = None) -> Path:
+    """The ``java`` that Spark is going to run.
+
+    Raises:
+        SparkMissing: there is none, or it is older than Spark takes.
+    """
+    variables = os.environ if environment is None else environment
+    home = variables.get("JAVA_HOME")
+    if home:
+        found = shutil.which("java", path=os.path.join(home, "bin"))
+        if found is None:
+            raise SparkMissing(f"JAVA_HOME is {home}, and there is no bin/java in it: {HOW_TO_GET_IT}")
+    else:
+        found = shutil.which("java", path=variables.get("PATH", os.defpath))
+        if found is None:
+            raise SparkMissing(f"Spark needs Java {JAVA_MIN} or newer, and finds none: {HOW_TO_GET_IT}")
+    java = Path(found)
+    version = _version(java)
+    if version < JAVA_MIN:
+        raise SparkMissing(f"Spark needs Java {JAVA_MIN} or newer, and {java} is {version}: {HOW_TO_GET_IT}")
+    return java
+
+
+def _version(java: Path) -> int:
+    """The feature release: 8, 11, 17, 21 …"""
+    release = java.resolve().parent.parent / "release"
+    try:
+        text = release.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = _own_words(java)
+    match = _VERSION.search(text)
+    if match is None:
+        raise SparkMissing(f"{java} does not say which Java it is: {HOW_TO_GET_IT}")
+    return int(match[1])
+
+
+def _own_words(java: Path) -> str:
+    try:
+        done = subprocess.run(
+            [java, "-version"], capture_output=True, text=True, check=False, timeout=ANSWER_S
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SparkMissing(f"{java} cannot be run ({error}): {HOW_TO_GET_IT}") from error
+    return done.stderr + done.stdout
+
+
+NOISE = ("WARNING: Using incubator modules",)
+"""Printed at every start, whatever the settings are."""
+
+END_S = 5.0
+
+
+class JvmErrors:
+    """``writing_end`` is for the JVM; then comes ``started`` or ``failed``."""
+
+    def __init__(self) -> None:
+        reading_end, self.writing_end = os.pipe()
+        self._stream = os.fdopen(reading_end, encoding="utf-8", errors="replace")
+        self._kept: list[str] = []
+        self._is_kept = True
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._read, name="jvm-errors", daemon=True)
+        self._thread.start()
+
+    def started(self) -> None:
+        """The JVM runs: what it has said and what it is going to say goes to our standard error."""
+        os.close(self.writing_end)
+        with self._lock:
+            self._is_kept = False
+            sys.stderr.writelines(self._kept)
+            self._kept.clear()
+
+    def failed(self) -> str:
+        """The JVM has ended: all that it said, in one line, without the stack."""
+        os.close(self.writing_end)
+        self._thread.join(END_S)
+        with self._lock:
+            said = " ".join(line.strip() for line in self._kept if not line.startswith("\tat "))
+        return said.strip().removeprefix('Exception in thread "main" ')
+
+    def _read(self) -> None:
+        with self._stream as lines:
+            for line in lines:
+                if line.startswith(NOISE):
+                    continue
+                with self._lock:
+                    if self._is_kept:
+                        self._kept.append(line)
+                    else:
+                        sys.stderr.write(line)
+
 
 LOCAL_MASTER = "local[*]"
 

@@ -31,8 +31,7 @@ from minikafka.protocol.records.batch import (
 from minikafka.protocol.records.control_records import read_end_transaction_marker
 from minikafka.protocol.records.records import iterate_records
 from minikafka.spark.source.datasource import KafkaLogDataSource, KafkaLogPushdownReader, KafkaLogReader
-from minikafka.spark.source.decoding.decode import is_control
-from minikafka.spark.source.decoding.header_columns import CODEC_NAMES
+from minikafka.spark.source.decode import CODEC_NAMES, is_control
 from minikafka.spark.source.options import HEADER_SPLIT_BYTES, SPLIT_BYTES, Reading, parse_options
 from minikafka.spark.source.schemas import (
     BATCH_SCHEMA,

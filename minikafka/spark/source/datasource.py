@@ -6,10 +6,22 @@ Python process of each task; what comes back are Arrow batches. Spark (4.3) tell
 the columns that a query uses, so whoever wants few names them: with a schema, or with the option
 ``columns``. Filters it does tell, if ``spark.sql.python.filterPushdown.enabled`` is true; and it
 refuses a source that could take them while it is not. So there are two readers, and ``register`` chooses.
+
+The format ``kafka-log`` as a stream: a directory that is followed while a broker writes to it.
+
+The offsets are those of Spark's own Kafka source, as JSON: ``{"topic":{"0":123}}``, each the next offset to
+be read. Spark keeps them in the query's checkpoint and gives them back after a restart, so the stream goes on
+exactly where it stopped. Partitions that appear are read from their start.
+
+A stream ends each micro-batch at the high watermark, as far as the directory's checkpoint knows it
+(``options.Latest``), and with read_committed at the last stable offset: what was read does not change after.
+Offsets never go back. Where a log has become shorter than what was read of it, or begins later than where
+reading would go on, data is lost, and ``failOnDataLoss`` says what then.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
 import pyarrow as pa
@@ -20,10 +32,16 @@ from pyspark.sql.datasource import (
     Filter,
     InputPartition,
 )
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
-from minikafka.spark.source.decoding.decode import needs_records
-from minikafka.spark.source.filters import Search, narrowed
+from minikafka.spark.source.decode import OffsetRange, needs_records
+from minikafka.spark.source.log_files import PartitionLog
 from minikafka.spark.source.options import (
     HEADER_SPLIT_BYTES,
     SPLIT_BYTES,
@@ -31,13 +49,163 @@ from minikafka.spark.source.options import (
     OnCorrupt,
     Reading,
     ReadOptions,
+    Search,
+    narrowed,
     parse_options,
 )
-from minikafka.spark.source.planning import check_named, selected_logs, splits_of, wanted_of
+from minikafka.spark.source.planning import (
+    Wanted,
+    check_named,
+    latest_offset,
+    log_end_offset,
+    offset_at,
+    selected_logs,
+    splits_of,
+    transactions_of,
+    wanted_of,
+)
 from minikafka.spark.source.schemas import RECORD_SCHEMA, chosen_columns, record_schema
-from minikafka.spark.source.split_reader import SplitReader
-from minikafka.spark.source.stream import KafkaLogStreamReader
-from minikafka.spark.source.tasks import check_schema, read_splits, tasks_of
+from minikafka.spark.source.split_reader import (
+    OPEN_END,
+    DataLoss,
+    SplitReader,
+    check_schema,
+    read_splits,
+    tasks_of,
+)
+from minikafka.types import TopicPartition
+
+StreamOffset = dict[str, dict[str, int]]
+"""As Spark stores it."""
+
+Offsets = dict[TopicPartition, int]
+
+_log = logging.getLogger(__name__)
+
+
+class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans micro-batches on the driver, and reads splits in tasks."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        check_schema(schema, options, SplitReader)
+        self._options = options
+        self._columns = schema.names
+        self._target: Offsets | None = None
+        """Where a query with the trigger AvailableNow ends; None for every other."""
+        self._latest: Offsets = {}
+
+    def initialOffset(self) -> StreamOffset:  # noqa: N802 Spark's name
+        logs = selected_logs(self._options)
+        check_named(self._options.starting, logs)
+        found = {}
+        for log in logs:
+            offset = offset_at(log, self._options.starting, self._options)
+            found[log.topic_partition] = latest_offset(log, self._options) if offset == OPEN_END else offset
+        return to_json(found)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 Spark's name
+        self._target = {log.topic_partition: self._end_of(log) for log in selected_logs(self._options)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 Spark's name
+        most = self._options.offsets_per_trigger_max
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def latestOffset(self, start: StreamOffset, limit: ReadLimit) -> StreamOffset:  # noqa: N802 Spark's name
+        begun = from_json(start)
+        logs = selected_logs(self._options)
+        there = {log.topic_partition for log in logs}
+        gone = [str(each) for each in begun if each not in there]
+        if gone:
+            self._lose(f"{', '.join(gone)}: no longer there")
+        starts = {**begun, **{log.topic_partition: self._start_of(log, begun) for log in logs}}
+        self._latest = {log.topic_partition: self._end_of(log) for log in logs}
+        ends = {}
+        for log in logs:
+            each = log.topic_partition
+            end = self._latest[each] if self._target is None else self._target.get(each, starts[each])
+            ends[each] = end if end >= starts[each] else self._behind(log, starts[each])
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        return to_json({**starts, **(ends if most is None else limited(starts, ends, most))})
+
+    def reportLatestOffset(self) -> StreamOffset | None:  # noqa: N802 Spark's name
+        return to_json(self._latest) if self._latest else None
+
+    def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
+        begun, ends = from_json(start), from_json(end)
+        splits = []
+        logs = {log.topic_partition: log for log in selected_logs(self._options)}
+        for each, end_offset in sorted(ends.items()):
+            first = begun.get(each, -1)
+            if first == end_offset:
+                continue
+            log = logs.get(each)
+            if log is None:
+                self._lose(f"{each}: no longer there, from offset {first} on")
+                continue
+            first = self._start_of(log, begun)
+            if first < log.log_start_offset:
+                self._lose(f"{log.name}: offsets {first} to {log.log_start_offset - 1} are no longer there")
+                first = log.log_start_offset
+            if first < end_offset:
+                wanted = Wanted(
+                    log, OffsetRange(first, end_offset), transactions_of(log, self._options, first)
+                )
+                splits += splits_of(wanted, self._options, Search())
+        return tasks_of(splits, self._options) if splits else []
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return read_splits(SplitReader, partition, self._columns, self._options)
+
+    def _start_of(self, log: PartitionLog, begun: Mapping[TopicPartition, int]) -> int:
+        """Where reading goes on; a partition that is new begins at its start."""
+        return begun.get(log.topic_partition, log.log_start_offset)
+
+    def _end_of(self, log: PartitionLog) -> int:
+        return latest_offset(log, self._options)
+
+    def _behind(self, log: PartitionLog, read: int) -> int:
+        """The end of a log that "latest" puts below what has been read of it: the checkpoint may be old, the
+        log itself must not."""
+        end = log_end_offset(log)
+        if end >= read:
+            return read
+        self._lose(f"{log.name}: it ended at {read} or later, now it ends at {end}; is it another log?")
+        return end
+
+    def _lose(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(f"{what}; failOnDataLoss=false goes on without")
+        _log.warning("%s", what)
+
+
+def limited(starts: Offsets, ends: Offsets, offsets_max: int) -> Offsets:
+    """Ends that are together at most about ``offsets_max`` beyond the starts; each partition gets its share
+    of what there is, and one offset at least. Kafka's source in Spark: ``rateLimit``."""
+    there = {each: ends[each] - starts[each] for each in ends if ends[each] > starts[each]}
+    total = sum(there.values())
+    if total <= offsets_max:
+        return ends
+    return {
+        each: min(end, starts[each] + max(1, offsets_max * there[each] // total)) if each in there else end
+        for each, end in ends.items()
+    }
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> StreamOffset:
+    """As Spark stores it; equal offsets are equal text."""
+    found: StreamOffset = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def from_json(offset: StreamOffset) -> Offsets:
+    return {
+        TopicPartition(topic, int(partition)): number
+        for topic, partitions in offset.items()
+        for partition, number in partitions.items()
+    }
+
 
 FORMAT = "kafka-log"
 

@@ -7,30 +7,44 @@ unless ``failOnDataLoss`` is false. An open file stays readable whatever happens
 
 Damage ends nothing but the batch it is in, unless ``onCorrupt`` is ``fail``: the next batch is found by the
 chain of lengths, or, where that is broken, by the next entry of the offset index.
+
+Cutting segments into pieces that tasks read: at batch boundaries, through the offset index.
+
+Pure but for one look at the header where a piece is to begin: an index carries no checksum, so an entry that
+leads to no batch is passed over, and the piece before it becomes longer.
+
+A piece is a range of offsets, with the place in the file where they were when it was planned. So it still
+means the same when the file was replaced by a compacted one since: ``split_reader`` finds the offsets again.
+Every offset of the range that was asked for lies in exactly one piece.
+
+What batch reads and streams share on Spark's side: partitions of work, and doing one.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
-from minikafka.errors import MinikafkaError
+from minikafka.errors import KafkaError, MinikafkaError
 from minikafka.log.files.names import DELETED_SUFFIX, LOG_SUFFIX, file_name
+from minikafka.log.segment.txn_index import AbortedTransaction
 from minikafka.protocol.records.batch import (
     COMPRESSION_MASK,
     HEADER_SIZE,
     TRANSACTIONAL_MASK,
     BatchHeader,
     crc_is_valid,
+    read_header,
 )
 from minikafka.protocol.records.compression import CorruptBatch, decompress
-from minikafka.spark.source.decoding.decode import (
+from minikafka.spark.source.decode import (
     RECORD_BYTES_MIN,
     Bools,
     OffsetRange,
@@ -42,13 +56,136 @@ from minikafka.spark.source.decoding.decode import (
     needs_records,
     rows_of_headers,
 )
-from minikafka.spark.source.log_files import PartitionLog, SegmentFiles, partition_log
-from minikafka.spark.source.log_index import read_offset_index
-from minikafka.spark.source.options import OnCorrupt, ReadOptions
-from minikafka.spark.source.schemas import ERROR, RECORD_SCHEMA, arrow_schema
+from minikafka.spark.source.log_files import (
+    IndexEntries,
+    PartitionLog,
+    SegmentFiles,
+    partition_log,
+    read_offset_index,
+)
+from minikafka.spark.source.options import BadOption, OnCorrupt, ReadOptions
+from minikafka.spark.source.schemas import ERROR, RECORD_SCHEMA, arrow_schema, check_columns
 from minikafka.spark.source.segment_scan import Block, DamagedSegment, Headers, Int64s, scan
-from minikafka.spark.source.splits import OPEN_END, Split
-from minikafka.spark.source.storage import LogFile, LogStorage, join
+from minikafka.spark.source.storage import Location, LogFile, LogStorage, join
+from minikafka.types import Buffer, TopicPartition
+
+OPEN_END: Final = 2**63 - 1
+"""The end of a piece that reads whatever the segment held when it was planned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """A piece of one segment, for one task."""
+
+    topic_partition: TopicPartition
+    log_dir: Location
+    base_offset: int
+    """Of the segment."""
+    position: int
+    """A batch starts here, at or before the first offset."""
+    end_position: int
+    segment_size: int
+    """When it was planned; the last segment grows."""
+    identity: int
+    """Of the file, where its store knows one."""
+    first_offset: int
+    end_offset: int
+    """Exclusive."""
+    offset_bound: int
+    """Where the batch behind ``end_position`` begins, or at most does: no batch of the piece may reach it."""
+    is_last: bool
+    """Whether the segment was the last one of its log: what is cut off at its end is no damage."""
+    aborted: tuple[AbortedTransaction, ...] = ()
+    """Whose records are not wanted; those that reach into the piece."""
+
+    @property
+    def size(self) -> int:
+        return self.end_position - self.position
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Where a split begins."""
+
+    position: int
+    offset: int
+    """The least that a batch from here on may have."""
+
+
+def cut(
+    index: IndexEntries,
+    *,
+    segment_size: int,
+    first_offset: int,
+    end_offset: int,
+    split_bytes: int,
+    header_at: Callable[[int], Buffer],
+) -> tuple[list[Piece], int]:
+    """The pieces that hold the offsets from ``first_offset`` to below ``end_offset`` of a segment, and the
+    position where the last one ends.
+
+    Args:
+        header_at: the 61 bytes at a position, or fewer at the end of the file.
+    """
+    position = index.position_of(first_offset)
+    if (
+        position
+        and (batch := batch_at(header_at(position))) is not None
+        and batch.base_offset <= first_offset
+    ):
+        pieces = [Piece(position, first_offset)]
+    else:
+        pieces = [Piece(0, first_offset)]
+    end = min(index.position_behind(end_offset - 1, segment_size), segment_size)
+    wanted = pieces[0].position + split_bytes
+    while wanted < end:
+        slot = int(np.searchsorted(index.positions, wanted, side="left"))
+        if slot == index.positions.size or int(index.positions[slot]) >= end:
+            break
+        position, offset = int(index.positions[slot]), int(index.offsets[slot])
+        batch = batch_at(header_at(position))
+        # An entry has the last offset of its append: a batch that goes on behind it is not where it says.
+        if (
+            batch is not None
+            and pieces[-1].offset < batch.base_offset < end_offset
+            and batch.last_offset <= offset
+        ):
+            pieces.append(Piece(position, batch.base_offset))
+            wanted = position + split_bytes
+        else:
+            wanted = position + 1
+    return pieces, end
+
+
+def batch_at(header: Buffer) -> BatchHeader | None:
+    """What the header of a batch says; None where it is none."""
+    try:
+        read = read_header(header)
+    except KafkaError:
+        return None
+    return read if read.last_offset_delta >= 0 else None
+
+
+def pack(splits: Sequence[Split], task_bytes: int, open_bytes: int) -> list[tuple[Split, ...]]:
+    """Splits in their order, put together so that a task has about ``task_bytes`` to do.
+
+    Args:
+        open_bytes: what opening a file is worth, in bytes that could be read meanwhile.
+    """
+    tasks: list[tuple[Split, ...]] = []
+    current: list[Split] = []
+    size = 0
+    for split in splits:
+        cost = split.size + open_bytes
+        if current and size + cost > task_bytes:
+            tasks.append(tuple(current))
+            current, size = [], 0
+        current.append(split)
+        size += cost
+    if current:
+        tasks.append(tuple(current))
+    return tasks
+
 
 READ_BYTES: Final = 4 * 1024 * 1024
 """What is read and decoded at once."""
@@ -354,3 +491,48 @@ def _portions(headers: Headers) -> Iterator[Int64s]:
     """The places of batches, in portions of about ``_ROWS_MAX`` records."""
     rows = np.cumsum(headers["record_count"].astype(np.int64).clip(0))
     yield from np.split(np.arange(rows.size), np.flatnonzero(np.diff(rows // _ROWS_MAX)) + 1)
+
+
+OPEN_BYTES = 1024 * 1024
+"""What a file more in a task is worth, in bytes read instead: so that small segments share tasks."""
+
+
+class SplitPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, splits: tuple[Split, ...]) -> None:
+        super().__init__(splits)
+        self.splits = splits
+
+
+def check_schema(schema: StructType, options: ReadOptions, reader: type[SplitReader]) -> None:
+    """Whether a reader can serve the schema that Spark asks for.
+
+    Raises:
+        UnknownColumn: there is no such column, or not in that type.
+        BadOption: the option ``columns`` says otherwise.
+    """
+    check_columns(schema, reader.known_columns)
+    if options.columns is not None and list(options.columns) != schema.names:
+        columns, names = ", ".join(options.columns), ", ".join(schema.names)
+        raise BadOption(f"columns names {columns}, the schema {names}: give one of them")
+
+
+def tasks_of(splits: list[Split], options: ReadOptions) -> list[InputPartition]:
+    """Spark's partitions for these splits; one with nothing to do where there are none."""
+    return [SplitPartition(task) for task in pack(splits, options.split_bytes, OPEN_BYTES)] or [
+        SplitPartition(())
+    ]
+
+
+def read_splits(
+    reader: type[SplitReader],
+    partition: InputPartition,
+    columns: Sequence[str],
+    options: ReadOptions,
+    timestamp_ms_min: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task."""
+    assert isinstance(partition, SplitPartition)
+    for split in partition.splits:
+        yield from reader(split, columns, options, timestamp_ms_min=timestamp_ms_min).record_batches()

@@ -34,15 +34,13 @@ under test reads a real clock or throws real dice. ``sim.trace`` says what happe
 
 The modules, from the ground up: ``process`` (whose callback is this), ``loop`` with ``handles`` and
 ``executors``, ``guard``; ``links``, ``segments``, ``transport``, ``network``; ``inodes``, ``disk``,
-``faults``; ``store_tree``, ``ensemble``, ``store`` with ``store_messages``; ``broker``, ``simulation``;
+``faults``; ``store_tree``, ``ensemble``, ``store``; ``broker``, ``simulation``;
 ``client`` and ``producer``.
 """
 
 from __future__ import annotations
 
-from minikafka.testing.simulation.broker import SimulatedBroker
-from minikafka.testing.simulation.client import SimulatedClient
-from minikafka.testing.simulation.producer import SimulatedProducer
-from minikafka.testing.simulation.simulation import Simulation
+from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
+from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
 
 __all__ = ["SimulatedBroker", "SimulatedClient", "SimulatedProducer", "Simulation"]

@@ -7,6 +7,12 @@ lost, by dice (``inodes.py``).
 
 Not modelled: permissions, links and special files (the real adapter refuses to open those), and renames from
 one directory into another (EXDEV, as between two mounts).
+
+Faults of a disk: functions that are asked about each operation and answer with the errno it fails with.
+
+Operations are ``open``, ``create``, ``read``, ``write``, ``truncate``, ``fsync`` (files and directories),
+``rename``, ``remove``, ``make_directory``, ``list``, ``lock`` and ``statvfs``. A fault may also end the
+process that asks, to find out what a crash at exactly this point leaves.
 """
 
 from __future__ import annotations
@@ -20,7 +26,6 @@ from typing import TypeVar
 
 from minikafka.files import Volume
 from minikafka.testing.simulation.errors import ProcessKilled
-from minikafka.testing.simulation.faults import Fault
 from minikafka.testing.simulation.inodes import (
     DirectoryNode,
     FileNode,
@@ -30,6 +35,45 @@ from minikafka.testing.simulation.inodes import (
     files_below,
 )
 from minikafka.types import Buffer
+
+Fault = Callable[[str, str], int | None]
+"""Operation and path → the errno that it fails with, if it does."""
+
+WRITING = frozenset({"create", "write", "truncate", "rename", "remove", "make_directory", "lock"})
+
+
+def failing(operation: str, path_part: str = "", code: int = errno.EIO, *, after: int = 0) -> Fault:
+    """The fault of one operation on every path that contains ``path_part``, once ``after`` have succeeded."""
+    left = after
+
+    def fault(asked: str, path: str) -> int | None:
+        nonlocal left
+        if asked != operation or path_part not in path:
+            return None
+        left -= 1
+        return code if left < 0 else None
+
+    return fault
+
+
+def failing_once(operation: str, path_part: str = "", code: int = errno.EIO, *, after: int = 0) -> Fault:
+    """Like ``failing``, but only the first one after those fails."""
+    left = after
+
+    def fault(asked: str, path: str) -> int | None:
+        nonlocal left
+        if asked != operation or path_part not in path:
+            return None
+        left -= 1
+        return code if left == -1 else None
+
+    return fault
+
+
+def read_only(operation: str, path: str) -> int | None:
+    """The fault of a file system that has been mounted again without writing."""
+    return errno.EROFS if operation in WRITING else None
+
 
 N = TypeVar("N", FileNode, DirectoryNode)
 

@@ -27,8 +27,9 @@ from minikafka.coordination.store import (
     WatchEvent,
     parent_of,
 )
-from minikafka.testing.simulation.store_messages import (
+from minikafka.testing.simulation.store_tree import (
     Bye,
+    Change,
     Children,
     Disconnected,
     EnsurePath,
@@ -39,13 +40,13 @@ from minikafka.testing.simulation.store_messages import (
     Ping,
     Reply,
     Request,
+    StoreTree,
     Told,
     WatchKind,
     Welcome,
     Wire,
     Write,
 )
-from minikafka.testing.simulation.store_tree import Change, StoreTree
 
 LATE_EXPIRY_MS = 2_000
 """ZooKeeper's tickTime: expiries are rounded up to it."""

@@ -5,6 +5,8 @@ raised where it happens (``NondeterminismError``). Other code (aiokafka, logging
 gets virtual time and seeded dice from the functions that it knows. What took a function out of its module
 before the run (``from time import monotonic``) escapes; of asyncio's that is nothing that matters. What takes
 one out during the run (a module imported then) has the real function again when the run is over.
+
+``HostClock``: ``minikafka.clock.Clock`` of a simulated machine.
 """
 
 from __future__ import annotations
@@ -20,10 +22,28 @@ from contextlib import contextmanager
 from typing import Any
 
 from minikafka.testing.simulation.errors import NondeterminismError
-from minikafka.testing.simulation.handles import NS_PER_MS
-from minikafka.testing.simulation.host_clock import START_MS
-from minikafka.testing.simulation.loop import VirtualTimeLoop
-from minikafka.testing.simulation.process import current_process
+from minikafka.testing.simulation.loop import NS_PER_MS, Host, VirtualTimeLoop, current_process
+
+START_MS = 1_700_000_000_000
+"""The wall-clock time at which every simulation begins."""
+
+
+class HostClock:
+    """The loop's time, as the host sees it: its wall clock may be wrong, its monotonic one is not."""
+
+    def __init__(self, loop: VirtualTimeLoop, host: Host) -> None:
+        self._loop = loop
+        self._host = host
+
+    def now_ms(self) -> int:
+        return START_MS + self._loop.now_ns // NS_PER_MS + self._host.clock_skew_ms
+
+    def monotonic_ms(self) -> int:
+        return self._loop.now_ns // NS_PER_MS
+
+    def monotonic_ns(self) -> int:
+        return self._loop.now_ns
+
 
 _OWN = "minikafka."
 _FREE = ("minikafka.testing.",)

@@ -30,8 +30,7 @@ from minikafka.testing.simulation.store_tree import StoreTree
 from minikafka.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.testing.simulation.broker import SimulatedBroker
-    from minikafka.testing.simulation.simulation import Simulation
+    from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
 
 LOOK_EVERY_MS = 20
 """Replication takes some milliseconds for a step; a look costs 0.05 ms of real time."""

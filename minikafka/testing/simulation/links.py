@@ -14,9 +14,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
-from minikafka.testing.simulation.handles import NS_PER_MS
-from minikafka.testing.simulation.loop import VirtualTimeLoop
-from minikafka.testing.simulation.process import Host
+from minikafka.testing.simulation.loop import NS_PER_MS, Host, VirtualTimeLoop
 
 DELAY_MS = (0.1, 1.0)
 """One way between two hosts of a data centre, with their kernels' share."""

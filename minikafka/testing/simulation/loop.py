@@ -14,6 +14,27 @@ Invariants:
   hangs the test.
 
 Of asyncio's private parts it needs only ``BaseEventLoop._run_once``, which is what every loop has.
+
+What tasks wait for, in words: for the errors that say why a run cannot go on.
+
+What the simulated code gives to thread pools: no thread runs it, but its order and its lateness remain.
+
+A call takes effect at one moment and is told at a later one, as with a thread: what the loop does between the
+call and its effect, or between its effect and the news, may be hit by a crash. An executor with one worker
+runs its calls in their order; one with several does not.
+
+Hosts and the processes on them: to whom a callback belongs.
+
+A host is a name, an address and a machine that is up or not. What runs on it is a ``Process``, one life from
+start to kill; a restarted broker is a new process on the same host. The process is carried by a context
+variable, which tasks, timers and callbacks inherit, so that unchanged code never has to name its host.
+
+Invariants:
+- A callback of a dead process never runs, and neither do its ``finally`` blocks while the run lasts: all that
+  belongs to it is kept (``held``, ``tasks``, ``kept``) until the run is over.
+- A callback of a paused process runs when the process goes on, in the order in which it became due.
+
+What the loop runs: callbacks and tasks, each with the process that it belongs to.
 """
 
 from __future__ import annotations
@@ -24,19 +45,307 @@ import random
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
-from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
-from minikafka.testing.simulation.errors import OrphanError, ProcessKilled, SimulationError, StalledError
-from minikafka.testing.simulation.executors import submit
-from minikafka.testing.simulation.handles import NS_PER_S, SimulatedHandle, SimulatedTask
-from minikafka.testing.simulation.process import CURRENT_PROCESS
-from minikafka.testing.simulation.stalls import describe_tasks
-
-if TYPE_CHECKING:
-    from minikafka.testing.simulation.network import SimulatedNetwork
+from minikafka.testing.simulation.errors import (
+    HostDiedError,
+    OrphanError,
+    ProcessKilled,
+    SimulationError,
+    StalledError,
+)
 
 T = TypeVar("T")
+
+
+DISK_DELAY_MS = (0.05, 2.0)
+"""How long a call in an executor takes: between a cached read and an fsync of an SSD."""
+
+
+class Process:
+    """One life of what runs on a host. Made by ``Host.boot``."""
+
+    __slots__ = (
+        "_context",
+        "_loop",
+        "died",
+        "held",
+        "host",
+        "is_dead",
+        "kept",
+        "lanes",
+        "number",
+        "runs",
+        "tasks",
+    )
+
+    def __init__(self, host: Host, number: int, loop: VirtualTimeLoop) -> None:
+        self.host = host
+        self.number = number
+        """1 for the first life on its host."""
+        self.runs = True
+        """Whether callbacks run now: neither paused nor dead."""
+        self.is_dead = False
+        self.held: list[SimulatedHandle] = []
+        self.tasks: dict[int, asyncio.Task[Any]] = {}
+        self.kept: list[object] = []
+        """What must not be collected while the run lasts."""
+        self.lanes: dict[object, list[int]] = {}
+        """By executor: when each of its workers is free, in nanoseconds."""
+        self.died: asyncio.Future[None] = loop.create_future()
+        self._loop = loop
+        self._context = copy_context()
+        self._context.run(CURRENT_PROCESS.set, self)
+
+    def __repr__(self) -> str:
+        state = "dead" if self.is_dead else "running" if self.runs else "paused"
+        return f"Process({self.host.name}#{self.number}, {state}, {len(self.tasks)} tasks)"
+
+    def context(self) -> Context:
+        """A fresh context whose callbacks belong to this process."""
+        return self._context.copy()
+
+    def start(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> asyncio.Task[T]:
+        """Run ``coroutine`` as a task of this process."""
+        return self._loop.create_task(coroutine, name=name, context=self.context())
+
+    async def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run ``coroutine`` as a task of this process and wait for it, as another process may.
+
+        Raises:
+            HostDiedError: the process died before it was done.
+        """
+        task = self.start(coroutine)
+        try:
+            await asyncio.wait((task, self.died), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        if not task.done() or (self.is_dead and isinstance(task.exception(), ProcessKilled)):
+            raise HostDiedError(f"{self.host.name} died while {task.get_name()} was running")
+        return task.result()
+
+    def pause(self) -> None:
+        """Like SIGSTOP."""
+        if self.is_dead:
+            raise SimulationError(f"{self!r} cannot be paused")
+        self.runs = False
+
+    def resume(self) -> None:
+        """Like SIGCONT. What became due meanwhile runs now."""
+        if self.is_dead:
+            raise SimulationError(f"{self!r} cannot be resumed")
+        self.runs = True
+        held, self.held = self.held, []
+        self._loop.run_held(held)
+
+    def kill(self) -> None:
+        """Like SIGKILL: nothing of it ever runs again. Idempotent."""
+        if not self.is_dead:
+            self.is_dead = True
+            self.runs = False
+            if not self.died.done():
+                self.died.set_result(None)
+
+
+class Host:
+    """A machine. ``process`` is what runs on it at the moment."""
+
+    def __init__(self, name: str, address: str) -> None:
+        self.name = name
+        self.address = address
+        self.is_up = True
+        """Whether the machine has power; a killed process leaves it up, and its kernel answers for it."""
+        self.process: Process | None = None
+        self.disk_delay_ms = DISK_DELAY_MS
+        """Least and most virtual time that a call in an executor takes; raise it for a slow disk."""
+        self.clock_skew_ms = 0
+        """How far the wall clock of this machine is ahead."""
+        self.lives = 0
+
+    def __repr__(self) -> str:
+        return f"Host({self.name}, {'up' if self.is_up else 'no power'}, {self.process})"
+
+    def boot(self, loop: VirtualTimeLoop) -> Process:
+        """Start a new process on it, which has nothing to do yet. The machine has power from here on."""
+        if self.process is not None and not self.process.is_dead:
+            raise SimulationError(f"{self.name} runs {self.process!r}")
+        self.is_up = True
+        self.lives += 1
+        self.process = Process(self, self.lives, loop)
+        return self.process
+
+
+CURRENT_PROCESS: ContextVar[Process | None] = ContextVar("minikafka_simulated_process", default=None)
+"""Whose code runs; None in the simulated hardware itself."""
+
+
+def current_process() -> Process:
+    """The process whose code is running. Raises SimulationError outside of any."""
+    process = CURRENT_PROCESS.get()
+    if process is None:
+        raise SimulationError("this code runs on no simulated host")
+    return process
+
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+
+class SimulatedHandle(asyncio.TimerHandle):
+    """A callback, and whose it is."""
+
+    __slots__ = ("_owner", "_when_ns", "is_timer", "process")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        loop: VirtualTimeLoop,
+        context: Context,
+        when_ns: int,
+    ) -> None:
+        # Not the base's: it would look for debug mode and tracebacks, once per callback.
+        self._callback = callback
+        self._args = args
+        self._context = context
+        self._owner = loop
+        self._cancelled = False
+        self._when_ns = when_ns
+        self.is_timer = when_ns >= 0
+        """Whether it waits in the loop's heap."""
+        self.process = context.get(CURRENT_PROCESS)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedHandle {self._callback!r} at {self._when_ns / NS_PER_S:.6f} s of {self.process!r}>"
+
+    def __hash__(self) -> int:
+        return self._when_ns
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def when(self) -> float:
+        return self._when_ns / NS_PER_S
+
+    def cancel(self) -> None:
+        if not self._cancelled:
+            self._cancelled = True
+            self._callback, self._args = _nothing, ()  # a long timer keeps nothing alive
+            if self.is_timer:
+                self._owner.timer_cancelled()
+
+
+class SimulatedTask(asyncio.Task[T]):
+    """A task whose hash is its number: sets of tasks, asyncio's own too, have the same order in each run."""
+
+    def __init__(
+        self, coroutine: Coroutine[Any, Any, T], *, number: int, process: Process | None, **options: Any
+    ) -> None:
+        self.number = number
+        self.process = process
+        super().__init__(coroutine, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def forget(self) -> None:
+        """Say nothing when it is collected before it is done."""
+        self._log_destroy_pending = False
+
+
+def _nothing() -> None:
+    """What a cancelled handle would call."""
+
+
+TASKS_MAX = 50
+"""Tasks named in an error; a broker has some twenty."""
+
+
+def describe_tasks(tasks: Iterable[SimulatedTask[Any]]) -> str:
+    """A line per task: whose it is, its name, and the line that it waits in."""
+    lines = [f"  {_host(task)}: {task.get_name()}: {_place(task.get_coro())}" for task in tasks]
+    more = len(lines) - TASKS_MAX
+    if more > 0:
+        lines[TASKS_MAX:] = [f"  and {more} more"]
+    return "\n".join(lines) or "  nobody"
+
+
+def _host(task: SimulatedTask[Any]) -> str:
+    return "nobody" if task.process is None else task.process.host.name
+
+
+def _place(awaitable: Any) -> str:
+    """The innermost line of our own code that is suspended: where asyncio's begins, the question ends."""
+    place = "not started"
+    while awaitable is not None:
+        frame = getattr(awaitable, "cr_frame", None) or getattr(awaitable, "ag_frame", None)
+        if frame is None:
+            break
+        code = frame.f_code
+        if place != "not started" and "/asyncio/" in code.co_filename:
+            break
+        place = f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
+        awaitable = getattr(awaitable, "cr_await", None) or getattr(awaitable, "ag_await", None)
+    return place
+
+
+def submit(
+    loop: VirtualTimeLoop, rng: random.Random, executor: Any, func: Callable[..., T], args: tuple[Any, ...]
+) -> asyncio.Future[T]:
+    """Run ``func(*args)`` when one of the workers of ``executor`` (None: of one with one) would be free.
+
+    Raises:
+        RuntimeError: the executor has been shut down.
+    """
+    if executor is not None and getattr(executor, "_shutdown", False):
+        raise RuntimeError("cannot schedule new futures after shutdown")
+    process = CURRENT_PROCESS.get()
+    if process is None:
+        raise SimulationError("an executor is used outside of any process")
+    workers = process.lanes.get(executor)
+    if workers is None:
+        workers = process.lanes[executor] = [0] * getattr(executor, "_max_workers", 1)
+    least_ms, most_ms = process.host.disk_delay_ms
+    start_ns = max(workers[0], loop.now_ns) + round(rng.uniform(0, least_ms) * NS_PER_MS)
+    end_ns = start_ns + round(rng.uniform(least_ms, most_ms) * NS_PER_MS)
+    heapq.heapreplace(workers, end_ns)
+    future: asyncio.Future[T] = loop.create_future()
+    loop.call_at_ns(start_ns, _execute, loop, end_ns, future, func, args)
+    return future
+
+
+def _execute(
+    loop: VirtualTimeLoop,
+    end_ns: int,
+    future: asyncio.Future[Any],
+    func: Callable[..., Any],
+    args: tuple[Any, ...],
+) -> None:
+    """What a worker thread does."""
+    if future.cancelled():
+        return
+    result: object = None
+    failure: BaseException | None = None
+    try:
+        result = func(*args)
+    except ProcessKilled:
+        raise
+    except BaseException as error:  # noqa: BLE001 - it is raised again where the call is awaited
+        failure = error
+    loop.call_at_ns(end_ns, _tell, future, result, failure)
+
+
+def _tell(future: asyncio.Future[Any], result: object, failure: BaseException | None) -> None:
+    if future.cancelled():
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)
+
+
 Ts = TypeVarTuple("Ts")
 
 TURNS_MAX = 100_000
@@ -50,6 +359,21 @@ CLOSINGS_MAX = 20
 """Awaits in ``finally`` blocks, one in the other, that are cut short when the run is over."""
 
 
+class Network(Protocol):
+    """What the loop asks of ``network.SimulatedNetwork``."""
+
+    def resolve(self, name: Any, port: Any) -> list[tuple[Any, ...]]:
+        """As ``getaddrinfo``. Raises socket.gaierror."""
+
+    def listen(self, factory: Callable[[], Any], names: Any, port: int) -> asyncio.AbstractServer:
+        """As ``create_server``. Raises OSError."""
+
+    async def connect(
+        self, factory: Callable[[], Any], name: Any, port: Any
+    ) -> tuple[asyncio.Transport, Any]:
+        """As ``create_connection``. Raises OSError."""
+
+
 class VirtualTimeLoop(BaseEventLoop):
     """Runs until a future is done, a failure that nobody waits for, or a stall.
 
@@ -58,7 +382,7 @@ class VirtualTimeLoop(BaseEventLoop):
         network: who answers ``create_server`` and its like; without one they raise.
     """
 
-    def __init__(self, *, rng: random.Random, network: SimulatedNetwork | None = None) -> None:
+    def __init__(self, *, rng: random.Random, network: Network | None = None) -> None:
         super().__init__()
         self.network = network
         self.failures: list[dict[str, Any]] = []
@@ -308,7 +632,7 @@ class VirtualTimeLoop(BaseEventLoop):
             raise SimulationError("the simulated network has no TLS")
         return await self._the_network().connect(protocol_factory, host, port)
 
-    def _the_network(self) -> SimulatedNetwork:
+    def _the_network(self) -> Network:
         if self.network is None:
             raise SimulationError("this loop has no network")
         return self.network

@@ -6,6 +6,8 @@ context variable of ``process.py``. Names are the hosts' names; addresses are 10
 A connection is made as TCP makes it: a request to the target, an answer back, and a third message after
 which the target accepts. So with one direction cut nobody connects either way, and what was connected goes on
 in the direction that is left.
+
+What happened in a run, in order: two runs of one seed must agree in every line.
 """
 
 from __future__ import annotations
@@ -19,11 +21,30 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from minikafka.testing.simulation.links import Channel, Link
-from minikafka.testing.simulation.loop import VirtualTimeLoop
-from minikafka.testing.simulation.process import Host, Process, current_process
-from minikafka.testing.simulation.sockets import Address, SimulatedSocket
-from minikafka.testing.simulation.trace import Trace
-from minikafka.testing.simulation.transport import SimulatedTransport
+from minikafka.testing.simulation.loop import Host, Process, VirtualTimeLoop, current_process
+from minikafka.testing.simulation.transport import Address, SimulatedSocket, SimulatedTransport
+
+
+class Trace:
+    """Notes as tuples, which cost little; lines only when somebody reads them."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._notes: list[tuple[int, str, str, object]] = []
+
+    def __len__(self) -> int:
+        return len(self._notes)
+
+    def add(self, host: str, event: str, detail: object = "") -> None:
+        """``detail`` must say the same whenever it is printed: numbers, texts, tuples of them."""
+        self._notes.append((self._now_ns(), host, event, detail))
+
+    def lines(self) -> list[str]:
+        """``milliseconds host: event detail``."""
+        return [
+            f"{ns / 1e6:.6f} {host}: {event} {detail}".rstrip() for ns, host, event, detail in self._notes
+        ]
+
 
 ANY_ADDRESS = ("0.0.0.0", "::", "")
 LOOPBACK = ("127.0.0.1", "localhost", "::1")

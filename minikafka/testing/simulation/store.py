@@ -37,7 +37,7 @@ from minikafka.coordination.store import (
     validate_path,
 )
 from minikafka.testing.simulation.ensemble import SimulatedEnsemble, Wiring
-from minikafka.testing.simulation.store_messages import (
+from minikafka.testing.simulation.store_tree import (
     Bye,
     Call,
     Children,
@@ -55,8 +55,8 @@ from minikafka.testing.simulation.store_messages import (
     Welcome,
     Wire,
     Write,
+    validate_op,
 )
-from minikafka.testing.simulation.store_tree import validate_op
 
 SESSION_TIMEOUT_MS = 18_000
 """Kafka's ``zookeeper.session.timeout.ms``."""

@@ -13,6 +13,10 @@ Invariants:
 
 What is sent and not acknowledged for ``RETRANSMISSION_LIMIT_MS`` breaks the connection (ETIMEDOUT), as Linux
 does; an idle connection to a dead machine stays open for ever.
+
+What simulated servers and transports show as their sockets: names, and options that nobody looks at.
+
+What travels on a connection: bytes, cut as the network likes, and three signals.
 """
 
 from __future__ import annotations
@@ -21,17 +25,72 @@ import asyncio
 import errno
 import os
 import random
+import socket
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context
+from itertools import pairwise
 from typing import Any
 
 from minikafka.testing.simulation.links import HARDWARE, Channel
-from minikafka.testing.simulation.loop import VirtualTimeLoop
-from minikafka.testing.simulation.process import Process
-from minikafka.testing.simulation.segments import FIN, OPEN, RST, Message, fragments
-from minikafka.testing.simulation.sockets import SimulatedSocket
+from minikafka.testing.simulation.loop import Process, VirtualTimeLoop
 from minikafka.types import Buffer
+
+Address = tuple[str, int]
+
+
+class SimulatedSocket:
+    """As much of a socket as asyncio's users may ask of one."""
+
+    family = socket.AF_INET
+    type = socket.SOCK_STREAM
+    proto = socket.IPPROTO_TCP
+
+    def __init__(self, sockname: Address, peername: Address | None = None) -> None:
+        self._sockname = sockname
+        self._peername = peername
+        self._options: dict[tuple[int, int], Any] = {}
+
+    def __repr__(self) -> str:
+        return f"SimulatedSocket({self._sockname}, {self._peername})"
+
+    def getsockname(self) -> Address:
+        return self._sockname
+
+    def getpeername(self) -> Address:
+        if self._peername is None:
+            raise OSError("the socket is not connected")
+        return self._peername
+
+    def setsockopt(self, level: int, name: int, value: Any) -> None:
+        self._options[level, name] = value
+
+    def getsockopt(self, level: int, name: int) -> Any:
+        return self._options.get((level, name), 0)
+
+    def fileno(self) -> int:
+        """None that the system knows."""
+        return -1
+
+
+OPEN, FIN, RST = "OPEN", "FIN", "RST"
+"""The handshake's third step, the end of the data, the end of everything."""
+
+Message = bytes | str
+
+FRAGMENTED_SHARE = 0.2
+"""How many of the writes arrive in several pieces."""
+PIECES_MAX = 4
+
+
+def fragments(data: bytes, rng: random.Random) -> Sequence[bytes]:
+    """``data`` in the pieces that it arrives in."""
+    if len(data) < 2 or rng.random() >= FRAGMENTED_SHARE:
+        return (data,)
+    count = min(len(data), rng.randint(2, PIECES_MAX))
+    cuts = [0, *sorted(rng.sample(range(1, len(data)), count - 1)), len(data)]
+    return [data[start:stop] for start, stop in pairwise(cuts)]
+
 
 WINDOW_BYTES = 256 * 1024
 """Send and receive buffer of the kernels together."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from minikafka.loadgen.alternation import Turn
-from minikafka.loadgen.report import Flow, Result
+from minikafka.loadgen.comparison import Turn
+from minikafka.loadgen.report import Flow, Result, Usage
 from minikafka.loadgen.suites import SUITES
-from minikafka.loadgen.usage import Usage
 from tests.benchmarks.bench_ceiling import IDLE, MOCK, OURS, READER, rows_of
 
 ENTRY = SUITES["produce-1k"]

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from minikafka.cli.banner import banner_lines, http_url, print_banner, told_status_page
+from minikafka.cli.broker import banner_lines, http_url, print_banner, told_status_page
 
 
 class Terminal(io.StringIO):

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli import run_broker
+from minikafka.cli.broker import _stop_on_signals
 
 STOP_S = 60
 """A clean stop takes a fraction of a second; this is for a machine that is busy with other things."""
@@ -181,7 +181,7 @@ async def test_a_second_signal_ends_the_process_at_once(
         loop, "add_signal_handler", lambda number, handle, *given: handlers.update({number: (handle, given)})
     )
     (tmp_path / "memory").mkdir()
-    stopped = run_broker._stop_on_signals(str(tmp_path / "memory"))
+    stopped = _stop_on_signals(str(tmp_path / "memory"))
     handle, given = handlers[signal.SIGTERM]
     handle(*given)
     assert stopped.done() and not ended

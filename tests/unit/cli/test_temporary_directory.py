@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.cli.temporary_directory import TemporaryDirectory
+from minikafka.cli.broker import TemporaryDirectory
 from minikafka.errors import StartError
 
 
@@ -27,7 +27,7 @@ def test_it_goes_when_something_fails(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_is_removed_and_a_living_ones_is_not(tmp_path: Path) -> None:
     code = (
-        "import os, sys; from minikafka.cli.temporary_directory import TemporaryDirectory\n"
+        "import os, sys; from minikafka.cli.broker import TemporaryDirectory\n"
         "TemporaryDirectory(sys.argv[1]).__enter__(); os.kill(os.getpid(), 9)"
     )
     killed = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, check=False)

@@ -6,8 +6,8 @@ import pytest
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config
 from minikafka.config.definition import ConfigSource, ConfigType
-from minikafka.config.foreign_properties import READ_ONLY_IN_KAFKA
 from minikafka.config.resolution import (
+    READ_ONLY_IN_KAFKA,
     BrokerProperties,
     ConfigEntry,
     ConfigSynonym,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.config.throttled_replicas import ALL, NONE, check_throttled_replicas, throttled_partitions
+from minikafka.config.topic import ALL, NONE, check_throttled_replicas, throttled_partitions
 from minikafka.errors import ConfigError
 
 NAME = "leader.replication.throttled.replicas"

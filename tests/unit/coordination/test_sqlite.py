@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from minikafka.clock import ManualClock
-from minikafka.coordination.sqlite import SqliteStore
-from minikafka.coordination.sqlite_tree import SqliteTree
+from minikafka.coordination.sqlite import SqliteStore, SqliteTree
 from minikafka.coordination.store import (
     ConnectionLossError,
     Created,

@@ -9,8 +9,15 @@ from collections import Counter
 import pytest
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.distributions import key_picker, parse_distribution, sample
-from minikafka.loadgen.payloads import UNTIMED, make_pool, stamp_of, stamped
+from minikafka.loadgen.payloads import (
+    UNTIMED,
+    key_picker,
+    make_pool,
+    parse_distribution,
+    sample,
+    stamp_of,
+    stamped,
+)
 
 
 def draw(text: str, *, count: int = 20_000) -> list[float]:

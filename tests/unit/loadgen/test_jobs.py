@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minikafka.loadgen.jobs import connect_jobs, consume_jobs, group_jobs, produce_jobs
 from minikafka.loadgen.messages import encoded, job_decoder
+from minikafka.loadgen.runner import connect_jobs, consume_jobs, group_jobs, produce_jobs
 from minikafka.loadgen.workload import Kind, Workload
 
 WORKLOAD = Workload(

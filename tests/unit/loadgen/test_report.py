@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from minikafka.loadgen.histogram import Latencies
+from minikafka.loadgen.histogram import Latencies, Recorder
 from minikafka.loadgen.messages import Interval, encoded, report_decoder
-from minikafka.loadgen.reconcile import Check, advance, consumed, produced
-from minikafka.loadgen.recorder import Recorder
-from minikafka.loadgen.report import FlowBuilder, Result
+from minikafka.loadgen.report import Check, FlowBuilder, Result, advance, consumed, produced
 
 SECOND = 10**9
 

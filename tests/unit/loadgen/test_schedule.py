@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.errors import ConfigError
-from minikafka.loadgen.schedule import (
+from minikafka.loadgen.workload import (
     Stretch,
     due_times,
     duration_s,

@@ -11,7 +11,7 @@ from typing import Any
 from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import File, Files, OsFiles
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.log.unified_log import AppendInfo, UnifiedLog
 from minikafka.protocol.records.batch import CompressionType, iterate_headers

@@ -22,7 +22,7 @@ from minikafka.log.append import (
     plan_follower_append,
     plan_leader_append,
 )
-from minikafka.log.producers.append_origin import AppendOrigin, CheckedBatch
+from minikafka.log.producers.append import AppendOrigin, CheckedBatch
 from minikafka.protocol.records.batch import (
     HEADER,
     BatchHeader,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.log.files.flush import Flush
+from minikafka.log.files.open_files import Flush
 from minikafka.log.manager.disk_work import run_all
 from tests.unit.log.log_helpers import FailingFiles, append, batch, open_log, small_config
 

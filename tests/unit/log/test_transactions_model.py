@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.control_records import ControlRecordType

@@ -10,7 +10,7 @@ from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.files.open_files import OpenFiles
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.segment.fetch_data import ColdRead
 from minikafka.protocol.records.control_records import ControlRecordType
 from minikafka.types import LeaderEpoch

@@ -8,10 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.metrics.quota import rate_throttle_time_ms
-from minikafka.metrics.quota_rate import DEBT_WINDOWS, QuotaRate
-from minikafka.metrics.stats import Rate
-from minikafka.metrics.windows import WindowConfig
+from minikafka.metrics.registry import rate_throttle_time_ms
+from minikafka.metrics.stats import DEBT_WINDOWS, QuotaRate, Rate, WindowConfig
 
 WINDOWS = WindowConfig(samples=11, window_ms=1000)
 BOUND = 1000

@@ -5,11 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.metrics.quota import Quota, QuotaViolationError
-from minikafka.metrics.registry import MetricName, Metrics
-from minikafka.metrics.sensor import RecordingLevel
-from minikafka.metrics.stats import CumulativeSum, Rate
-from minikafka.metrics.windows import Max, WindowConfig
+from minikafka.metrics.registry import MetricName, Metrics, Quota, QuotaViolationError, RecordingLevel
+from minikafka.metrics.stats import CumulativeSum, Max, Rate, WindowConfig
 
 WINDOWS = WindowConfig(11, 1000)
 RATE, TOTAL, LARGEST = (MetricName(name, "test") for name in ("rate", "total", "largest"))

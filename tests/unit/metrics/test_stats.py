@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.metrics.quota import INT_MAX, Quota, rate_throttle_time_ms, tokens_throttle_time_ms
-from minikafka.metrics.stats import Rate, TokenBucket
-from minikafka.metrics.windows import Avg, Max, WindowConfig
+from minikafka.metrics.registry import INT_MAX, Quota, rate_throttle_time_ms, tokens_throttle_time_ms
+from minikafka.metrics.stats import Avg, Max, Rate, TokenBucket, WindowConfig
 
 ELEVEN_SECONDS = WindowConfig(samples=11, window_ms=1000)
 STEPS = st.lists(

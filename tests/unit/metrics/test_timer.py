@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
-from minikafka.metrics.request_metrics import RESERVOIR_SIZE
-from minikafka.metrics.timer import TICK_MS, KafkaTimer, OneMinuteRate
+from minikafka.metrics.request_metrics import RESERVOIR_SIZE, TICK_MS, KafkaTimer, OneMinuteRate
 
 ALPHA = 1 - math.exp(-5 / 60)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minikafka.network.connection_limits import ConnectionLimits
+from minikafka.network.socket_server import ConnectionLimits
 
 
 def test_limits_in_all_per_address_and_by_override() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from minikafka.clock import ManualClock
 from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.timer import Timer
+from minikafka.purgatory.timing_wheel import Timer
 
 
 class Recorded(DelayedOperation):

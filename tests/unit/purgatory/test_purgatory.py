@@ -15,7 +15,7 @@ from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError
 from minikafka.purgatory.delayed_operation import DelayedOperation
 from minikafka.purgatory.purgatory import DelayedOperationPurgatory
-from minikafka.purgatory.timer import Timer
+from minikafka.purgatory.timing_wheel import Timer
 
 
 class Operation(DelayedOperation):

@@ -12,17 +12,17 @@ from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
-from minikafka.replication.fetch_context import (
+from minikafka.replication.fetch_session import (
     EPOCH_MAX,
     FINAL_EPOCH,
     INITIAL_EPOCH,
     FetchContext,
+    FetchSessionCache,
     FullFetchContext,
     IncrementalFetchContext,
     PartitionKey,
     next_epoch,
 )
-from minikafka.replication.fetch_session import FetchSessionCache
 
 EVICTION_MS = 1000
 A, B, C = ("a", 0), ("b", 0), ("c", 0)

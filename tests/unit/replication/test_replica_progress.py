@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.replication.replica_progress import NEVER_MS, NO_BROKER_EPOCH, ReplicaProgress
+from minikafka.replication.partition_replicas import NEVER_MS, NO_BROKER_EPOCH, ReplicaProgress
 from minikafka.types import BrokerId, Offset
 
 LAG_MS = 1000

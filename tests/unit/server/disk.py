@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from minikafka.files import File, OsFiles
-from minikafka.testing.simulation.faults import Fault
+from minikafka.testing.simulation.disk import Fault
 from minikafka.types import Buffer
 
 

@@ -20,7 +20,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
-from minikafka.metrics.windows import WindowConfig
+from minikafka.metrics.stats import WindowConfig
 from minikafka.protocol.control.messages import (
     LeaderAndIsrPartition,
     LeaderAndIsrRequest,
@@ -31,13 +31,12 @@ from minikafka.protocol.control.messages import (
     UpdateMetadataRequest,
 )
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.purgatory.timer import Timer
+from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.delayed_fetch import Fetch
 from minikafka.server.replica.disk_chores import DiskChores
-from minikafka.server.replica.parked_operations import ParkedOperations
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     ClientMetadata,
@@ -46,7 +45,7 @@ from minikafka.server.replica.partition_reads import (
     WantedPartition,
 )
 from minikafka.server.replica.replica_fetchers import InitialFetchState
-from minikafka.server.replica.replica_manager import ReplicaManager
+from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition

@@ -16,9 +16,9 @@ from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import InvariantError, StartError
 from minikafka.server import cluster_membership
 from minikafka.server.broker import Broker
-from minikafka.server.cluster import store_patience
+from minikafka.server.cluster import store_failures
 from minikafka.server.controller.store import ControllerStore
-from minikafka.testing.simulation.faults import failing
+from minikafka.testing.simulation.disk import failing
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import Held, append, held, log_of, make_broker, running, topics_of, until
 
@@ -116,7 +116,7 @@ async def test_a_store_that_does_not_answer_for_a_moment_ends_no_start(
         return epoch
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose_the_first)
-    monkeypatch.setattr(store_patience, "RETRY_PAUSE_MS", 1)
+    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 1)
     async with running(tmp_path) as broker:
         assert "the registration waits for the coordination store: no answer" in caplog.text
         (known,) = broker.services.metadata.brokers()
@@ -130,7 +130,7 @@ async def test_a_store_that_stays_away_ends_the_start(
         raise ConnectionLossError("no answer")
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose)
-    monkeypatch.setattr(store_patience, "RETRY_PAUSE_MS", 1)
+    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 1)
     broker = make_broker(tmp_path, zookeeper_session_timeout_ms=50)
     assert "no answer" in await start_error(broker)
 

@@ -1,9 +1,9 @@
 """One group of the classic protocol: members, leader, protocol, state. Kafka: ``ClassicGroup``.
 
-It decides nothing about time: who prepares and completes rebalances is ``rebalance``. Methods that
+It decides nothing about time: who prepares and completes rebalances is ``classic_groups``. Methods that
 answer somebody return the effects.
 
-Invariants (``invariants``):
+Invariants (``validate``):
 - EMPTY and DEAD groups have no members; COMPLETING_REBALANCE and STABLE ones have some, and a protocol that
   all of them support;
 - the leader is a member, and there is one if there are members;
@@ -14,27 +14,240 @@ Invariants (``invariants``):
 Different from Kafka: a member that is removed has its waiting SyncGroup answered (UNKNOWN_MEMBER_ID), and a
 request that repeats one that waits has the earlier one answered (REBALANCE_IN_PROGRESS); Kafka leaves both
 unanswered. Members are kept in the order in which they came, so the choice of a leader is not left to a hash.
+
+The states of a group of the classic protocol. Kafka: ``ClassicGroupState``.
+
+====================  ===================  ===================  ====================  =====================
+state                 JoinGroup            SyncGroup            Heartbeat             OffsetCommit
+====================  ===================  ===================  ====================  =====================
+EMPTY                 new members only     UNKNOWN_MEMBER_ID    UNKNOWN_MEMBER_ID     without a generation
+PREPARING_REBALANCE   parked               REBALANCE_IN_-       REBALANCE_IN_-        of the generation that
+                                           PROGRESS             PROGRESS              ends
+COMPLETING_REBALANCE  answered, or a new   parked until the     answered              REBALANCE_IN_PROGRESS
+                      rebalance            leader's is stored
+STABLE                answered, or a new   answered             answered              of this generation
+                      rebalance
+DEAD                  the group is gone: nobody finds it any more
+====================  ===================  ===================  ====================  =====================
+
+What the members of a group of the classic protocol have in common: the protocol that they agree on (for
+consumers: an assignor), and the topics that they use.
+
+A member of a group of the classic protocol. Kafka: ``ClassicGroupMember``.
+
+What is always true of a group of the classic protocol between two calls. For tests.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from enum import Enum
+from uuid import UUID
 
-from minikafka.coordinator.group.classic.member import ClassicMember, Protocols
-from minikafka.coordinator.group.classic.protocols import choose_protocol, names, subscribed_topics
-from minikafka.coordinator.group.classic.state import VALID_PREVIOUS_STATES, ClassicGroupState
-from minikafka.coordinator.group.effects import Answer, Effects, GroupOperation, OperationKind, Ticket
-from minikafka.coordinator.group.footprint import PENDING_JOIN_BYTES, Footprint
-from minikafka.coordinator.group.messages import (
-    JoinedMember,
-    JoinGroupResult,
-    ListedGroup,
-    SyncGroupResult,
+from minikafka.coordinator.group.effects import (
+    Answer,
+    Complete,
+    Effects,
+    GroupOperation,
+    OperationKind,
+    Park,
+    Ticket,
 )
+from minikafka.coordinator.group.group import GROUP_BYTES, PENDING_JOIN_BYTES, Footprint, member_bytes
+from minikafka.coordinator.group.messages import JoinedMember, JoinGroupResult, ListedGroup, SyncGroupResult
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.protocol.internal.consumer_protocol import (
+    PROTOCOL_TYPE,
+    MalformedSubscription,
+    read_subscribed_topics,
+)
 from minikafka.protocol.internal.consumer_protocol import PROTOCOL_TYPE as CONSUMER
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupRecord
+
+
+class ClassicGroupState(Enum):
+    """Values are Kafka's spellings, which clients see."""
+
+    EMPTY = "Empty"
+    """No members; offsets may be left. New groups and those that only hold offsets are here, too."""
+    PREPARING_REBALANCE = "PreparingRebalance"
+    """Waits until all members have joined again, or the rebalance timeout is over."""
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    """Waits for the leader's assignment."""
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+VALID_PREVIOUS_STATES: dict[ClassicGroupState, frozenset[ClassicGroupState]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset(
+        {ClassicGroupState.STABLE, ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.EMPTY}
+    ),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(ClassicGroupState),
+}
+"""From where each state may be entered."""
+
+
+def why(reason: str | None) -> str:
+    """What a client told of its reason (KIP-800), to be added to a log line; nothing when it told none."""
+    return f", reason: {reason}" if reason else ""
+
+
+def names(protocols: Protocols) -> list[str]:
+    """Their names, each once, in order of preference."""
+    return list(dict.fromkeys(name for name, _ in protocols))
+
+
+def choose_protocol(ballots: Sequence[Protocols]) -> str:
+    """Each member votes for what it prefers among that which all support; most votes win, and where they are
+    even, the vote that came first. Kafka: ``ClassicGroup.selectProtocol``."""
+    supported = Counter(name for protocols in ballots for name in names(protocols))
+    votes: Counter[str] = Counter()
+    for protocols in ballots:
+        for name, _ in protocols:
+            if supported[name] == len(ballots):
+                votes[name] += 1
+                break
+    if not votes:
+        raise InvariantError(f"no protocol is supported by all of {len(ballots)} members")
+    return max(votes, key=votes.__getitem__)
+
+
+def subscribed_topics(
+    protocol_type: str | None, protocol: str | None, members: Iterable[ClassicMember]
+) -> frozenset[str] | None:
+    """The topics that the members of a group of consumers use; None if it is not known: the group is of
+    another kind, has no protocol yet, or somebody's metadata cannot be read."""
+    if protocol_type != PROTOCOL_TYPE:
+        return None
+    members = list(members)
+    if not members:
+        return frozenset()
+    if protocol is None:
+        return None
+    try:
+        return frozenset(
+            topic for member in members for topic in read_subscribed_topics(member.metadata(protocol))
+        )
+    except MalformedSubscription:
+        return None
+
+
+Protocols = tuple[tuple[str, bytes], ...]
+"""Name and metadata of what a member supports, the preferred one first."""
+
+MEMBER_ID_PREFIX_MAX = 249
+"""Characters: as many as Kafka's clients allow an instance id to have
+(``JoinGroupRequest.MAX_GROUP_INSTANCE_ID_LENGTH``)."""
+
+
+def new_member_id(prefix: str, unique: UUID) -> str:
+    """Of a member with this client or instance id (``ClassicGroup.generateMemberId``). Those are strings of
+    any length; as long as one may be, with something behind it, would fit neither the group's record nor what
+    its leader can read."""
+    return f"{prefix[:MEMBER_ID_PREFIX_MAX]}-{unique}"
+
+
+class ClassicMember:
+    """What it is, what it supports, what it was assigned, and which of its requests wait.
+
+    Only its ``ClassicGroup`` changes ``protocols``, ``assignment`` and ``awaiting_join``, which it counts.
+    The effects that begin and end its session are kept here, because a heartbeat is the request that a
+    coordinator sees most.
+    """
+
+    __slots__ = (
+        "assignment",
+        "awaiting_join",
+        "awaiting_sync",
+        "client_host",
+        "client_id",
+        "end_session",
+        "group_instance_id",
+        "is_new",
+        "member_id",
+        "protocol_type",
+        "protocols",
+        "rebalance_timeout_ms",
+        "session",
+    )
+
+    def __init__(
+        self,
+        member_id: str,
+        *,
+        group_id: str,
+        group_instance_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        session_timeout_ms: int,
+        protocol_type: str,
+        protocols: Protocols,
+        assignment: bytes = b"",
+    ) -> None:
+        operation = GroupOperation(OperationKind.SESSION, group_id, member_id)
+        self.member_id = member_id
+        self.group_instance_id = group_instance_id
+        self.client_id = client_id
+        self.client_host = client_host
+        self.rebalance_timeout_ms = rebalance_timeout_ms
+        self.protocol_type = protocol_type
+        self.protocols = protocols
+        self.assignment = assignment
+        self.awaiting_join: Ticket | None = None
+        self.awaiting_sync: Ticket | None = None
+        self.is_new = False
+        """Has joined and not been answered yet: it may not know its id, so it cannot send heartbeats."""
+        self.session = Park(operation, session_timeout_ms)
+        self.end_session = Complete(operation)
+
+    def __repr__(self) -> str:
+        waits = "".join(
+            f", awaits {name}"
+            for name, ticket in (("join", self.awaiting_join), ("sync", self.awaiting_sync))
+            if ticket is not None
+        )
+        static = "" if self.group_instance_id is None else f", group_instance_id={self.group_instance_id!r}"
+        return (
+            f"ClassicMember({self.member_id!r}{static}, protocols={[name for name, _ in self.protocols]}, "
+            f"{len(self.assignment)} bytes assigned{', new' if self.is_new else ''}{waits})"
+        )
+
+    @property
+    def session_timeout_ms(self) -> int:
+        return self.session.timeout_ms
+
+    @session_timeout_ms.setter
+    def session_timeout_ms(self, timeout_ms: int) -> None:
+        if timeout_ms != self.session.timeout_ms:
+            self.session = Park(self.session.operation, timeout_ms)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory."""
+        about = (self.member_id, self.group_instance_id, self.client_id, self.client_host)
+        return member_bytes(about, self.protocols) + len(self.assignment)
+
+    @property
+    def is_static(self) -> bool:
+        return self.group_instance_id is not None
+
+    @property
+    def satisfies_heartbeat(self) -> bool:
+        """Whether the member is alive although its session is over: it waits for us. A new one is not taken
+        for alive, because nobody knows whether its client has gone and asked again as somebody else."""
+        return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
+
+    def metadata(self, protocol: str) -> bytes:
+        for name, metadata in self.protocols:
+            if name == protocol:
+                return metadata
+        raise InvariantError(f"{self!r} does not support {protocol!r}")
+
 
 _EMPTY = ClassicGroupState.EMPTY
 _PREPARING = ClassicGroupState.PREPARING_REBALANCE
@@ -418,3 +631,58 @@ class ClassicGroup:
 
     def _gone(self) -> KafkaError:
         return KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {self.group_id} is in dead state.")
+
+
+def validate(group: ClassicGroup) -> None:
+    """Check ``group``. Raises InvariantError."""
+    broken = [name for name, holds in {**_of_members(group), **_of_state(group)}.items() if not holds]
+    if broken:
+        raise InvariantError(f"{', '.join(broken)}: {group!r}")
+
+
+def _of_members(group: ClassicGroup) -> dict[str, bool]:
+    members = group.members
+    static = {member.group_instance_id: key for key, member in members.items() if member.is_static}
+    supported = Counter(name for member in members.values() for name in names(member.protocols))
+    return {
+        "members are filed under their ids": all(key == member.member_id for key, member in members.items()),
+        "instance ids are filed": static == group.static_members,
+        "who waits to join is no member": not group.pending_joins & members.keys(),
+        "who waits to sync is a member": group.pending_syncs <= members.keys(),
+        "those who wait for a generation are counted": group.awaiting_join_count
+        == sum(member.awaiting_join is not None for member in members.values()),
+        "what it takes in memory is counted": group.footprint.size_bytes
+        == GROUP_BYTES
+        + len(group.group_id)
+        + sum(member.size_bytes for member in members.values())
+        + sum(PENDING_JOIN_BYTES + len(member_id) for member_id in group.pending_joins),
+        "supported protocols are counted": supported == +group.supported,
+        "a group with members has one that leads": (group.leader in members) if members else not group.leader,
+        "members are of the group's kind": all(
+            member.protocol_type == group.protocol_type for member in members.values()
+        ),
+    }
+
+
+def _of_state(group: ClassicGroup) -> dict[str, bool]:
+    state, members = group.state, group.members.values()
+    return {
+        "an empty group has no members": not members if state in (_EMPTY, _DEAD) else True,
+        "a generation has members that agree": bool(members)
+        and all(group.protocol in names(member.protocols) for member in members)
+        if state in (_COMPLETING, _STABLE)
+        else True,
+        "joins wait for a rebalance, or for the log": state is _PREPARING
+        or all(member.awaiting_join is None or (state is _STABLE and member.is_static) for member in members),
+        "syncs wait for the leader": state is _COMPLETING
+        or all(member.awaiting_sync is None for member in members),
+        "who syncs is not waited for": all(
+            member.awaiting_sync is None or member.member_id not in group.pending_syncs for member in members
+        ),
+        "syncs are due in a generation": not group.pending_syncs or state in (_COMPLETING, _STABLE),
+        "new members wait for their first generation": all(
+            state is _PREPARING for member in members if member.is_new
+        ),
+        "an assignment is stored for this generation": group.storing_generation is None
+        or (state is _COMPLETING and group.storing_generation == group.generation),
+    }

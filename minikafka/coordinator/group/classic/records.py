@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.classic.member import ClassicMember
-from minikafka.coordinator.group.classic.state import ClassicGroupState
+from minikafka.coordinator.group.classic.classic_group import ClassicGroup, ClassicGroupState, ClassicMember
 from minikafka.coordinator.group.messages import DescribedGroup, DescribedMember
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,

@@ -10,10 +10,16 @@ Different from Kafka: refusals are results with an error, as in ``classic_groups
 
 from __future__ import annotations
 
-from minikafka.coordinator.group.classic.member import new_member_id
-from minikafka.coordinator.group.consumer.change import GroupDraft
-from minikafka.coordinator.group.consumer.consumer_group import PROTOCOL_TYPE, ConsumerGroup
-from minikafka.coordinator.group.consumer.member import ConsumerGroupMember, MemberState
+from minikafka.coordinator.group.classic.classic_group import (
+    new_member_id,
+)
+from minikafka.coordinator.group.consumer.consumer_group import (
+    PROTOCOL_TYPE,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    GroupDraft,
+    MemberState,
+)
 from minikafka.coordinator.group.consumer.membership import (
     check_room,
     join_static_member,

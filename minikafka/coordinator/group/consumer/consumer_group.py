@@ -13,22 +13,39 @@ Reconciling     some member does not own its target yet
 Stable          all members own their targets
 ==============  =========================================================================
 (Dead is a group that is gone.)
+
+One member of a KIP-848 group: what it told about itself, and what it owns.
+
+Kafka: ``ConsumerGroupMember``, ``MemberState``. A member is exactly its two records: it is replaced when one
+of them is written, never changed.
+
+A change of a KIP-848 group: worked out on a copy, written, and taken in when it is in the log.
+
+``GroupDraft`` is the working out. It applies each record to a copy of the group at once, with the code that
+will apply it when it is written or loaded, so what follows is decided on the state that the group will have.
+``GroupChange`` is the append. The shell writes it, or hears that it cannot, before it asks anything else.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from enum import IntEnum
 from uuid import UUID
 
 import msgspec
 
-from minikafka.coordinator.group.consumer.member import (
-    NOTHING_OWNED,
-    ConsumerGroupMember,
+from minikafka.coordinator.group.classic.classic_group import ClassicGroup
+from minikafka.coordinator.group.effects import (
+    Answer,
+    Append,
+    Effect,
+    Effects,
+    GroupOperation,
+    Park,
+    coordinator_error,
 )
-from minikafka.coordinator.group.effects import Effects
-from minikafka.coordinator.group.footprint import Footprint
+from minikafka.coordinator.group.group import Footprint, member_bytes
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
@@ -48,10 +65,173 @@ from minikafka.protocol.internal.group_records import (
     GroupRecord,
     Key,
     TopicPartitions,
+    Value,
 )
 
-if TYPE_CHECKING:
-    from minikafka.coordinator.group.consumer.change import GroupChange
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+LEAVE_STATIC_EPOCH = -2
+"""A static member that is away, and is expected back before its session ends."""
+
+
+class MemberState(IntEnum):
+    """Where a member stands on the way from what it owns to its target assignment."""
+
+    STABLE = 0
+    """It owns what it shall own, as far as it has heard."""
+    UNREVOKED_PARTITIONS = 1
+    """It must say that it has given partitions back before it enters the next epoch."""
+    UNRELEASED_PARTITIONS = 2
+    """It is in its epoch, and waits for partitions that others have not yet given back."""
+    UNKNOWN = 127
+    """A state of a newer version: the member must begin anew."""
+
+
+_STATES = {int(state): state for state in MemberState}
+
+NOTHING_TOLD = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
+NOTHING_OWNED = ConsumerGroupCurrentMemberAssignmentValue(
+    member_epoch=0,
+    previous_member_epoch=0,
+    state=MemberState.STABLE,
+    assigned_partitions={},
+    partitions_pending_revocation={},
+)
+
+
+class ConsumerGroupMember(msgspec.Struct, frozen=True):
+    """``metadata`` is what the member told, ``current`` what it owns and in which epoch."""
+
+    member_id: str
+    metadata: ConsumerGroupMemberMetadataValue = NOTHING_TOLD
+    current: ConsumerGroupCurrentMemberAssignmentValue = NOTHING_OWNED
+
+    @property
+    def epoch(self) -> int:
+        return self.current.member_epoch
+
+    @property
+    def state(self) -> MemberState:
+        return _STATES.get(self.current.state, MemberState.UNKNOWN)
+
+    @property
+    def assigned(self) -> TopicPartitions:
+        """What it may consume."""
+        return self.current.assigned_partitions
+
+    @property
+    def pending_revocation(self) -> TopicPartitions:
+        """What it must stop consuming; nobody else gets it until it says that it has."""
+        return self.current.partitions_pending_revocation
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes in memory because of what it told; what it owns is of the coordinator's making."""
+        told = self.metadata
+        classic = told.classic_member_metadata
+        about = (self.member_id, told.instance_id, told.rack_id, told.client_id, told.client_host)
+        wanted = (told.subscribed_topic_regex, told.server_assignor, *told.subscribed_topic_names)
+        protocols = () if classic is None else classic.supported_protocols
+        return member_bytes((*about, *wanted), ((each.name, each.metadata) for each in protocols))
+
+    @property
+    def regex(self) -> str | None:
+        """Its regular expression; None also if it is empty."""
+        return self.metadata.subscribed_topic_regex or None
+
+    @property
+    def is_classic(self) -> bool:
+        """It speaks the classic protocol."""
+        return self.metadata.classic_member_metadata is not None
+
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.current.state == MemberState.STABLE and self.current.member_epoch == epoch
+
+
+def is_subset(owned: TopicPartitions, assigned: TopicPartitions) -> bool:
+    """Whether everything in ``owned`` is also in ``assigned``."""
+    return all(partitions <= assigned.get(topic_id, frozenset()) for topic_id, partitions in owned.items())
+
+
+RETRY_MS = 500
+"""After which a fencing whose append failed is tried again (Kafka: ``CoordinatorTimerImpl``)."""
+
+
+class GroupDraft:
+    """A group, and the records that change it."""
+
+    def __init__(self, group: ConsumerGroup, *, replaces: ClassicGroup | None = None) -> None:
+        """``replaces``: a group of the classic protocol that ends with this change."""
+        self.origin = group
+        self.group = group
+        self.replaces = replaces
+        self.becomes: ClassicGroup | None = None
+        """A group of the classic protocol that comes in the place of this one."""
+        self.records = [] if replaces is None else replaces.tombstones()
+        self._is_copy = False
+
+    def write(self, key: Key, value: Value | None) -> None:
+        if not self._is_copy:
+            self.group = self.group.copy()
+            self._is_copy = True
+        record = GroupRecord(key, value)
+        self.group.apply(record)
+        self.records.append(record)
+
+
+class GroupChange(Append):
+    """``replay`` takes each record in. Answers that depend on the change wait until it is committed, also
+    those of requests that come after it and change nothing: what they tell may be lost with this leader."""
+
+    __slots__ = ("_after", "_before", "_group", "_is_written", "_replay", "_retry", "answers")
+
+    def __init__(
+        self,
+        records: Iterable[GroupRecord],
+        *,
+        group: Callable[[], ConsumerGroup | None],
+        before: Callable[[int], Effects],
+        replay: Callable[[GroupRecord, int], None],
+        after: Callable[[int], Effects],
+        answer: Answer | None = None,
+        retry: GroupOperation | None = None,
+    ) -> None:
+        """``group`` is the group once the change is written; ``before`` and ``after`` surround the taking in;
+        ``retry`` expires again if the change does not come."""
+        super().__init__(tuple(records))
+        self._group = group
+        self._replay = replay
+        self._before = before
+        self._after = after
+        self._retry = retry
+        self._is_written = False
+        self.answers = [] if answer is None else [answer]
+
+    def written(self, now_ms: int) -> Effects:
+        self._is_written = True
+        effects = self._before(now_ms)
+        for record in self.records:
+            self._replay(record, now_ms)
+        if group := self._group():
+            group.uncommitted = self
+        return effects + self._after(now_ms)
+
+    def committed(self, now_ms: int) -> Effects:
+        self._is_settled()
+        return [*self.answers]
+
+    def failed(self, error: KafkaError, now_ms: int) -> Effects:
+        self._is_settled()
+        effects: list[Effect] = [Answer(answer.ticket, coordinator_error(error)) for answer in self.answers]
+        if self._retry is not None and not self._is_written:
+            effects.append(Park(self._retry, RETRY_MS))
+        return effects
+
+    def _is_settled(self) -> None:
+        group = self._group()
+        if group is not None and group.uncommitted is self:
+            group.uncommitted = None
+
 
 PROTOCOL_TYPE = "consumer"
 MEMBER_EPOCH_VERSION = 9

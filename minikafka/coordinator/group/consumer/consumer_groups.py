@@ -6,25 +6,30 @@ of which writes only if something is new (``GroupDraft``):
 1. what the member tells (``subscription``): another subscription, or other topics, make a new
    group epoch;
 2. for a new group epoch, a new target assignment (``target``);
-3. one step of this member from what it owns to its target (``reconciliation``).
+3. one step of this member from what it owns to its target (``membership``).
 
 So the group agrees without ever standing still: each member hears in its own heartbeat what to give back,
 and gets what others have given back. The answer leaves when all of it is committed. A heartbeat that changes
 nothing is answered at once.
+
+A KIP-848 group as ConsumerGroupDescribe shows it. Kafka: ``ConsumerGroup.asDescribedGroup``.
+
+Which heartbeats of KIP-848 make sense by themselves.
+
+Kafka: ``GroupCoordinatorService.throwIfConsumerGroupHeartbeatRequestIsInvalid``.
 """
 
 from __future__ import annotations
 
 from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.consumer.change import GroupDraft
 from minikafka.coordinator.group.consumer.classic_members import ClassicMembers
-from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer.description import describe_group
-from minikafka.coordinator.group.consumer.member import (
+from minikafka.coordinator.group.consumer.consumer_group import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
     LEAVE_STATIC_EPOCH,
+    ConsumerGroup,
     ConsumerGroupMember,
+    GroupDraft,
     MemberState,
 )
 from minikafka.coordinator.group.consumer.membership import (
@@ -35,7 +40,6 @@ from minikafka.coordinator.group.consumer.membership import (
     leave_for_a_while,
 )
 from minikafka.coordinator.group.consumer.migration import draft_in_place_of
-from minikafka.coordinator.group.consumer.request import check_request
 from minikafka.coordinator.group.consumer.subscription import told_by_heartbeat
 from minikafka.coordinator.group.consumer.work import GroupWork, forget_timers, revocation
 from minikafka.coordinator.group.effects import (
@@ -50,13 +54,97 @@ from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
     ConsumerGroupHeartbeatResult,
     DescribedConsumerGroup,
+    DescribedConsumerMember,
     Heartbeat,
     JoinGroup,
     LeaveGroup,
     SyncGroup,
 )
+from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.group_records import GroupRecord
+from minikafka.protocol.internal.group_records import GroupRecord, TopicPartitions
+
+CLASSIC_MEMBER = 0
+CONSUMER_MEMBER = 1
+
+
+def describe_group(group: ConsumerGroup, topics: TopicImage, default_assignor: str) -> DescribedConsumerGroup:
+    """Topics that are gone are left out: they have no name any more."""
+
+    def existing(partitions: TopicPartitions) -> TopicPartitions:
+        return {
+            topic_id: numbers
+            for topic_id, numbers in partitions.items()
+            if topics.topic_by_id(topic_id) is not None
+        }
+
+    members = tuple(
+        DescribedConsumerMember(
+            member_id=member.member_id,
+            instance_id=member.metadata.instance_id,
+            rack_id=member.metadata.rack_id,
+            member_epoch=member.epoch,
+            client_id=member.metadata.client_id,
+            client_host=member.metadata.client_host,
+            subscribed_topic_names=member.metadata.subscribed_topic_names,
+            subscribed_topic_regex=member.regex,
+            assignment=existing(member.assigned),
+            target_assignment=existing(group.targets.get(member.member_id, {})),
+            member_type=CLASSIC_MEMBER if member.is_classic else CONSUMER_MEMBER,
+        )
+        for member in group.members.values()
+    )
+    return DescribedConsumerGroup(
+        group_id=group.group_id,
+        state=group.state,
+        group_epoch=group.epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.preferred_assignor() or default_assignor,
+        members=members,
+    )
+
+
+MEMBER_ID_VERSION = 1
+"""ConsumerGroupHeartbeat since this version: the client makes its member id."""
+
+
+def check_request(request: ConsumerGroupHeartbeat, assignors: tuple[str, ...]) -> None:
+    """Raises KafkaError INVALID_REQUEST, UNSUPPORTED_ASSIGNOR."""
+    epoch = request.member_epoch
+    if request.version >= MEMBER_ID_VERSION or epoch > JOIN_EPOCH or epoch == LEAVE_EPOCH:
+        _check_not_blank(request.member_id, "MemberId")
+    _check_not_blank(request.group_id, "GroupId")
+    _check_not_blank(request.instance_id, "InstanceId")
+    _check_not_blank(request.rack_id, "RackId")
+    if epoch == JOIN_EPOCH:
+        _check_join(request)
+    elif epoch == LEAVE_STATIC_EPOCH and request.instance_id is None:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "InstanceId can't be null.")
+    elif epoch < LEAVE_STATIC_EPOCH:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "MemberEpoch is invalid.")
+    if request.server_assignor is not None and request.server_assignor not in assignors:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"ServerAssignor {request.server_assignor} is not supported. "
+            f"Supported assignors: {', '.join(assignors)}.",
+        )
+
+
+def _check_join(request: ConsumerGroupHeartbeat) -> None:
+    if request.rebalance_timeout_ms == -1:
+        reason = "RebalanceTimeoutMs must be provided in first request."
+    elif request.topic_partitions is None or request.topic_partitions:
+        reason = "TopicPartitions must be empty when (re-)joining."
+    elif request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
+        reason = "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null when (re-)joining."
+    else:
+        return
+    raise KafkaError(ErrorCode.INVALID_REQUEST, reason)
+
+
+def _check_not_blank(value: str | None, name: str) -> None:
+    if value is not None and not value.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{name} can't be empty.")
 
 
 class ConsumerGroups:

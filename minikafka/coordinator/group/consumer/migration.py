@@ -11,14 +11,20 @@ Different from Kafka: of a partition that a client has assigned to two members, 
 
 from __future__ import annotations
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.classic.member import ClassicMember
-from minikafka.coordinator.group.classic.protocols import choose_protocol
+from minikafka.coordinator.group.classic.classic_group import (
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    choose_protocol,
+)
 from minikafka.coordinator.group.classic.records import current_record
-from minikafka.coordinator.group.classic.state import ClassicGroupState
-from minikafka.coordinator.group.consumer.change import GroupDraft
-from minikafka.coordinator.group.consumer.consumer_group import PROTOCOL_TYPE, ConsumerGroup
-from minikafka.coordinator.group.consumer.member import ConsumerGroupMember, MemberState
+from minikafka.coordinator.group.consumer.consumer_group import (
+    PROTOCOL_TYPE,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    GroupDraft,
+    MemberState,
+)
 from minikafka.coordinator.group.consumer.membership import write_current, write_metadata
 from minikafka.coordinator.group.consumer.target import metadata_hash
 from minikafka.coordinator.group.settings import GroupSettings

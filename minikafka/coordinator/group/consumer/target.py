@@ -3,20 +3,37 @@
 Kafka: ``TargetAssignmentBuilder``, ``updateTargetAssignment`` and ``updateSubscriptionMetadata``.
 A group epoch stands for the members, their subscriptions and the partitions of the topics that they want. The
 last of these is kept as a hash: a topic that comes, grows or goes makes another hash, and so another epoch.
+
+What an assignor is given, and which there are. Kafka: ``ConsumerGroupPartitionAssignor``, ``GroupSpec``.
+
+An assignor is a pure function: members in the order in which ties are broken, with what they want and what
+their target is now; the result is everybody's new target. It promises
+
+- every partition of a topic that somebody wants goes to exactly one member that wants the topic,
+- only as many partitions change hands as balance asks for.
+
+The ``range`` assignor: each topic by itself, so that members with the same wants get the same partition
+numbers of topics of one size, and can join them. Kafka: ``RangeAssignor``, with its stickiness.
+
+The ``uniform`` assignor: as even as can be, and sticky.
+
+Kafka: ``UniformAssignor``. Where all members want the same topics (``UniformHomogeneousAssignmentBuilder``),
+the loads of any two differ by one at most, and no more partitions move than that needs. Where they want
+different ones (``UniformHeterogeneousAssignmentBuilder``), no move of one partition to another of its
+topic's subscribers would make the two more even.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
 from uuid import UUID
 
-from minikafka.coordinator.group.consumer.assignor import Assignor, GroupSpec, MemberSpec
-from minikafka.coordinator.group.consumer.assignor_range import assign_range
-from minikafka.coordinator.group.consumer.assignor_uniform import assign_uniform
-from minikafka.coordinator.group.consumer.change import GroupDraft
-from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer.member import ConsumerGroupMember
+import msgspec
+
+from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupMember, GroupDraft
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMetadataKey,
@@ -26,7 +43,191 @@ from minikafka.protocol.internal.group_records import (
     ConsumerGroupTargetAssignmentMemberValue,
     ConsumerGroupTargetAssignmentMetadataKey,
     ConsumerGroupTargetAssignmentMetadataValue,
+    TopicPartitions,
 )
+
+
+class MemberSpec(msgspec.Struct, frozen=True):
+    """``topic_ids`` exist, those that the member names first, then those of its regular expression, each in
+    the order of their names; ``target`` may name others."""
+
+    topic_ids: tuple[UUID, ...]
+    target: TopicPartitions
+
+
+class GroupSpec(msgspec.Struct, frozen=True):
+    """``partition_counts`` has every topic that a member wants."""
+
+    members: Mapping[str, MemberSpec]
+    partition_counts: Mapping[UUID, int]
+
+    @property
+    def is_homogeneous(self) -> bool:
+        """All want the same topics."""
+        wanted = {member.topic_ids for member in self.members.values()}
+        return len(set(map(frozenset, wanted))) <= 1
+
+    def subscribers(self) -> dict[UUID, list[str]]:
+        """Who wants each topic."""
+        subscribers: dict[UUID, list[str]] = {}
+        for member_id, member in self.members.items():
+            for topic_id in member.topic_ids:
+                subscribers.setdefault(topic_id, []).append(member_id)
+        return subscribers
+
+
+Assignor = Callable[[GroupSpec], dict[str, TopicPartitions]]
+
+
+class AssignmentBuilder:
+    """Targets in the making: sets that grow. At the end a member has no topic without partitions, and its
+    topics in the order in which it wants them."""
+
+    def __init__(self, spec: GroupSpec) -> None:
+        self._members = spec.members
+        self.partitions: dict[str, dict[UUID, set[int]]] = {member_id: {} for member_id in spec.members}
+        self.load = dict.fromkeys(spec.members, 0)
+        """How many partitions each member has."""
+
+    def give(self, member_id: str, topic_id: UUID, partition: int) -> None:
+        self.partitions[member_id].setdefault(topic_id, set()).add(partition)
+        self.load[member_id] += 1
+
+    def take(self, member_id: str, topic_id: UUID) -> int:
+        """The member's last partition of the topic, which it loses."""
+        partition = max(self.partitions[member_id][topic_id])
+        self.partitions[member_id][topic_id].remove(partition)
+        self.load[member_id] -= 1
+        return partition
+
+    def build(self) -> dict[str, TopicPartitions]:
+        return {
+            member_id: {
+                topic_id: frozenset(numbers)
+                for topic_id in self._members[member_id].topic_ids
+                if (numbers := topics.get(topic_id))
+            }
+            for member_id, topics in self.partitions.items()
+        }
+
+
+def assign_range(spec: GroupSpec) -> dict[str, TopicPartitions]:
+    builder = AssignmentBuilder(spec)
+    for topic_id, member_ids in spec.subscribers().items():
+        _assign_topic(spec, builder, topic_id, member_ids)
+    return builder.build()
+
+
+def _assign_topic(
+    spec: GroupSpec, builder: AssignmentBuilder, topic_id: UUID, member_ids: Sequence[str]
+) -> None:
+    partition_count = spec.partition_counts[topic_id]
+    quota, extra = divmod(partition_count, len(member_ids))
+    left = set(range(partition_count))
+    kept: dict[str, int] = {}
+    for member_id in member_ids:
+        # The lowest numbers stay: they are the same ones in every topic of this size.
+        current = [
+            number for number in sorted(spec.members[member_id].target.get(topic_id, ())) if number in left
+        ]
+        count = quota
+        if len(current) > quota and extra > 0:
+            extra -= 1
+            count += 1
+        for partition in current[:count]:
+            left.remove(partition)
+            builder.give(member_id, topic_id, partition)
+        kept[member_id] = min(len(current), count)
+    free: Iterator[int] = iter(sorted(left))
+    for member_id in member_ids:
+        needed = quota - kept[member_id]
+        if needed >= 0 and extra > 0:
+            extra -= 1
+            needed += 1
+        for _ in range(needed):
+            builder.give(member_id, topic_id, next(free))
+
+
+def assign_uniform(spec: GroupSpec) -> dict[str, TopicPartitions]:
+    builder = AssignmentBuilder(spec)
+    if not spec.members:
+        return {}
+    if spec.is_homogeneous:
+        _assign_evenly(spec, builder)
+    else:
+        _assign_by_subscription(spec, builder)
+    return builder.build()
+
+
+def _assign_evenly(spec: GroupSpec, builder: AssignmentBuilder) -> None:
+    topic_ids = next(iter(spec.members.values())).topic_ids
+    quota, extra = divmod(sum(spec.partition_counts[topic_id] for topic_id in topic_ids), len(spec.members))
+    left = {topic_id: set(range(spec.partition_counts[topic_id])) for topic_id in topic_ids}
+    below: deque[str] = deque()
+    at_quota: deque[str] = deque()
+    for member_id, member in spec.members.items():
+        for topic_id in topic_ids:
+            for partition in sorted(member.target.get(topic_id, ())):
+                load = builder.load[member_id]
+                if partition in left[topic_id] and (load < quota or (load == quota and extra > 0)):
+                    extra -= load == quota
+                    left[topic_id].remove(partition)
+                    builder.give(member_id, topic_id, partition)
+        if builder.load[member_id] <= quota:
+            (below if builder.load[member_id] < quota else at_quota).append(member_id)
+    # In turn, so that the partitions of one topic, whose traffic is alike, spread over the members.
+    for topic_id in topic_ids:
+        for partition in sorted(left[topic_id]):
+            member_id = below.popleft() if below else at_quota.popleft()
+            builder.give(member_id, topic_id, partition)
+            if builder.load[member_id] <= quota:
+                (below if builder.load[member_id] < quota else at_quota).append(member_id)
+
+
+def _assign_by_subscription(spec: GroupSpec, builder: AssignmentBuilder) -> None:
+    subscribers = spec.subscribers()
+    owners: dict[UUID, set[int]] = {topic_id: set() for topic_id in subscribers}
+    for member_id, member in spec.members.items():
+        for topic_id in member.topic_ids:
+            for partition in sorted(member.target.get(topic_id, ())):
+                if partition < spec.partition_counts[topic_id] and partition not in owners[topic_id]:
+                    owners[topic_id].add(partition)
+                    builder.give(member_id, topic_id, partition)
+    # Topics that few want first: the others can go around what those have taken.
+    order = sorted(subscribers, key=lambda topic_id: len(subscribers[topic_id]))
+    rank = {member_id: number for number, member_id in enumerate(spec.members)}
+    for topic_id in order:
+        heap = [(builder.load[member_id], rank[member_id], member_id) for member_id in subscribers[topic_id]]
+        heapify(heap)
+        for partition in range(spec.partition_counts[topic_id]):
+            if partition not in owners[topic_id]:
+                load, number, member_id = heap[0]
+                builder.give(member_id, topic_id, partition)
+                heapreplace(heap, (load + 1, number, member_id))
+    moved = True
+    while moved:
+        moved = False
+        for topic_id in order:
+            moved = _even_out(builder, topic_id, subscribers[topic_id]) or moved
+
+
+def _even_out(builder: AssignmentBuilder, topic_id: UUID, subscribers: list[str]) -> bool:
+    """Move partitions of one topic from who has most to who has least; whether any moved.
+
+    Every move makes the sum of the squares of the loads smaller, so this comes to an end.
+    """
+    moved = False
+    while True:
+        owners = [member_id for member_id in subscribers if builder.partitions[member_id].get(topic_id)]
+        if not owners:
+            return moved
+        most = max(owners, key=builder.load.__getitem__)
+        least = min(subscribers, key=builder.load.__getitem__)
+        if builder.load[most] - builder.load[least] <= 1:
+            return moved
+        builder.give(least, topic_id, builder.take(most, topic_id))
+        moved = True
+
 
 ASSIGNORS: dict[str, Assignor] = {"uniform": assign_uniform, "range": assign_range}
 """What ``group.consumer.assignors`` may name."""

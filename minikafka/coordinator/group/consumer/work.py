@@ -11,9 +11,14 @@ from uuid import UUID
 import msgspec
 
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
-from minikafka.coordinator.group.consumer.change import GroupChange, GroupDraft
-from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
-from minikafka.coordinator.group.consumer.member import NOTHING_TOLD, ConsumerGroupMember, MemberState
+from minikafka.coordinator.group.consumer.consumer_group import (
+    NOTHING_TOLD,
+    ConsumerGroup,
+    ConsumerGroupMember,
+    GroupChange,
+    GroupDraft,
+    MemberState,
+)
 from minikafka.coordinator.group.consumer.membership import reconcile, remove_members
 from minikafka.coordinator.group.consumer.migration import downgrade_if_due
 from minikafka.coordinator.group.consumer.subscription import (

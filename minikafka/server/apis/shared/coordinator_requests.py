@@ -1,11 +1,18 @@
 """What the handlers of requests to a coordinator have in common: a request goes to a shard, its answer comes
-back."""
+back.
+
+What the handlers of the group APIs have in common.
+
+What the handlers of the transaction APIs have in common.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
+from minikafka.coordinator.group.shard import GroupShard
+from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
@@ -15,6 +22,66 @@ from minikafka.server.requests.accounting import encode_answer_in_steps
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
+
+
+class GroupQuestion(NamedTuple):
+    """What a request is to the group that it names; see ``ask_group``."""
+
+    group_id: str
+    call: TicketCall[GroupShard]
+    body: MakeBody
+
+
+def ask_group(
+    services: Services,
+    context: RequestContext,
+    group_id: str,
+    call: TicketCall[GroupShard],
+    body: MakeBody,
+) -> PendingResponse:
+    """Have the shard of a group do ``call``; the response is ``body`` of what it answers, or of the
+    KafkaError that it raised."""
+    return ask_coordinator(services.groups, group_id, call, CoordinatorAnswer(services, context, body))
+
+
+def check_group_id(group_id: str) -> None:
+    """Raises:
+    KafkaError: INVALID_GROUP_ID: it is empty, where a group with members is meant.
+    """
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
+
+
+def client_id(context: RequestContext) -> str:
+    return context.header.client_id or ""
+
+
+def client_host(context: RequestContext) -> str:
+    """As Java prints an address without a name."""
+    return f"/{context.connection.peer_host}"
+
+
+def ask_transaction(
+    services: Services,
+    context: RequestContext,
+    transactional_id: str,
+    call: TicketCall[TransactionShard],
+    body: Callable[[Any], Body],
+) -> PendingResponse:
+    """Have the shard of a transactional id do ``call``; the response is ``body`` of what it answers, or of
+    the KafkaError that it raised."""
+    answer = CoordinatorAnswer(services, context, body)
+    return ask_coordinator(services.transactions, transactional_id, call, answer)
+
+
+def known_error(result: Any, *, knows_fenced: bool) -> ErrorCode:
+    """The code of a result; versions that came before PRODUCER_FENCED (KIP-360) hear INVALID_PRODUCER_EPOCH,
+    with which their clients do the same."""
+    code = error_code(result)
+    if code is ErrorCode.PRODUCER_FENCED and not knows_fenced:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return code
+
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """One fetcher: a loop that copies the partitions of one leader, one fetch request after the other.
 
 Kafka: the thread in ``AbstractFetcherThread`` and ``ReplicaFetcherThread``; KIP-227 (sessions). What an
-answer does to a log is in ``followed_partitions.py``; this module is the part that waits.
+answer does to a log is in ``FollowedPartitions``; ``ReplicaFetcher`` is the part that waits.
 
 A round: connect; ask for what the session says; take the answer partition by partition, giving way to others
 in between; ask for the leader's bounds where an offset was out of range.
@@ -16,6 +16,40 @@ fetch; the connection ends with the loop.
 Differs from Kafka: nothing is built for a leader that is not there, and the partitions are not delayed one by
 one for it; a refused full request makes the loop rest where Kafka asks again at once; an outage is logged
 when it begins and when it ends.
+
+The partitions of one fetcher: what to ask their leader, what its answers do to the logs. Nothing waits.
+
+Kafka: the part of ``AbstractFetcherThread`` and ``ReplicaFetcherThread`` that holds ``partitionMapLock``.
+
+==========================  ===============================================================================
+a partition's answer        what becomes of it
+==========================  ===============================================================================
+records, or none            appended; high watermark and log start follow the leader's
+a diverging epoch           the log is cut; high watermark and log start wait for the next answer (R9)
+OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, begun anew or kept
+FENCED_LEADER_EPOCH         failed: there is a newer leadership, and LeaderAndIsr will name it
+NOT_LEADER_OR_FOLLOWER,     delayed: the leader has not heard yet what we have, so not for long at first
+UNKNOWN_LEADER_EPOCH
+any other error             delayed by ``replica.fetch.backoff.ms``
+records that are damaged    delayed: the next answer may bring them whole
+records that do not fit     failed: the log end is not what was asked from
+our own disk fails          failed, and the log directory is looked after
+==========================  ===============================================================================
+
+*Failed* means: fetched no more until there is news of its leadership.
+
+When logs are cut, as in Kafka since inter-broker protocol 2.7: every leader here speaks Fetch 12 and later,
+so a follower fetches at once from its log end, and the answer says where the logs part (KIP-595). A log
+without any leader epoch is cut to its high watermark first, and nobody is asked. OffsetForLeaderEpoch is thus
+not needed between brokers; Kafka's fetchers ask it only of leaders that are older than that.
+
+Invariants:
+- What an answer does to a log happens in one step of the loop, and only when the partition is still where the
+  question left it: same topic id, leader epoch and fetch offset, and not delayed (R8).
+- One partition's failure leaves the others alone.
+
+Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
+once could get the same answer for ever; see also ``FetchTroubles``.
 """
 
 from __future__ import annotations
@@ -24,21 +58,483 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Generic
+from uuid import UUID
 
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
-from minikafka.errors import ErrorCode, KafkaError
-from minikafka.metrics.timer import OneMinuteRate
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
+from minikafka.metrics.request_metrics import OneMinuteRate
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.replication.fetch_state import PartitionFetchState
-from minikafka.server.replica.fetcher.followed_partitions import FollowedPartitions
-from minikafka.server.replica.fetcher.remote_leader import ListedOffset, RemoteLeader
+from minikafka.replication.fetch_session_handler import FetchSessionHandler, SessionRequest
+from minikafka.replication.fetch_state import FetchStates, PartitionFetchState
+from minikafka.replication.truncation import ResetAction, reset_out_of_range, truncation_point
+from minikafka.server.replica.fetcher.remote_leader import FetchedPartition, ListedOffset, RemoteLeader
 from minikafka.server.replica.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minikafka.server.replica.replica_fetchers import PartitionT, Replicas
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.turns import Turns
-from minikafka.types import NO_OFFSET, TopicPartition
+from minikafka.types import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
+
+EXPECTED_ERRORS = (
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_LEADER_EPOCH,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+)
+"""Of the leader, while leadership moves or a topic is new: it has not heard yet, or we have not."""
+
+EXPECTED_TIMES_MAX = 10
+"""So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
+
+NEWS_PAUSE_MS = 10
+"""The first rest after one of these."""
+
+_DOUBLINGS_MAX = 20
+
+
+class FetchTroubles:
+    """What keeps a fetcher's partitions from being fetched: logged when it begins, and how long each rests.
+
+    Kafka: ``handlePartitionsWithErrors`` and ``delayPartitions`` of ``AbstractFetcherThread``.
+
+    A partition rests for ``replica.fetch.backoff.ms``. But while leadership moves, leader and follower are
+    told of it at about the same time: who is first rests only for a moment, and for twice as long each
+    further time. Kafka's follower rests for the whole backoff then, and producers with acks=all wait with it.
+    Such an error is expected and logged at DEBUG; one that does not end is a WARNING.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+        self._known: dict[TopicPartition, tuple[ErrorCode, int]] = {}
+        """What was logged and has not ended, and how often it has happened in a row."""
+
+    def __repr__(self) -> str:
+        return f"FetchTroubles({len(self._known)} partitions)"
+
+    def note(self, topic_partition: TopicPartition, code: ErrorCode, level: int, reason: str) -> None:
+        """Something has happened; logged if it is not what happened last, or if it was expected to end."""
+        known, times = self._known.get(topic_partition, (None, 0))
+        times = times + 1 if known is code else 1
+        if times == 1:
+            self._logger.log(level, "fetching %s: %s", topic_partition, reason)
+        elif times == EXPECTED_TIMES_MAX and code in EXPECTED_ERRORS:
+            self._logger.warning("fetching %s: %s, %d times in a row", topic_partition, reason, times)
+        self._known[topic_partition] = (code, times)
+
+    def rest_ms(self, topic_partition: TopicPartition, *, backoff_ms: int) -> int:
+        """How long the partition rests for what was noted last."""
+        code, times = self._known.get(topic_partition, (ErrorCode.NONE, 0))
+        if code not in EXPECTED_ERRORS:
+            return backoff_ms
+        return min(backoff_ms, NEWS_PAUSE_MS << min(times - 1, _DOUBLINGS_MAX))
+
+    def end(self, topic_partition: TopicPartition) -> None:
+        """The partition is fetched again, or no more."""
+        if self._known:
+            self._known.pop(topic_partition, None)
+
+
+class FollowerThrottle:
+    """Which partitions of one fetcher the follower's replication quota holds back (KIP-73). Nothing waits.
+
+    Kafka: ``RemoteLeaderEndPoint.shouldFollowerThrottle`` and ``buildFetch``. While the quota is exceeded, a
+    listed partition that is not in sync is not asked for: the leader is told to forget it, and hears of it
+    again when the quota is free.
+
+    Invariants: without listed partitions a round costs one look at an empty dictionary; only what is held
+    back, or no longer held back, is asked anew.
+    """
+
+    __slots__ = ("_clock", "_held", "_quota")
+
+    def __init__(self, quota: ReplicationQuotaManager, clock: Clock) -> None:
+        self._quota = quota
+        self._clock = clock
+        self._held: dict[TopicPartition, None] = {}
+
+    def __repr__(self) -> str:
+        return f"FollowerThrottle({len(self._held)} held back, {self._quota!r})"
+
+    @property
+    def holds_any(self) -> bool:
+        return bool(self._held)
+
+    def holds(self, topic_partition: TopicPartition) -> bool:
+        """Whether the partition is held back, as of the last ``update``."""
+        return topic_partition in self._held
+
+    def update(self, states: FetchStates) -> None:
+        """Decide anew what is held back; partitions for which that changes are touched in ``states``."""
+        quota, was_held = self._quota, self._held
+        if not (quota.is_active or was_held):
+            return
+        self._held = {}
+        if quota.is_active and quota.is_quota_exceeded(self._clock.monotonic_ms()):
+            self._held = {
+                topic_partition: None
+                for topic_partition, state in states.items()
+                if not state.is_in_sync and quota.is_throttled(topic_partition)
+            }
+        for topic_partition in self._held:
+            quota.note_held_back(topic_partition)
+        for topic_partition in (*was_held, *self._held):
+            if not (topic_partition in was_held and topic_partition in self._held):
+                states.touch(topic_partition)
+
+    def let_go(self, topic_partition: TopicPartition) -> None:
+        """The partition is no longer this fetcher's."""
+        self._held.pop(topic_partition, None)
+
+    def fetched(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """So much has come for a partition: it counts when it is listed, in sync or not."""
+        if self._quota.is_throttled(topic_partition):
+            self._quota.record(size_bytes, self._clock.monotonic_ms())
+
+
+_RETRIED_ERRORS = (ErrorCode.CORRUPT_MESSAGE, ErrorCode.INVALID_RECORD)
+"""Of our own append (Kafka: CorruptRecordException, InvalidRecordException)."""
+
+
+class FollowedPartitions(Generic[PartitionT]):
+    """What one fetcher fetches, with its session. Every method is one step."""
+
+    def __init__(
+        self,
+        *,
+        replicas: Replicas[PartitionT],
+        clock: Clock,
+        config: Callable[[], BrokerConfig],
+        failed_partitions: set[TopicPartition],
+        quota: ReplicationQuotaManager,
+    ) -> None:
+        self.session: FetchSessionHandler[FetchedPartition] = FetchSessionHandler()
+        self._states = FetchStates()
+        self._throttle = FollowerThrottle(quota, clock)
+        self._ask_quota_again_ms = 0
+        self._replicas = replicas
+        self._clock = clock
+        self._config = config
+        self._failed_partitions = failed_partitions
+        self._out_of_range: dict[TopicPartition, PartitionFetchState] = {}
+        self._troubles = FetchTroubles(logger)
+        self.fetched_bytes = 0
+        """Of records that were appended."""
+
+    def __repr__(self) -> str:
+        return f"FollowedPartitions({self._states!r}, {self.session!r})"
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    # ---- coming and going
+
+    def state_of(self, topic_partition: TopicPartition) -> PartitionFetchState | None:
+        return self._states.get(topic_partition)
+
+    def lags(self) -> list[tuple[TopicPartition, int]]:
+        """By how many records those that have had an answer lag behind."""
+        return [(each, state.lag) for each, state in self._states.items() if state.lag is not None]
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the first delayed partition may be fetched again, or the quota may be free."""
+        due_ms = self._states.next_due_ms
+        if self._throttle.holds_any and (due_ms is None or due_ms > self._ask_quota_again_ms):
+            return self._ask_quota_again_ms
+        return due_ms
+
+    def add(
+        self,
+        topic_partition: TopicPartition,
+        *,
+        topic_id: UUID,
+        current_leader_epoch: LeaderEpoch,
+        fetch_offset: Offset,
+    ) -> None:
+        """Follow a leadership. One that is followed already goes on as it is."""
+        current = self._states.get(topic_partition)
+        if current is not None:
+            if (current.topic_id, current.current_leader_epoch) == (topic_id, current_leader_epoch):
+                return
+            self.remove(topic_partition)
+
+        def begin(partition: PartitionT) -> None:
+            state = PartitionFetchState.initial(
+                topic_id,
+                fetch_offset=fetch_offset,
+                current_leader_epoch=current_leader_epoch,
+                latest_epoch=partition.log.leader_epoch,
+            )
+            self._states.put(topic_partition, state)
+
+        self._apply(topic_partition, begin)
+
+    def adopt(self, states: Mapping[TopicPartition, PartitionFetchState]) -> None:
+        """Go on where another fetcher stopped."""
+        for topic_partition, state in states.items():
+            self._states.put(topic_partition, state)
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        """Let go of a partition at once: an answer that is under way for it is ignored."""
+        state = self._states.remove(topic_partition)
+        self._throttle.let_go(topic_partition)
+        self._troubles.end(topic_partition)
+        if state is not None:
+            self.session.drop((state.topic_id, topic_partition.partition))
+
+    def take_all(self) -> dict[TopicPartition, PartitionFetchState]:
+        """Let go of all partitions; returns where each was."""
+        states = dict(self._states.items())
+        for topic_partition in states:
+            self.remove(topic_partition)
+        return states
+
+    # ---- asking
+
+    def next_request(self) -> SessionRequest[FetchedPartition] | None:
+        """What to ask the leader now; None when there is nothing to ask, or when the quota holds it all back.
+        Cuts the logs that must be cut first."""
+        config = self._config()
+        max_bytes = config.replica_fetch_max_bytes
+        now_ms = self._clock.monotonic_ms()
+        self._throttle.update(self._states)
+        self._ask_quota_again_ms = now_ms + config.replica_fetch_backoff_ms
+        for topic_partition, state in self._states.take_changed(now_ms):
+            self._apply(topic_partition, partial(self._ask, topic_partition, state, max_bytes))
+        return self.session.next_request()
+
+    def _ask(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        max_bytes: int,
+        partition: PartitionT,
+    ) -> None:
+        key = (state.topic_id, topic_partition.partition)
+        log = partition.log
+        if state.is_truncating:
+            state = self._truncate(partition, topic_partition, state, log.high_watermark)
+        if not state.is_ready_for_fetch or self._throttle.holds(topic_partition):
+            self.session.drop(key)
+            return
+        asked = FetchedPartition(
+            topic_partition,
+            state.fetch_offset,
+            log.log_start_offset,
+            log.high_watermark,
+            state.current_leader_epoch,
+            state.last_fetched_epoch,
+            max_bytes,
+        )
+        self.session.want(key, asked)
+
+    # ---- taking answers
+
+    def take(self, topic_id: UUID, data: Any) -> None:
+        """Take the answer of one partition, an entity of the Fetch response."""
+        asked = self.session.sent((topic_id, data.partition_index))
+        if asked is None:
+            return
+        topic_partition = asked.topic_partition
+        state = self._states.get(topic_partition)
+        if (
+            state is None
+            or state.topic_id != topic_id
+            or state.current_leader_epoch != asked.current_leader_epoch
+            or state.fetch_offset != asked.fetch_offset
+            or not state.is_ready_for_fetch
+        ):
+            return
+        if data.error_code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            self._out_of_range[topic_partition] = state
+        elif data.error_code is not ErrorCode.NONE:
+            self._refused(topic_partition, data.error_code)
+        else:
+            step = self._follow_divergence if data.diverging_epoch.epoch >= 0 else self._follow
+            self._apply(topic_partition, partial(step, topic_partition, state, data))
+
+    def _follow(
+        self, topic_partition: TopicPartition, state: PartitionFetchState, data: Any, partition: PartitionT
+    ) -> None:
+        """Take records, high watermark and log start."""
+        log = partition.log
+        if log.log_end_offset != state.fetch_offset:
+            raise InvariantError(
+                f"fetched from offset {state.fetch_offset}, but the log ends at {log.log_end_offset}"
+            )
+        info = None
+        if data.records:
+            info = partition.append_as_follower(data.records, current_leader_epoch=state.current_leader_epoch)
+            self.fetched_bytes += len(data.records)
+            self.session.move_to_end((state.topic_id, topic_partition.partition))
+        self._throttle.fetched(topic_partition, len(data.records or b""))
+        high_watermark_moved = partition.update_follower_high_watermark(data.high_watermark)
+        partition.maybe_increment_log_start_offset(data.log_start_offset)
+        followed = state.fetched(
+            fetch_offset=log.log_end_offset,
+            last_fetched_epoch=log.leader_epoch,
+            lag=max(0, data.high_watermark - log.log_end_offset),
+        )
+        self._go_on(topic_partition, followed)
+        if info is not None or high_watermark_moved:
+            self._replicas.follower_appended(partition, info)
+
+    def _follow_divergence(
+        self, topic_partition: TopicPartition, state: PartitionFetchState, data: Any, partition: PartitionT
+    ) -> None:
+        """Cut what the leader does not have."""
+        log = partition.log
+        diverging = data.diverging_epoch
+        cut = truncation_point(
+            leader_epoch=diverging.epoch,
+            leader_end_offset=diverging.end_offset,
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+            end_offset_for_epoch=log.end_offset_for_epoch,
+        )
+        logger.info(
+            "%s parts from its leader, where epoch %d ends at %d%s",
+            topic_partition,
+            diverging.epoch,
+            diverging.end_offset,
+            "" if cut.is_complete else "; the next answer may say more",
+        )
+        after = self._truncate(partition, topic_partition, state, cut.offset)
+        if after == state:  # the same question would get the same answer (KAFKA-10706)
+            self._troubles.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
+            self._delay(topic_partition)
+
+    def _truncate(
+        self,
+        partition: PartitionT,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        offset: Offset,
+    ) -> PartitionFetchState:
+        """Cut at ``offset``, or at the start of the batch that it lies in."""
+        log = partition.log
+        if offset < log.log_end_offset:
+            logger.log(
+                logging.WARNING if offset < log.high_watermark else logging.INFO,
+                "cutting %s from %d to %d; its high watermark is %d",
+                topic_partition,
+                log.log_end_offset,
+                offset,
+                log.high_watermark,
+            )
+        partition.truncate_to(offset)
+        return self._go_on_at_log_end(partition, topic_partition, state)
+
+    def _go_on_at_log_end(
+        self, partition: PartitionT, topic_partition: TopicPartition, state: PartitionFetchState
+    ) -> PartitionFetchState:
+        log = partition.log
+        cut = state.truncated(fetch_offset=log.log_end_offset, last_fetched_epoch=log.leader_epoch)
+        self._go_on(topic_partition, cut)
+        return cut
+
+    def _go_on(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
+        self._states.put(topic_partition, state)
+        self._troubles.end(topic_partition)
+
+    # ---- out of range
+
+    def take_out_of_range(self) -> dict[TopicPartition, PartitionFetchState]:
+        """The partitions whose fetch offset the leader does not have, for ``reset``."""
+        out_of_range, self._out_of_range = self._out_of_range, {}
+        return out_of_range
+
+    def reset(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        *,
+        earliest: ListedOffset,
+        latest: ListedOffset,
+    ) -> None:
+        """Bring a log into the leader's range, unless the partition was touched since ``state``."""
+        if self._states.get(topic_partition) is not state:
+            return
+        error = latest.error or earliest.error
+        if error:
+            self._refused(topic_partition, error)
+        else:
+            step = partial(self._reset, topic_partition, state, earliest.offset, latest.offset)
+            self._apply(topic_partition, step)
+
+    def _reset(
+        self,
+        topic_partition: TopicPartition,
+        state: PartitionFetchState,
+        leader_start_offset: Offset,
+        leader_end_offset: Offset,
+        partition: PartitionT,
+    ) -> None:
+        log_end_offset = partition.log.log_end_offset
+        reset = reset_out_of_range(
+            leader_start_offset=leader_start_offset,
+            leader_end_offset=leader_end_offset,
+            log_end_offset=log_end_offset,
+        )
+        reason = (
+            f"its end {log_end_offset} is out of the leader's range, {leader_start_offset} to "
+            f"{leader_end_offset}: {reset.action.name} {reset.offset}"
+        )
+        self._troubles.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
+        match reset.action:
+            case ResetAction.TRUNCATE:
+                self._truncate(partition, topic_partition, state, reset.offset)
+            case ResetAction.START_OVER:
+                partition.truncate_fully_and_start_at(reset.offset)
+                self._go_on_at_log_end(partition, topic_partition, state)
+            case ResetAction.KEEP:
+                self._delay(topic_partition)
+
+    # ---- failing
+
+    def _apply(self, topic_partition: TopicPartition, step: Callable[[PartitionT], None]) -> None:
+        """Do one thing to one partition. Whatever goes wrong with it concerns this partition only."""
+        partition = None
+        try:
+            partition = self._replicas.hosted(topic_partition)
+            step(partition)
+        except KafkaError as error:
+            if error.code in _RETRIED_ERRORS:
+                self._troubles.note(topic_partition, error.code, logging.ERROR, str(error))
+                self._delay(topic_partition)
+                return
+            if partition is not None:
+                self._replicas.note_failure(partition, error)
+            self._fail(topic_partition, error)
+        except Exception as error:  # noqa: BLE001 - it is logged with its traceback
+            self._fail(topic_partition, error)
+
+    def _refused(self, topic_partition: TopicPartition, code: ErrorCode) -> None:
+        """The leader answered with an error."""
+        if code is ErrorCode.FENCED_LEADER_EPOCH:
+            self._fail(topic_partition, KafkaError(code), level=logging.INFO)
+            return
+        level = logging.DEBUG if code in EXPECTED_ERRORS else logging.WARNING
+        self._troubles.note(topic_partition, code, level, f"the leader answers {code.name}")
+        self._delay(topic_partition)
+
+    def _delay(self, topic_partition: TopicPartition) -> None:
+        backoff_ms = self._config().replica_fetch_backoff_ms
+        rest_ms = self._troubles.rest_ms(topic_partition, backoff_ms=backoff_ms)
+        self._states.delay(topic_partition, self._clock.monotonic_ms() + rest_ms)
+
+    def _fail(self, topic_partition: TopicPartition, error: Exception, level: int = logging.ERROR) -> None:
+        self._failed_partitions.add(topic_partition)
+        self.remove(topic_partition)
+        logger.log(
+            level,
+            "fetching %s no more until there is news of its leadership: %s",
+            topic_partition,
+            error,
+            exc_info=None if isinstance(error, KafkaError) else error,
+        )
+
 
 logger = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from minikafka.cli.console import consume, produce
+from minikafka.cli.console.consume import RecordFormat, with_properties
 from minikafka.cli.console.produce import read_lines, split_line
-from minikafka.cli.console.record_format import RecordFormat, with_properties
 from minikafka.cli.console.terminal_client import unescape
 
 RECORD = SimpleNamespace(

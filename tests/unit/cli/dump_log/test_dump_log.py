@@ -23,7 +23,7 @@ from minikafka.clock import ManualClock
 from minikafka.config.topic import TopicConfig
 from minikafka.files import OsFiles
 from minikafka.log.manager.log_manager import LogManager
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.protocol.records.batch import CompressionType
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
 from minikafka.protocol.records.records import Record, build_batch

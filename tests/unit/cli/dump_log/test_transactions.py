@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from minikafka.cli.dump_log.command import main
-from minikafka.protocol.internal.transaction_record_codec import encode_record
-from minikafka.protocol.internal.transaction_records import (
+from minikafka.protocol.internal.transaction_record_codec import (
     TransactionLogKey,
     TransactionLogValue,
     TransactionRecord,
+    encode_record,
 )
 from minikafka.protocol.records.control_records import ControlRecordType
 from minikafka.protocol.records.records import Record, build_batch

@@ -5,8 +5,14 @@ from __future__ import annotations
 import pytest
 
 from minikafka.cli.reassign.progress import CopyRate
-from minikafka.cli.shared.commands import parse_addresses, with_action_first
-from minikafka.cli.shared.quantities import format_bytes, format_duration, format_rate, parse_bytes
+from minikafka.cli.shared.commands import (
+    format_bytes,
+    format_duration,
+    format_rate,
+    parse_addresses,
+    parse_bytes,
+    with_action_first,
+)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,7 @@ import pytest
 
 from minikafka.cli.shared.commands import Address
 from minikafka.cli.topics import command as topics
-from minikafka.cli.topics.command import main, parse_assignment
-from minikafka.cli.topics.requests import TopicAdmin
+from minikafka.cli.topics.command import TopicAdmin, main, parse_assignment
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 

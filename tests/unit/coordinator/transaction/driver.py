@@ -32,8 +32,12 @@ from minikafka.coordinator.transaction.messages import (
 )
 from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.transaction_record_codec import decode_record, encode_record
-from minikafka.protocol.internal.transaction_records import TransactionLogValue, TransactionRecord
+from minikafka.protocol.internal.transaction_record_codec import (
+    TransactionLogValue,
+    TransactionRecord,
+    decode_record,
+    encode_record,
+)
 from minikafka.types import TopicPartition
 
 ID = "payments"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.coordinator.transaction.listing import unknown_states
 from minikafka.coordinator.transaction.messages import (
     DescribedTransaction,
     EndTxnResult,
     InitProducerIdResult,
     ListTransactions,
 )
+from minikafka.coordinator.transaction.shard import unknown_states
 from minikafka.errors import ErrorCode, KafkaError
 from tests.unit.coordinator.transaction.driver import ID, NOT_IN_TIME, P0, P1, TIMEOUT_MS, TOO_FEW, Driver
 

@@ -7,7 +7,7 @@ import pytest
 from minikafka.coordinator.transaction.messages import InitProducerIdResult
 from minikafka.coordinator.transaction.metadata import EPOCH_MAX
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.transaction_records import (
+from minikafka.protocol.internal.transaction_record_codec import (
     TransactionLogKey,
     TransactionLogValue,
     TransactionRecord,

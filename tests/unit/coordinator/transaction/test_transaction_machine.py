@@ -18,7 +18,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from minikafka.coordinator.transaction.completion import RETRY_MS
 from minikafka.coordinator.transaction.effects import Append, Effects, WriteMarkers
 from minikafka.coordinator.transaction.messages import (
     AddPartitionsToTxn,
@@ -28,10 +27,16 @@ from minikafka.coordinator.transaction.messages import (
     InitProducerId,
     InitProducerIdResult,
 )
-from minikafka.coordinator.transaction.metadata import EPOCH_MAX, TxnTransitMetadata, metadata_of
-from minikafka.coordinator.transaction.transaction_state import VALID_PREVIOUS_STATES, TransactionState
+from minikafka.coordinator.transaction.metadata import (
+    EPOCH_MAX,
+    VALID_PREVIOUS_STATES,
+    TransactionState,
+    TxnTransitMetadata,
+    metadata_of,
+)
+from minikafka.coordinator.transaction.transactions import RETRY_MS
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.protocol.internal.transaction_records import (
+from minikafka.protocol.internal.transaction_record_codec import (
     TransactionLogKey,
     TransactionLogValue,
     TransactionRecord,

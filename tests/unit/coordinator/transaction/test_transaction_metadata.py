@@ -10,15 +10,13 @@ import pytest
 
 from minikafka.coordinator.transaction.metadata import (
     EPOCH_MAX,
+    STATE_OF_NAME,
+    VALID_PREVIOUS_STATES,
     TransactionMetadata,
+    TransactionState,
     TxnTransitMetadata,
     metadata_of,
     record_of,
-)
-from minikafka.coordinator.transaction.transaction_state import (
-    STATE_OF_NAME,
-    VALID_PREVIOUS_STATES,
-    TransactionState,
 )
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from tests.unit.coordinator.transaction.driver import P0, P1

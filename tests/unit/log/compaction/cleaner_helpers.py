@@ -8,9 +8,10 @@ from typing import Any
 from minikafka.clock import ManualClock
 from minikafka.files import Files, OsFiles
 from minikafka.log.compaction.cleaner import Compaction
-from minikafka.log.compaction.job import CompactionJob, CompactionResult
 from minikafka.log.compaction.staged_compaction import (
+    CompactionJob,
     CompactionManifest,
+    CompactionResult,
     StagedSource,
     staging_directory,
     write_manifest,

@@ -9,8 +9,8 @@ import pytest
 from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.compaction.job import CompactionJob, SourceSegment, group_segments
 from minikafka.log.compaction.offset_map import ENTRY_BYTES
+from minikafka.log.compaction.staged_compaction import CompactionJob, SourceSegment, group_segments
 from minikafka.log.manager.cleanable_log import CleanableLog, filthiest
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minikafka.clock import ManualClock
 from minikafka.log.compaction.offset_map import ENTRY_BYTES
 from minikafka.log.manager.cleanable_log import CleanableLog
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import CompressionType
 from minikafka.protocol.records.control_records import ControlRecordType

@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from minikafka.files import OsFiles
-from minikafka.log.compaction.job import CompactionResult
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
+    CompactionResult,
     StaleManifest,
     finish_interrupted,
     is_interrupted,

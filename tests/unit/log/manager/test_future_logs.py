@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.errors import InvariantError
 from minikafka.log.files.names import delete_directory_name, future_directory_name
-from minikafka.log.manager.future_logs import Fate, FoundLog, decide_fates
+from minikafka.log.manager.log_directories import Fate, FoundLog, decide_fates
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.types import TopicPartition

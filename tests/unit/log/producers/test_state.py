@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.files import OsFiles
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.snapshot import (
     CorruptSnapshot,
     SnapshotEntry,

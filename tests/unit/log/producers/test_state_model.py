@@ -21,8 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from minikafka.clock import ManualClock
 from minikafka.files import OsFiles
-from minikafka.log.producers.append import CompletedTransaction
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin, CompletedTransaction
 from minikafka.log.producers.replay import replay
 from minikafka.log.producers.state import ProducerStateManager
 from minikafka.log.unified_log import UnifiedLog

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from minikafka.clock import ManualClock
-from minikafka.log.producers.append_origin import AppendOrigin
+from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.producers.state import UNDO_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.control_records import ControlRecordType

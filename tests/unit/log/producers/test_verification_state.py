@@ -9,8 +9,7 @@ import pytest
 
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.producers.append_origin import AppendOrigin
-from minikafka.log.producers.verification_state import VerificationGuard
+from minikafka.log.producers.append import AppendOrigin, VerificationGuard
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.control_records import ControlRecordType
 from tests.unit.log.log_helpers import NOW_MS, append, append_marker, idempotent, open_log

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 
 from minikafka.errors import InvariantError
 from minikafka.protocol.internal.transaction_record_codec import (
+    TransactionLogKey,
+    TransactionLogValue,
+    TransactionRecord,
     UnreadableTransactionRecord,
     decode_record,
     encode_record,
     read_value,
-)
-from minikafka.protocol.internal.transaction_records import (
-    TransactionLogKey,
-    TransactionLogValue,
-    TransactionRecord,
 )
 from minikafka.types import TopicPartition
 

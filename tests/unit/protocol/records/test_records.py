@@ -36,9 +36,9 @@ from minikafka.protocol.records.records import (
     build_batch,
     iterate_records,
     recompress,
+    timestamp_deltas,
     validate_records,
 )
-from minikafka.protocol.records.uniform_runs import timestamp_deltas
 
 BYTES_MAX = 1 << 20
 small = st.none() | st.binary(max_size=40)

@@ -12,7 +12,7 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import decode_request, encode_request, read_request_header
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse, produce_response
-from minikafka.protocol.wire.produce_pattern import ProducePattern
+from minikafka.protocol.wire.request_patterns import ProducePattern
 
 TOPIC_ID = UUID(int=77)
 FLEXIBLE = range(9, SUPPORTED[ApiKey.PRODUCE].max + 1)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.protocol.wire import api_versions_schema, kio_schema
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.schema import Direction, message_schema, names_by_version
+from minikafka.protocol.wire.schema import (
+    _API_VERSIONS_RANGE,
+    Direction,
+    api_versions_message_schema,
+    kio_message_schema,
+    message_schema,
+    names_by_version,
+)
 
 
 @pytest.mark.parametrize("direction", ["request", "response"])
-@pytest.mark.parametrize("version", api_versions_schema.VERSIONS)
+@pytest.mark.parametrize("version", _API_VERSIONS_RANGE)
 def test_api_versions_is_as_in_kio(version: int, direction: Direction) -> None:
-    own = api_versions_schema.message_schema(version, direction)
-    assert own == kio_schema.message_schema(ApiKey.API_VERSIONS, version, direction)
+    own = api_versions_message_schema(version, direction)
+    assert own == kio_message_schema(ApiKey.API_VERSIONS, version, direction)
     assert message_schema(ApiKey.API_VERSIONS, version, direction) == own
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.server.configs.broker_loggers import alter_logger_levels, logger_levels
+from minikafka.server.configs.service import alter_logger_levels, logger_levels
 
 NAME = "minikafka.server.some_part"
 SET, DELETE, APPEND = AlterOperation.SET, AlterOperation.DELETE, AlterOperation.APPEND

@@ -15,7 +15,7 @@ from minikafka.config.definition import UpdateMode
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.log.compaction.job import CompactionJob, CompactionResult
+from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import HEADER_SIZE
 from minikafka.protocol.records.records import Record, build_batch

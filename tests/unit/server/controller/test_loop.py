@@ -40,7 +40,7 @@ from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.session_keeper import SessionKeeper
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop, EventQueue
-from minikafka.server.controller.states import PartitionStates
+from minikafka.server.controller.store import PartitionStates
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.types import BrokerId, ElectionType, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import SESSION_TIMEOUT_MS, freeze, open_store

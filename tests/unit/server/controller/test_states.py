@@ -9,7 +9,7 @@ import pytest
 from minikafka.controller.effects import VersionedState
 from minikafka.controller.events import ReassignmentIsrChanged
 from minikafka.coordination import paths
-from minikafka.server.controller import states as controller_states
+from minikafka.server.controller import store as controller_store
 from minikafka.types import TopicPartition
 from tests.unit.server.reign import A0, A1, reigning, state
 from tests.unit.server.virtual_time import in_virtual_time
@@ -53,7 +53,7 @@ async def test_a_state_that_is_there_is_not_replaced_and_half_a_creation_is_comp
 async def test_many_states_are_cut_into_writes_of_a_bounded_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(controller_states, "STATES_PER_MULTI", 3)
+    monkeypatch.setattr(controller_store, "STATES_PER_MULTI", 3)
     async with reigning(tmp_path) as reign:
         await reign.put_topic("a", partitions=8)
         every = [TopicPartition("a", number) for number in range(8)]

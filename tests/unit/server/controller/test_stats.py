@@ -8,7 +8,7 @@ import pytest
 
 from minikafka.controller import events
 from minikafka.metrics.names import CONTROLLER_EVENTS
-from minikafka.server.controller.stats import _KIND_OF, KINDS, ControllerStats
+from minikafka.server.controller.loop import _KIND_OF, KINDS, ControllerStats
 
 
 def test_every_event_counts_somewhere() -> None:

@@ -14,8 +14,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import NodeStat
 from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.controller_election import elect
-from minikafka.server.controller.guarded_store import ControllerMoved
-from minikafka.server.controller.store import ControllerStore
+from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.server.reign import A0, A1, ID, ONE, TWO, reigning, state
 from tests.unit.server.virtual_store import tree

@@ -14,7 +14,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics import names
 from minikafka.metrics.names_of_coordinators import GROUP_METRICS
 from minikafka.server.coordinator.hosted_shard import ShardState
-from minikafka.server.coordinator.metrics import load_time_samples
+from minikafka.server.coordinator.operations import load_time_samples
 from minikafka.server.runtime.java_hash import java_abs, string_hash, to_int
 from minikafka.types import TopicPartition
 from tests.unit.server.groups import AT, Asked, Coordinator, NotedAppend, committed

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from minikafka.clock import ManualClock
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaType
 from minikafka.files import OsFile
-from minikafka.log.producers.append_origin import BY_COORDINATOR
+from minikafka.log.producers.append import BY_COORDINATOR
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch

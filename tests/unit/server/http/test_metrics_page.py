@@ -13,12 +13,11 @@ from aiokafka import TopicPartition as At
 from aiokafka.admin import AIOKafkaAdminClient
 from prometheus_client.parser import text_string_to_metric_families
 
-from minikafka.config.throttled_replicas import ALL
+from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
 from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups
-from minikafka.server.http.metrics_collector import PIECE_SAMPLES, Exposition
-from minikafka.server.http.pages import METRICS_CONTENT_TYPE, reasons_not_ready
+from minikafka.server.http.pages import METRICS_CONTENT_TYPE, PIECE_SAMPLES, Exposition, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
 from minikafka.server.runtime import turns as turns_module
 from minikafka.server.storage.disk_writer import DiskWriter

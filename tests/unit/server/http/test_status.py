@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaType
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
-from minikafka.server.http import status, status_of_groups, status_of_quotas
+from minikafka.server.http import status
 from minikafka.server.http.status import PartitionStatus, Status, describe
 from minikafka.server.services import Services
 from minikafka.testing import Broker
@@ -197,8 +197,8 @@ async def test_no_list_is_longer_than_its_limit_and_the_rest_is_counted(
     services = broker.server.services
     monkeypatch.setattr(status, "TOPICS_MAX", 1)
     monkeypatch.setattr(status, "PARTITIONS_MAX", 3)
-    monkeypatch.setattr(status_of_groups, "GROUPS_MAX", 2)
-    monkeypatch.setattr(status_of_groups, "OFFSETS_MAX", 4)
+    monkeypatch.setattr(status, "GROUPS_MAX", 2)
+    monkeypatch.setattr(status, "OFFSETS_MAX", 4)
     found = await describe(services)
     assert (len(found.topics), found.topics_left_out) == (1, 3)  # __consumer_offsets too
     assert (len(found.partitions), found.partitions_left_out) == (3, 4)
@@ -206,7 +206,7 @@ async def test_no_list_is_longer_than_its_limit_and_the_rest_is_counted(
     groups = found.groups
     assert (len(groups.groups), groups.groups_left_out) == (2, 1)
     assert (len(groups.offsets), groups.offsets_left_out) == (4, 2)
-    monkeypatch.setattr(status_of_groups, "OFFSETS_SEEN_MAX", 5)
+    monkeypatch.setattr(status, "OFFSETS_SEEN_MAX", 5)
     groups = (await describe(services)).groups
     assert (len(groups.offsets), groups.offsets_left_out) == (4, 2)
     assert all(group.lag is None for group in groups.groups)  # of which some offsets may not have been seen
@@ -244,7 +244,7 @@ async def test_quotas_and_why_somebody_was_throttled(broker: Broker, monkeypatch
     assert (throttle.client_id, throttle.formula) == ("shop", kept.formula)
     assert throttle.throttle_time_ms == kept.throttle_time_ms > 0
     assert [each.bound for each in found.replication] == [1_000, None, None]
-    monkeypatch.setattr(status_of_quotas, "QUOTAS_MAX", 1)
+    monkeypatch.setattr(status, "QUOTAS_MAX", 1)
     found = (await describe(services)).quotas
     assert (len(found.set), found.set_left_out, len(found.measured), found.measured_left_out) == (1, 1, 1, 1)
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from minikafka.config.throttled_replicas import ALL
-from minikafka.config.topic import TopicConfig
+from minikafka.config.topic import ALL, TopicConfig
 from minikafka.errors import ErrorCode
 from minikafka.network.connection import PendingResponse
 from tests.unit.server.replicas import OTHER, THREE, TP, TWO, Replicas, batch

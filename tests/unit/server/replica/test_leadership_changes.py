@@ -19,7 +19,7 @@ from minikafka.protocol.control.messages import (
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint
-from minikafka.testing.simulation.faults import failing
+from minikafka.testing.simulation.disk import failing
 from minikafka.types import NO_LEADER, LeaderEpoch, Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.replicas import (

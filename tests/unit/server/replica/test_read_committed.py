@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.log.producers.append_origin import BY_COORDINATOR
+from minikafka.log.producers.append import BY_COORDINATOR
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from minikafka.errors import ErrorCode
-from minikafka.testing.simulation.faults import failing, failing_once
+from minikafka.testing.simulation.disk import failing, failing_once
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.replicas import OTHER, TP, Replicas, code

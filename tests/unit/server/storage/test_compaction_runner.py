@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from minikafka.server.storage import compaction_runner
-from minikafka.server.storage.compaction_runner import CompactionProcessDied, OwnProcess
+from minikafka.server.storage import log_cleaner
+from minikafka.server.storage.log_cleaner import CompactionProcessDied, OwnProcess
 
 
 async def test_closing_while_the_process_is_being_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,7 +29,7 @@ async def test_closing_while_the_process_is_being_started_ends_it(monkeypatch: p
         is_closing.set()
         runner.close()
 
-    monkeypatch.setattr(compaction_runner, "_start", start)
+    monkeypatch.setattr(log_cleaner, "_start", start)
     runner = OwnProcess()
     asked = runner._thread.submit(runner._ask, b"a job")
     assert await asyncio.to_thread(is_starting.wait, 10)

@@ -18,8 +18,8 @@ from minikafka.clock import ManualClock
 from minikafka.errors import KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.compaction.cleaner import Compaction, Steps
-from minikafka.log.compaction.job import CompactionJob, CompactionResult
 from minikafka.log.compaction.offset_map import ENTRY_BYTES
+from minikafka.log.compaction.staged_compaction import CompactionJob, CompactionResult
 from minikafka.log.files.checkpoint import read_offsets
 from minikafka.log.manager.cleanable_log import CleanableLog, dirty_bytes
 from minikafka.log.segment.retention import DeletedFiles
@@ -28,14 +28,14 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
 from minikafka.server.runtime.pace import Pace
 from minikafka.server.storage import maintenance
-from minikafka.server.storage.compaction_runner import (
+from minikafka.server.storage.log_cleaner import (
     CompactionFailed,
     CompactionProcessDied,
     InProcess,
+    LogCleaner,
     OwnProcess,
 )
-from minikafka.server.storage.log_cleaner import LogCleaner
-from minikafka.testing.simulation.faults import failing, failing_once
+from minikafka.testing.simulation.disk import failing, failing_once
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import log_of, running, topics_of, until

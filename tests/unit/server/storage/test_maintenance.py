@@ -16,7 +16,7 @@ from minikafka.errors import ErrorCode, KafkaError, StartError
 from minikafka.server.apis import HANDLERS
 from minikafka.server.storage import maintenance
 from minikafka.server.storage.disk_writer import DiskWriter
-from minikafka.testing.simulation.faults import failing, failing_once
+from minikafka.testing.simulation.disk import failing, failing_once
 from minikafka.types import NO_LEADER, TopicPartition
 from tests.unit.server.disk import Disk
 from tests.unit.server.running import append, log_of, running, topics_of, until

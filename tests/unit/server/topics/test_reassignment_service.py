@@ -16,7 +16,7 @@ from minikafka.coordination.store import ConnectionLossError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker, UpdateMetadataRequest
 from minikafka.server.cluster.metadata_cache import MetadataCache
-from minikafka.server.topics.reassignment_service import ReassignmentService
+from minikafka.server.topics.topic_service import ReassignmentService
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
 from tests.unit.server.virtual_store import stores

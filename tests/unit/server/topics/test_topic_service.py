@@ -14,9 +14,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore, CreateOp
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.server.controller.channel import ControllerChannel
-from minikafka.server.controller.notifications import ControllerNotifications
-from minikafka.server.controller.states import PartitionStates
-from minikafka.server.controller.store import ControllerStore
+from minikafka.server.controller.store import ControllerNotifications, ControllerStore, PartitionStates
 from minikafka.server.topics.stored_topics import StoredTopics
 from minikafka.server.topics.topic_store import TopicStore
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, ReplicaAssignment, TopicPartition

@@ -10,9 +10,15 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from minikafka.testing.simulation.disk import Mount, SimulatedDisk, SimulatedFile
+from minikafka.testing.simulation.disk import (
+    Mount,
+    SimulatedDisk,
+    SimulatedFile,
+    failing,
+    failing_once,
+    read_only,
+)
 from minikafka.testing.simulation.errors import ProcessKilled
-from minikafka.testing.simulation.faults import failing, failing_once, read_only
 
 SEEDS = range(20)
 

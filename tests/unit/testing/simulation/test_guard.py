@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from minikafka.testing.simulation.errors import NondeterminismError, SimulationError
-from minikafka.testing.simulation.host_clock import START_MS
+from minikafka.testing.simulation.guard import START_MS
 from minikafka.testing.simulation.simulation import Simulation
 
 

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import pytest
 
 from minikafka.testing.simulation.errors import OrphanError, SimulationError, StalledError
-from minikafka.testing.simulation.loop import VirtualTimeLoop
-from minikafka.testing.simulation.process import Host, Process
+from minikafka.testing.simulation.loop import Host, Process, VirtualTimeLoop
 
 T = TypeVar("T")
 

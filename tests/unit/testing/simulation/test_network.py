@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from minikafka.testing.simulation.process import Process
+from minikafka.testing.simulation.loop import Process
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.testing.simulation.transport import HIGH_WATER_BYTES, WINDOW_BYTES
 

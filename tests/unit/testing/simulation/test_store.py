@@ -22,10 +22,10 @@ from minikafka.coordination.store import (
     StoreError,
     WatchEvent,
 )
-from minikafka.testing.simulation.host_clock import HostClock
-from minikafka.testing.simulation.process import Process
+from minikafka.testing.simulation.guard import HostClock
+from minikafka.testing.simulation.loop import Process
 from minikafka.testing.simulation.simulation import STORE, Simulation
-from minikafka.testing.simulation.store_messages import Hello, Request, Write
+from minikafka.testing.simulation.store_tree import Hello, Request, Write
 
 TIMEOUT_MS = 9_000
 CONNECTED, DISCONNECTED, EXPIRED = SessionState.CONNECTED, SessionState.DISCONNECTED, SessionState.EXPIRED

@@ -6,12 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.coordinator.group.classic.classic_group import ClassicGroup
-from minikafka.coordinator.group.classic.member import ClassicMember
-from minikafka.coordinator.group.classic.membership import HEARTBEAT_ACCEPTED
-from minikafka.coordinator.group.classic.protocols import choose_protocol
+from minikafka.coordinator.group.classic.classic_group import (
+    VALID_PREVIOUS_STATES,
+    ClassicGroup,
+    ClassicGroupState,
+    ClassicMember,
+    choose_protocol,
+)
+from minikafka.coordinator.group.classic.classic_groups import HEARTBEAT_ACCEPTED
 from minikafka.coordinator.group.classic.records import current_record, group_from_record
-from minikafka.coordinator.group.classic.state import VALID_PREVIOUS_STATES, ClassicGroupState
 from minikafka.coordinator.group.effects import Answer, Effects
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import Heartbeat, ListedGroup

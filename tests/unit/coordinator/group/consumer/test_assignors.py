@@ -8,9 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.coordinator.group.consumer.assignor import Assignor, GroupSpec, MemberSpec
-from minikafka.coordinator.group.consumer.assignor_range import assign_range
-from minikafka.coordinator.group.consumer.assignor_uniform import assign_uniform
+from minikafka.coordinator.group.consumer.target import (
+    Assignor,
+    GroupSpec,
+    MemberSpec,
+    assign_range,
+    assign_uniform,
+)
 from minikafka.protocol.internal.group_records import TopicPartitions
 
 TOPICS = [UUID(int=number) for number in range(1, 6)]

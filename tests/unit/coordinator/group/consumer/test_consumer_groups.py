@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from minikafka.coordinator.group.consumer.member import MemberState
+from minikafka.coordinator.group.consumer.consumer_group import MemberState
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError

@@ -12,8 +12,7 @@ from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from minikafka.coordinator.group.consumer.work import GroupWork
-from minikafka.coordinator.group.footprint import GROUP_BYTES
-from minikafka.coordinator.group.group import Group
+from minikafka.coordinator.group.group import GROUP_BYTES, Group
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_record_codec import decode_record, encode_record

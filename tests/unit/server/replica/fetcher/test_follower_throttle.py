@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.config.throttled_replicas import ALL, NONE
+from minikafka.config.topic import ALL, NONE
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from tests.unit.server.replication_support import (
     BACKOFF_MS,

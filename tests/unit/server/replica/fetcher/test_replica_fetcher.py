@@ -12,8 +12,8 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.server.replica.fetcher.followed_partitions import EXPECTED_ERRORS, NEWS_PAUSE_MS
-from minikafka.testing.simulation.faults import failing
+from minikafka.server.replica.fetcher.replica_fetcher import EXPECTED_ERRORS, NEWS_PAUSE_MS
+from minikafka.testing.simulation.disk import failing
 from minikafka.types import TopicPartition
 from tests.unit.server.replication_support import (
     BACKOFF_MS,
@@ -198,7 +198,7 @@ def tries(told: Any) -> int:
 async def test_an_error_lets_its_partition_rest_and_no_other(
     code: ErrorCode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.followed_partitions")
+    caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.replica_fetcher")
     async with story(tmp_path) as told:
         for each in (T0, T1):
             told.leads("a", at=each)
@@ -221,7 +221,7 @@ async def test_an_error_lets_its_partition_rest_and_no_other(
 async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_then_less_and_less(
     code: ErrorCode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.followed_partitions")
+    caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.replica_fetcher")
     async with story(tmp_path) as told:
         told.leads("a")
         told.hosts()

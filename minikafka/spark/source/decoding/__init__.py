@@ -1,1 +1,0 @@
-"""From the bytes of batches to Arrow columns."""
