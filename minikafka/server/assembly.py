@@ -12,11 +12,13 @@ from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
+from minikafka.deferred import deferred
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
+from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
@@ -49,7 +51,10 @@ from minikafka.server.topics.topic_store import StoredTopic
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
+    from minikafka.server.apis import write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
+else:
+    write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
 
 
 def open_log_manager(
@@ -139,7 +144,8 @@ def make_services(
         configs,
         CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
-        ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
+        ask_here=lambda body: ask_own_broker(services, ApiKey.ADD_PARTITIONS_TO_TXN, body),
+        write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         leads_for_sure=lambda: _leads_for_sure(services, sessions),
     )
     services = Services(
