@@ -18,7 +18,6 @@ from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
-from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
@@ -32,7 +31,6 @@ from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordinators
-from minikafka.server.dispatch.dispatcher import ask_own_broker
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.disk_chores import DiskChores
@@ -51,9 +49,10 @@ from minikafka.server.topics.topic_store import StoredTopic
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import write_txn_markers
+    from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
 else:
+    add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
 
 
@@ -144,7 +143,7 @@ def make_services(
         configs,
         CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
-        ask_here=lambda body: ask_own_broker(services, ApiKey.ADD_PARTITIONS_TO_TXN, body),
+        ask_here=lambda transactions: add_partitions_to_txn.ask_own_coordinator(services, transactions),
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         leads_for_sure=lambda: _leads_for_sure(services, sessions),
     )
