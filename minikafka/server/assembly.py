@@ -137,13 +137,12 @@ def make_services(
     quotas = _replication_quotas(configs, node_id)
     replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
-    producer_ids = ProducerIdManager(node_id=node_id, store=store)
-    metrics = Metrics()
+    producer_ids, metrics = ProducerIdManager(node_id=node_id, store=store), Metrics()
     coordinators = make_coordinators(
         configs,
         CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
-        ask_here=lambda transactions: add_partitions_to_txn.ask_own_coordinator(services, transactions),
+        ask_here=lambda asked: add_partitions_to_txn.ask_own_coordinator(services, asked),
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         leads_for_sure=lambda: _leads_for_sure(services, sessions),
     )

@@ -427,11 +427,11 @@ def _transactions(questions: Iterable[_Question]) -> list[AddPartitionsToTxn]:
             transactional_id=transaction.transactional_id,
             producer_id=transaction.producer_id,
             producer_epoch=transaction.producer_epoch,
-            partitions=tuple(asked),
+            partitions=tuple(wanted),
             verify_only=not transaction.operation.supports_epoch_bump,
             client_transaction_version=TRANSACTION_VERSION_2,
         )
-        for transaction, asked in partitions.items()
+        for transaction, wanted in partitions.items()
     ]
 
 
@@ -439,13 +439,13 @@ def _codes(
     transactions: Sequence[AddPartitionsToTxn], results: Sequence[AddPartitionsToTxnResult | KafkaError]
 ) -> dict[tuple[str, TopicPartition], ErrorCode]:
     codes = {}
-    for asked, result in zip(transactions, results, strict=True):
+    for transaction, result in zip(transactions, results, strict=True):
         if isinstance(result, KafkaError):
             errors: Iterable[ErrorCode] = repeat(result.code)
         else:
             errors = result.errors
-        for partition, code in zip(asked.partitions, errors, strict=False):
-            codes[asked.transactional_id, partition] = code
+        for partition, code in zip(transaction.partitions, errors, strict=False):
+            codes[transaction.transactional_id, partition] = code
     return codes
 
 
