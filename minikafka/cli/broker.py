@@ -98,7 +98,7 @@ def http_url(address: tuple[str, int] | None, path: str) -> str | None:
     return f"http://{format_address(host or 'localhost', port)}{path}"
 
 
-def told_status_page(lines: Sequence[str]) -> str | None:
+def status_page_in(lines: Sequence[str]) -> str | None:
     """Where the status page is, by the banner among what a broker has printed.
 
     Returns None when it has none.

@@ -865,7 +865,7 @@ class SqliteClient:
                 self._catch_up(tree)
                 return body(tree)
         except SessionExpiredError:
-            self._bury_myself(tree)
+            self._end_own_session(tree)
             raise
 
     def write(self, body: Callable[[SqliteTree], T], *, durable: bool = True) -> T:
@@ -876,7 +876,7 @@ class SqliteClient:
                 self._catch_up(tree)
                 result = body(tree)
         except SessionExpiredError:
-            self._bury_myself(tree)
+            self._end_own_session(tree)
             raise
         if self._file is not None:
             self._file.check()
@@ -952,7 +952,7 @@ class SqliteClient:
             with tree.transaction(write=True, durable=False):
                 end(tree)
 
-    def _bury_myself(self, tree: SqliteTree) -> None:
+    def _end_own_session(self, tree: SqliteTree) -> None:
         self.watches.clear()
         try:
             with tree.transaction(write=True, durable=False):

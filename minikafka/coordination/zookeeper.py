@@ -158,11 +158,11 @@ class ZooKeeperStore:
                 await self._ensure_root(session)
             self._check_open()
             if not session.connected.is_set():
-                raise ConnectionLossError(f"the connection to ZooKeeper was lost ({session.trouble})")
+                raise ConnectionLossError(f"the connection to ZooKeeper was lost ({session.last_error})")
         except TimeoutError:
             await session.close()
             raise ConnectionLossError(
-                f"ZooKeeper does not answer within {self._connection_timeout_ms} ms ({session.trouble})"
+                f"ZooKeeper does not answer within {self._connection_timeout_ms} ms ({session.last_error})"
             ) from None
         except BaseException:
             await session.close()
@@ -305,7 +305,7 @@ class ZooKeeperStore:
         if self._state is SessionState.EXPIRED:
             raise SessionExpiredError(f"session {self._session_id} has expired")
         if self._state is not SessionState.CONNECTED or self._session is None:
-            reason = "no session was started" if self._session is None else self._session.trouble
+            reason = "no session was started" if self._session is None else self._session.last_error
             raise ConnectionLossError(f"there is no connection to ZooKeeper ({reason})")
         return self._session
 
@@ -319,7 +319,7 @@ class ZooKeeperStore:
             case SessionState.CONNECTED:
                 self._catching_up = asyncio.create_task(self._catch_up(session), name="set watches again")
             case SessionState.DISCONNECTED:
-                _log.warning("coordination session %d: %s", self._session_id, session.trouble)
+                _log.warning("coordination session %d: %s", self._session_id, session.last_error)
                 self._change_state(state)
             case SessionState.EXPIRED:
                 self._watches.clear()

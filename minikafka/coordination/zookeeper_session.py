@@ -302,9 +302,9 @@ class ZooKeeperSession:
         return f"ZooKeeperSession({self.id}, {state}, in_flight={len(self._in_flight)})"
 
     @property
-    def trouble(self) -> str:
+    def last_error(self) -> str:
         """Why the last attempt to connect failed, in kazoo's words."""
-        return self._log.trouble
+        return self._log.last_error
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
@@ -426,7 +426,9 @@ class ZooKeeperSession:
                 self.connected.set()
             case SessionState.DISCONNECTED:
                 self.connected.clear()
-                self._give_up(ConnectionLossError(f"the connection to ZooKeeper was lost ({self.trouble})"))
+                self._give_up(
+                    ConnectionLossError(f"the connection to ZooKeeper was lost ({self.last_error})")
+                )
             case SessionState.EXPIRED:
                 self.connected.clear()
                 self._handler.over = True
@@ -546,11 +548,11 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 class _KazooLog(logging.LoggerAdapter[logging.Logger]):
     """kazoo warns of each attempt to connect, ten a second. The store says it once; this keeps the reason."""
 
-    trouble = "no attempt so far"
+    last_error = "no attempt so far"
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if level == logging.WARNING and args:  # the warnings without arguments give no reason
-            self.trouble = str(msg) % args
+            self.last_error = str(msg) % args
         if level < logging.ERROR:
             level = logging.DEBUG if level > logging.DEBUG else logging.DEBUG - 1
         super().log(level, msg, *args, **kwargs)

@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-LOOK_AGAIN_S = 1.0
+REFRESH_S = 1.0
 DEADLINE_MS = 3_000
 ROWS_MAX = 40
 """Partitions on a terminal; more do not fit."""
 
-NOBODY = -1
+NO_NODE = -1
 
 
 class Seen(NamedTuple):
@@ -62,7 +62,7 @@ class Seen(NamedTuple):
     """``topic-number`` → the leader, who is in sync."""
 
 
-NOTHING = Seen((), NOBODY, {})
+NOTHING = Seen((), NO_NODE, {})
 
 
 class ClusterView:
@@ -114,7 +114,7 @@ class ClusterView:
                 if seen is not None and seen != self._seen:
                     before, self._seen = self._seen, seen
                     self._show(before, seen)
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(REFRESH_S)
         finally:
             if self._client is not None:
                 await self._client.close()
@@ -197,7 +197,7 @@ def _ids(brokers: Sequence[int]) -> str:
 
 
 def _leader(broker: int) -> str:
-    return "nobody" if broker == NOBODY else str(broker)
+    return "nobody" if broker == NO_NODE else str(broker)
 
 
 FAILURE = 1

@@ -30,7 +30,7 @@ from rich.console import Console
 from minikafka.cli.reassign.progress import bytes_left
 from minikafka.cli.shared.admin_client import (
     METADATA_TOPIC,
-    NOBODY,
+    NO_NODE,
     AdminClient,
     ClusterNodes,
     LogDir,
@@ -50,7 +50,7 @@ from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import KafkaError
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.types import ReplicaAssignment, TopicPartition
+from minikafka.types import NO_LEADER, ReplicaAssignment, TopicPartition
 
 MIN_ISR = "min.insync.replicas"
 UNKNOWN = -1
@@ -159,7 +159,7 @@ async def describe(admin: AdminClient) -> ClusterDescription:
         topics=len(topics),
         partitions=len(partitions),
         reassignments=reassignment_states(under_way, partitions, log_dirs, health),
-        **troubles(health, under_way),
+        **problems(health, under_way),
     )
 
 
@@ -172,7 +172,7 @@ async def _log_dirs(admin: AdminClient, node_id: int) -> list[LogDir] | None:
 
 
 async def _controller_epoch(admin: AdminClient, controller: int) -> int | None:
-    if controller == NOBODY:
+    if controller == NO_NODE:
         return None
     try:
         answer = (await admin.quorum([METADATA_TOPIC], node_id=controller)).get(METADATA_TOPIC)
@@ -283,7 +283,7 @@ def reassignment_states(
     ]
 
 
-def troubles(
+def problems(
     health: Mapping[TopicPartition, PartitionHealth], under_way: Mapping[TopicPartition, ReplicaAssignment]
 ) -> dict[str, list[PartitionHealth]]:
     """The four lists of partitions of a ``ClusterDescription``."""
@@ -292,7 +292,7 @@ def troubles(
     }
     for partition, each in health.items():
         assignment = under_way.get(partition)
-        if each.leader == NOBODY:
+        if each.leader == NO_LEADER:
             lists["offline"].append(each)
         elif assignment is None and each.leader != each.replicas[0]:
             lists["not_preferred"].append(each)
@@ -325,7 +325,7 @@ def why_out_of_sync(
         return ReplicaState(
             broker, f"its log directory is offline: {', '.join(failed) or 'it does not say which'}"
         )
-    if now.leader == NOBODY:
+    if now.leader == NO_LEADER:
         return ReplicaState(broker, "nobody leads the partition")
     states = {} if quorum is None else {int(each.replica_id): each for each in quorum.current_voters}
     if broker not in states or now.leader not in states:
@@ -405,7 +405,7 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
     """Print it for people."""
     console = Console(file=stream, highlight=False, soft_wrap=True)
     epoch = "" if description.controller_epoch is None else f", epoch {description.controller_epoch}"
-    nobody = description.controller == NOBODY
+    nobody = description.controller == NO_NODE
     controller = "nobody" if nobody else f"broker {description.controller}{epoch}"
     for label, text in (
         ("Cluster", description.cluster_id),
@@ -463,7 +463,7 @@ def _brokers(brokers: Iterable[BrokerState]) -> Rows:
 def _partitions(partitions: Sequence[PartitionHealth]) -> Rows:
     rows = [["partition", "leader", "replicas", "in sync", "min", "out of sync"]]
     for each in partitions[:ROWS_MAX]:
-        leader = "nobody" if each.leader == NOBODY else str(each.leader)
+        leader = "nobody" if each.leader == NO_LEADER else str(each.leader)
         min_isr = "-" if each.min_isr is None else str(each.min_isr)
         cells = [str(each), leader, _ids(each.replicas), _ids(each.isr) or "nobody", min_isr]
         rows += _with_reasons(cells, each.out_of_sync)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from minikafka.cli.broker import OFF, http_url, told_status_page, usual_http_port
+from minikafka.cli.broker import OFF, http_url, status_page_in, usual_http_port
 from minikafka.config.loader import Setting, load
 from minikafka.errors import StartError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
@@ -164,7 +164,7 @@ class ChildMember:
             async with asyncio.timeout(BANNER_DEADLINE_S):
                 while self._process is not None and self._process.returncode is None:
                     try:
-                        return told_status_page(self._said())
+                        return status_page_in(self._said())
                     except LookupError:
                         await asyncio.sleep(POLL_S)
         return None

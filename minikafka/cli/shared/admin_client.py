@@ -31,7 +31,8 @@ from minikafka.types import ElectionType, ReplicaAssignment, TopicPartition
 RETRY_BACKOFF_S = 0.1
 """Kafka's retry.backoff.ms."""
 
-NOBODY = -1
+NO_NODE = -1
+"""The id of no broker (``Node.noNode``)."""
 
 Body = Mapping[str, Any]
 
@@ -219,7 +220,7 @@ class AdminClient:
         while True:
             try:
                 controller = (await self.nodes()).controller
-                if controller == NOBODY:
+                if controller == NO_NODE:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "no broker is the controller")
                 answer = await self.ask_broker(controller, api_key, body)
                 raise_error(answer)

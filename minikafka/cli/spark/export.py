@@ -131,7 +131,7 @@ def _run(
     for topic, damaged in job.counters.of_topics(DAMAGED_BATCHES):
         if damaged:
             print(
-                f"minikafka export: {topic or 'all topics'}: {damaged:.0f} damaged pieces were left out; "
+                f"minikafka export: {topic or 'all topics'}: {damaged:.0f} damaged batches were left out; "
                 "minikafka dump-log --verify says which",
                 file=sys.stderr,
             )

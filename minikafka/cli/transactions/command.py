@@ -44,7 +44,7 @@ from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.system_clock import SystemClock
-from minikafka.types import TopicPartition
+from minikafka.types import NO_LEADER, TopicPartition
 
 NONE = "None"
 MINUTE_MS = 60_000
@@ -123,8 +123,6 @@ def hanging_lines(producers: Sequence[ProducerState], *, now_ms: int) -> list[st
 
 PARTITIONS_MAX = 500
 """Of one DescribeProducers (``TransactionsCommand.MAX_BATCH_SIZE``)."""
-
-NOBODY = -1
 
 
 class TransactionListing(msgspec.Struct, frozen=True):
@@ -231,7 +229,7 @@ class TransactionAdmin(AdminClient):
         known = (await self.partitions([partition.topic])).get(partition)
         if known is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
-        if known.leader == NOBODY:
+        if known.leader == NO_LEADER:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {partition}")
         return known.leader
 

@@ -170,7 +170,7 @@ def first_dirty_offset(log: UnifiedLog) -> int:
     return noted
 
 
-def filthiest(logs: Iterable[CleanableLog]) -> CleanableLog | None:
+def dirtiest(logs: Iterable[CleanableLog]) -> CleanableLog | None:
     """The log to compact next; None when none is due."""
     return max((each for each in logs if each.is_due), key=lambda each: each.dirty_ratio, default=None)
 

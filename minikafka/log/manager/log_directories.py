@@ -65,7 +65,7 @@ class FoundLog(NamedTuple):
 class Fate(Enum):
     """What to do with a future log that was found; see the table."""
 
-    GO_ON = auto()
+    CONTINUE = auto()
     BECOME_CURRENT = auto()
     LEAVE = auto()
     SET_ASIDE = auto()
@@ -105,7 +105,7 @@ def decide_fates(
             fate = Fate.REMOVE
         elif at in hosted:
             moving.add(at)
-            fate = Fate.GO_ON
+            fate = Fate.CONTINUE
         else:
             fate = Fate.SET_ASIDE if all_are_live else Fate.LEAVE
         fates.append((found, fate))

@@ -294,7 +294,7 @@ class LogManager:
     def _settle(self, found: FoundLog, fate: Fate) -> None:
         at, log_directory = found.topic_partition, os.path.dirname(found.directory)
         match fate:
-            case Fate.GO_ON:
+            case Fate.CONTINUE:
                 self._add_future(self._loader.open_found(found))
                 _log.info("the move of %s to %s goes on", at, log_directory)
             case Fate.BECOME_CURRENT:

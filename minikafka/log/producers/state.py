@@ -12,7 +12,7 @@ A follower whose leader changes truncates the newest records, practically always
 Kafka goes back to the snapshot at the segment's start and replays the batches behind it, in a thread; here
 the event loop and every other partition would wait for that (100 MB: 0.5 s in batches of 1 KB, 60 ms in
 batches of 16 KB). An entry is never changed in place, so the appends above the high watermark are kept, each
-with the entry that it replaced. Taken back from the newest on (``take_back``), they leave the state as it
+with the entry that it replaced. Taken back from the newest on (``roll_back``), they leave the state as it
 was: with all of a producer's last batches, where a snapshot has one.
 
 Invariants
@@ -288,7 +288,7 @@ class ProducerStateManager:
         self.verifications.remove_expired(now_ms, self.producer_id_expiration_ms)
         return len(expired)
 
-    def take_back(self, log_end_offset: int) -> bool:
+    def roll_back(self, log_end_offset: int) -> bool:
         """Forget the appends at and above ``log_end_offset``, which no batch reaches across. False, and
         nothing has changed, when they are not all known any more."""
         undo = self._undo
@@ -325,7 +325,7 @@ class ProducerStateManager:
         for offset in list(self._snapshots.offsets):
             if not log_start_offset < offset <= log_end_offset:
                 self._snapshots.delete(offset)
-        if log_end_offset < self.map_end_offset and self.take_back(log_end_offset):
+        if log_end_offset < self.map_end_offset and self.roll_back(log_end_offset):
             self.map_end_offset = log_end_offset
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)

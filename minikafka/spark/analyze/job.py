@@ -244,7 +244,7 @@ def _end_offset(end: Row) -> int:
 
 
 def _ends(headers: DataFrame) -> _Ends:
-    """Of each log, by directory: last_offset, which may be null, and how many pieces are damaged."""
+    """Of each log, by directory: last_offset, which may be null, and how many damaged batches it has."""
     found = headers.groupBy("log_dir", *LOG).agg(
         F.max("last_offset").alias("last_offset"), count_if(is_damaged()).alias("damaged")
     )

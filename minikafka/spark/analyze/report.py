@@ -423,7 +423,7 @@ def _throughput(topic: Topic) -> go.Figure | None:
         times = [datetime.fromtimestamp(bucket.start_ms / 1000, UTC) for bucket in topic.throughput]
     except (ValueError, OverflowError, OSError):  # Python's calendar ends with 9999, and so does plotly's
         return None
-    figure = _figure(f"Throughput (in pieces of {seconds:g} s)")
+    figure = _figure(f"Throughput (in buckets of {seconds:g} s)")
     for name, values, axis, color in (
         ("records/s", [bucket.records / seconds for bucket in topic.throughput], "y", _COLOR),
         ("bytes/s", [bucket.bytes / seconds for bucket in topic.throughput], "y2", _SECOND_COLOR),

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 CANCEL_INTERVAL_S = 0.1
 """Between two cancellations: the body may have begun another job."""
 
-LET_GO_S = 5.0
+CANCEL_GRACE_S = 5.0
 """How long tasks that were cancelled may take to end. One that ends when the session has been stopped prints
 a stack trace."""
 
@@ -94,7 +94,7 @@ def _wait_for_tasks(session: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     tracker = session.sparkContext._jsc.sc().statusTracker()
-    deadline_s = time.monotonic() + LET_GO_S
+    deadline_s = time.monotonic() + CANCEL_GRACE_S
     try:
         while time.monotonic() < deadline_s:
             if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):

@@ -56,9 +56,9 @@ class InvariantChecker:
 
     def start(self) -> None:
         """Look from now on, until the run is over."""
-        self._simulation.loop.call_later(LOOK_EVERY_MS / 1000, self._look_and_go_on, context=HARDWARE)
+        self._simulation.loop.call_later(LOOK_EVERY_MS / 1000, self._look_periodically, context=HARDWARE)
 
-    def _look_and_go_on(self) -> None:
+    def _look_periodically(self) -> None:
         self.look()
         self.start()
 

@@ -317,7 +317,7 @@ class SimulatedStore:
             if self._clock.monotonic_ms() - self._heard_ms >= self._session_timeout_ms * 2 // 3:
                 self._lost(f"nothing heard for {self._clock.monotonic_ms() - self._heard_ms} ms")
             else:
-                self._ask(Ping()).add_done_callback(_look_away)
+                self._ask(Ping()).add_done_callback(_ignore_failure)
         self._tick_timer = self._loop.call_later(self._session_timeout_ms / 6000, self._tick)
 
     def _stop_ticking(self) -> None:
@@ -390,7 +390,7 @@ def _watch_kind(call: Call, reply: Reply) -> WatchKind | None:
     return WatchKind.MISSING if reply.result is None else WatchKind.DATA
 
 
-def _look_away(answer: asyncio.Future[Any]) -> None:
+def _ignore_failure(answer: asyncio.Future[Any]) -> None:
     """A ping that fails is noticed otherwise."""
     if not answer.cancelled():
         answer.exception()

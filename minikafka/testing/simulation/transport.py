@@ -4,7 +4,7 @@
                   (pause_writing)     (WINDOW_BYTES)     (FIFO)   (pause_reading)
 
 Invariants:
-- Bytes arrive in order and once, cut into other pieces than they were sent in.
+- Bytes arrive in order and once, cut into other fragments than they were sent in.
 - ``_in_flight_bytes`` is what was sent and has not been read, as far as this end knows: a peer that does not
   read, or whose acknowledgements cannot come, fills the window, then this end's buffer, and then
   ``pause_writing`` is called.
@@ -79,15 +79,15 @@ OPEN, FIN, RST = "OPEN", "FIN", "RST"
 Message = bytes | str
 
 FRAGMENTED_SHARE = 0.2
-"""How many of the writes arrive in several pieces."""
-PIECES_MAX = 4
+"""How many of the writes arrive in several fragments."""
+FRAGMENTS_MAX = 4
 
 
 def fragments(data: bytes, rng: random.Random) -> Sequence[bytes]:
-    """``data`` in the pieces that it arrives in."""
+    """``data`` in the fragments that it arrives in."""
     if len(data) < 2 or rng.random() >= FRAGMENTED_SHARE:
         return (data,)
-    count = min(len(data), rng.randint(2, PIECES_MAX))
+    count = min(len(data), rng.randint(2, FRAGMENTS_MAX))
     cuts = [0, *sorted(rng.sample(range(1, len(data)), count - 1)), len(data)]
     return [data[start:stop] for start, stop in pairwise(cuts)]
 
@@ -390,12 +390,12 @@ class SimulatedTransport(asyncio.Transport):
 
     def _join(self, first: bytes) -> bytes:
         """``first`` and what follows it, as one read gets it."""
-        pieces = [first]
+        buffers = [first]
         size = len(first)
         while self._received and isinstance(self._received[0], bytes) and size < READ_BYTES_MAX:
-            pieces.append(self._received.popleft())  # type: ignore[arg-type]
-            size += len(pieces[-1])
-        return first if len(pieces) == 1 else b"".join(pieces)
+            buffers.append(self._received.popleft())  # type: ignore[arg-type]
+            size += len(buffers[-1])
+        return first if len(buffers) == 1 else b"".join(buffers)
 
     def _give(self, data: bytes) -> None:
         try:

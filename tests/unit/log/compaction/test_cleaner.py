@@ -11,7 +11,7 @@ from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.compaction.offset_map import ENTRY_BYTES
 from minikafka.log.compaction.staged_compaction import CompactionJob, SourceSegment, group_segments
-from minikafka.log.manager.cleanable_log import CleanableLog, filthiest
+from minikafka.log.manager.cleanable_log import CleanableLog, dirtiest
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType
@@ -250,7 +250,7 @@ def test_a_log_is_due_when_its_ratio_is_more_than_the_configured(tmp_path: Path)
     assert CleanableLog(log, now_ms=NOW_MS).is_due
 
 
-def test_the_filthiest_log_comes_first(tmp_path: Path) -> None:
+def test_the_dirtiest_log_comes_first(tmp_path: Path) -> None:
     cleanables = []
     for name, clean in (("a", 1), ("b", 0), ("c", 2)):
         log = open_log(tmp_path / f"{name}-0", config=compacted_config())
@@ -259,8 +259,8 @@ def test_the_filthiest_log_comes_first(tmp_path: Path) -> None:
             log.roll()
         log.first_dirty_offset = clean
         cleanables.append(CleanableLog(log, now_ms=NOW_MS))
-    assert filthiest(cleanables) is cleanables[1]
-    assert filthiest(cleanables[2:]) is None  # a third is not enough
+    assert dirtiest(cleanables) is cleanables[1]
+    assert dirtiest(cleanables[2:]) is None  # a third is not enough
 
 
 @pytest.mark.parametrize("noted", [-1, 3, 1000])

@@ -41,7 +41,7 @@ def fates(
 
 def test_the_table_of_fates() -> None:
     copy = future(A0, ONE)
-    assert fates(copy, current=(A0,)) == {copy.directory: Fate.GO_ON}
+    assert fates(copy, current=(A0,)) == {copy.directory: Fate.CONTINUE}
     assert fates(copy, removed=(deleted(A0, ONE),)) == {copy.directory: Fate.BECOME_CURRENT}
     assert fates(copy, live=False) == {copy.directory: Fate.LEAVE}
     assert fates(copy) == {copy.directory: Fate.SET_ASIDE}
@@ -52,16 +52,19 @@ def test_digits_of_another_move_prove_nothing() -> None:
     copy = future(A0, ONE)
     for path in (deleted(A0, TWO), deleted(A1, ONE)):
         assert fates(copy, removed=(path,)) == {copy.directory: Fate.SET_ASIDE}
-    assert fates(copy, current=(A0,), removed=(deleted(A0, ONE),)) == {copy.directory: Fate.GO_ON}
+    assert fates(copy, current=(A0,), removed=(deleted(A0, ONE),)) == {copy.directory: Fate.CONTINUE}
 
 
 def test_of_two_copies_one_goes_on() -> None:
     """The move got another target, and power went before the first copy was out of the way."""
     first, second = future(A0, ONE, "/two"), future(A0, TWO, "/three")
-    assert fates(first, second, current=(A0,)) == {first.directory: Fate.GO_ON, second.directory: Fate.REMOVE}
+    assert fates(first, second, current=(A0,)) == {
+        first.directory: Fate.CONTINUE,
+        second.directory: Fate.REMOVE,
+    }
     assert fates(first, second, removed=(deleted(A0, TWO),)) == {
         second.directory: Fate.BECOME_CURRENT,
-        first.directory: Fate.GO_ON,
+        first.directory: Fate.CONTINUE,
     }, "it was asked to move on before its directory had its name"
 
 

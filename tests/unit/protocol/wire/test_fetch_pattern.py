@@ -237,7 +237,7 @@ def test_an_answer_is_the_one_of_the_long_road(
                 answer.add_standing(*standing, each.aborted_transactions is not None)
         answer.end_topic()
     header = RequestHeader(1, version, correlation_id, None, 0)
-    pieces = answer.finish()
-    assert b"".join(pieces) == b"".join(fetch_response(header, usual))
-    records = [piece for piece in pieces if isinstance(piece, bytes)]
-    assert all(any(piece is each.records for each in usual) for piece in records), "sent as they are"
+    buffers = answer.finish()
+    assert b"".join(buffers) == b"".join(fetch_response(header, usual))
+    records = [buffer for buffer in buffers if isinstance(buffer, bytes)]
+    assert all(any(buffer is each.records for each in usual) for buffer in records), "sent as they are"

@@ -94,7 +94,7 @@ def test_bytes_arrive_in_order_and_once_in_pieces_of_their_own(seed: int) -> Non
             await asyncio.sleep(0.0002)
         await asyncio.sleep(1)
         assert server.data == sent
-        assert server.chunks > 300, "some in several pieces"
+        assert server.chunks > 300, "some in several fragments"
 
     story(scenario, seed=seed)
 
