@@ -155,7 +155,7 @@ class BatchRetention:
         return rebuild_batch(header, records, delete_horizon_ms=self._delete_horizon_ms)
 
     def _filter(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
-        """A data batch with the records that stay; None without any."""
+        """A data batch with the retained records; None without any."""
         if header.base_offset > self._newest.latest_offset:
             self.records_kept += header.record_count
             return batch

@@ -89,7 +89,7 @@ class RetainedOffsets:
         return f"RetainedOffsets(next={self._next}, latest_offset={self.latest_offset})"
 
     def select(self, records: Iterable[RawRecord]) -> list[RawRecord]:
-        """Those records that stay.
+        """The retained records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: an offset before them was in no batch.

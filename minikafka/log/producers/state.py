@@ -12,7 +12,7 @@ A follower whose leader changes truncates the newest records, practically always
 Kafka goes back to the snapshot at the segment's start and replays the batches behind it, in a thread; here
 the event loop and every other partition would wait for that (100 MB: 0.5 s in batches of 1 KB, 60 ms in
 batches of 16 KB). An entry is never changed in place, so the appends above the high watermark are kept, each
-with the entry that it replaced. Taken back from the newest on (``roll_back``), they leave the state as it
+with the entry that it replaced. Rolled back from the newest on (``roll_back``), they leave the state as it
 was: with all of a producer's last batches, where a snapshot has one.
 
 Invariants
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 UNDO_MAX = 1000
-"""Appends that can be taken back, about 450 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
+"""Appends that can be rolled back, about 450 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
 stands still for longer makes a truncation replay the log."""
 
 _NEVER = 1 << 63
@@ -97,7 +97,7 @@ class ProducerStateManager:
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.verifies_transactions = False
-        """``transaction.partition.verification.enable``; the tools that read a log have nobody to ask."""
+        """``transaction.partition.verification.enable``; tools that read a log have no coordinator to ask."""
         self.verifications = VerificationStates()
         self.map_end_offset = 0
         self._producers: dict[int, ProducerStateEntry] = {}
@@ -319,8 +319,8 @@ class ProducerStateManager:
         """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
 
         Afterwards the log replays what is between ``map_end_offset`` and its end: nothing, when the appends
-        that are gone could be taken back. Completed transactions that the snapshot has forgotten go on
-        waiting for the high watermark, which may be below that end.
+        that are gone could be rolled back. Completed transactions that are not in the snapshot still
+        wait for the high watermark, which may be below that end.
         """
         for offset in list(self._snapshots.offsets):
             if not log_start_offset < offset <= log_end_offset:
@@ -336,7 +336,7 @@ class ProducerStateManager:
             self._find_first_unstable()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log was emptied and goes on at ``offset``."""
+        """The log was emptied and continues at ``offset``."""
         self._begin_at(offset)
         self._snapshots.delete_before(_NEVER)
         self._last_snapshot_offset = 0

@@ -55,7 +55,7 @@ def test_digits_of_another_move_prove_nothing() -> None:
     assert fates(copy, current=(A0,), removed=(deleted(A0, ONE),)) == {copy.directory: Fate.CONTINUE}
 
 
-def test_of_two_copies_one_goes_on() -> None:
+def test_of_two_copies_one_continues() -> None:
     """The move got another target, and power went before the first copy was out of the way."""
     first, second = future(A0, ONE, "/two"), future(A0, TWO, "/three")
     assert fates(first, second, current=(A0,)) == {
@@ -168,7 +168,7 @@ def test_deleted_segments_do_not_stay_behind_when_their_directory_gets_its_name(
     replacement = manager.begin_replacement(A0)
     log.roll()
     log.increment_log_start_offset(3)
-    log.delete_old_segments()  # whoever has these now knows their old names
+    log.delete_old_segments()  # the taker of these knows their old names
     manager.rename_replacement(replacement)
     (deleted,) = manager.cleanup([log]).deleted
     assert all(Path(path).parent.name == "a-0" for path in deleted.paths)
