@@ -4,7 +4,7 @@ Kafka: ``kafka-consumer-groups.sh`` (``ConsumerGroupCommand``), whose options wo
 actions are words (``--list`` and its like work too), states and types are always shown, and a reset shows
 where offsets are now.
 
-Exit status: 0 when all was done, 1 when something was refused or nobody answers, 2 for bad usage.
+Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 
 Where a group's offsets are to go: what ``minikafka groups reset-offsets`` shows before it does anything.
 
@@ -192,7 +192,7 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 
 
 class Position(msgspec.Struct, frozen=True):
-    """One partition. None: nothing is committed, the log's end cannot be known, nobody reads it."""
+    """One partition. None: nothing is committed, the log's end cannot be known, no member has it."""
 
     topic: str
     partition: int
@@ -369,7 +369,7 @@ def _add_reset(options: argparse.ArgumentParser) -> None:
     to = options.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to the first record there is")
     to.add_argument("--to-latest", action="store_true", help="to the end")
-    to.add_argument("--to-current", action="store_true", help="stay, but within the log")
+    to.add_argument("--to-current", action="store_true", help="the current offset, but within the log")
     to.add_argument("--to-datetime", metavar="TIME", help="to the first record since 2026-02-03T04:05:06.789")
     to.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last P1DT2H30M")
     to.add_argument("--shift-by", type=int, metavar="N", help="N records on; back when negative")

@@ -1,7 +1,7 @@
 """Which brokers partitions should be on, when they are to be spread evenly and little is to be copied. Pure.
 
 Kafka: what ``kafka-reassign-partitions --generate`` does with ``AdminUtils.assignReplicasToBrokers``, which
-deals all partitions out anew, as if the topics were just being created. Different here: every replica that
+deals all partitions out again, as if the topics were just being created. Different here: every replica that
 can stay does, because each that does not is copied over the network.
 
 What a plan promises, in this order:

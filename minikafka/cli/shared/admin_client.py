@@ -70,7 +70,7 @@ class ClusterNodes(NamedTuple):
 
     cluster_id: str
     controller: int
-    """-1: nobody."""
+    """``NO_NODE``: none."""
     brokers: dict[int, LiveBroker]
     """By id, in the order of ids."""
 
@@ -163,7 +163,7 @@ class AdminClient:
         """Who is there now, or (without ``refresh``) was when last asked.
 
         Raises:
-            BrokerUnavailable: nobody answers. KafkaError: what the broker says.
+            BrokerUnavailable: no broker answers. KafkaError: what the broker says.
         """
         if refresh or self._nodes is None:
             body = {
@@ -185,7 +185,7 @@ class AdminClient:
         """Ask the first broker that answers.
 
         Raises:
-            BrokerUnavailable: nobody does, within ``timeout_ms``. KafkaError: UNSUPPORTED_VERSION.
+            BrokerUnavailable: no broker does, within ``timeout_ms``. KafkaError: UNSUPPORTED_VERSION.
         """
         known = [(each.host, each.port) for each in self._nodes.brokers.values()] if self._nodes else []
         failure: BrokerUnavailable | None = None
@@ -210,7 +210,7 @@ class AdminClient:
         return await self._ask((broker.host, broker.port), api_key, body)
 
     async def ask_controller(self, api_key: ApiKey, body: Body) -> Any:
-        """Ask the controller; when it has moved, or nobody is it yet, again until ``timeout_ms`` are over.
+        """Ask the controller; when it has moved, or there is none yet, again until ``timeout_ms`` are over.
 
         Raises:
             KafkaError: the response's own error. BrokerUnavailable: no controller answers.
