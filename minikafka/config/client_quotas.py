@@ -51,7 +51,7 @@ _EPSILON = 1e-6
 
 
 class Default(Enum):
-    """In the place of a name: everybody who has nothing of his own."""
+    """In the place of a name: all that have no quota of their own."""
 
     DEFAULT = "<default>"
 
@@ -210,7 +210,7 @@ class MatchType(IntEnum):
 
 
 class QuotaFilter(NamedTuple):
-    """Which entities somebody wants to see; a name of None: any."""
+    """Which entities to describe; a name of None: any."""
 
     names: Mapping[str, Name | None]
     strict: bool

@@ -1,7 +1,7 @@
 """Which value a property has, and where it comes from: topic or group, dynamic or static broker, default.
 
 Kafka: ``LogConfig.fromProps``, ``DynamicBrokerConfig``, ``ConfigHelper`` (DescribeConfigs' answers), KIP-226.
-Pure functions over property texts; whoever owns the dynamic values calls them again when one changes.
+Pure functions over property texts; the owner of the dynamic values calls them again when one changes.
 
 Where it differs from Kafka: when ``log.retention.hours`` sets ``retention.ms``, DescribeConfigs says so.
 Kafka drops synonyms in other units there and calls the value a default. (For brokers it is as in Kafka.)

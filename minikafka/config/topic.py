@@ -354,7 +354,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             BOOLEAN,
             MEDIUM,
-            "Whether tiered data goes when tiered storage is disabled. There is no tiered storage here.",
+            "Whether disabling tiered storage deletes its data. There is no tiered storage here.",
         ),
     ] = False
     remote_storage_enable: Annotated[

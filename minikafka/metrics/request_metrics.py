@@ -197,7 +197,7 @@ def quantiles(values: Iterable[float], shares: Sequence[float]) -> list[float]:
 
 
 class RequestCounter:
-    """The requests of one version of one API. ``count`` is added to by whoever serves one without a tally."""
+    """The requests of one version of one API. ``count`` counts those that are served without a tally."""
 
     __slots__ = ("_tallies", "count")
 
@@ -216,7 +216,7 @@ class RequestCounter:
     def tally(self) -> ProduceTally:
         """A new one, whose requests are counted here too.
 
-        It does not begin with one that is timed, but goes on in the round that this counter is in: else a
+        It does not begin with one that is timed, but continues the round that this counter is in: else a
         topic's first request would always be timed, and of many topics more than one in ``TIMED_ONE_IN``.
         """
         tally = ProduceTally(-self.count & TIMED_MASK)

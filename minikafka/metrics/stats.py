@@ -159,7 +159,7 @@ class SampledStat:
         return Sample(now_ms, self._EMPTY)
 
     def _advance(self, now_ms: int) -> Sample:
-        """The oldest sample begins anew."""
+        """Reuse the oldest sample."""
         samples = self._samples
         self._current = (self._current + 1) % (self.config.samples + 1)
         if self._current == len(samples):
@@ -247,7 +247,7 @@ class _Sample:
 
 
 class QuotaRate:
-    """See the module header. ``bound``: set it anew and what came before is paid for as it was."""
+    """See the module header. ``bound`` may be set: what was recorded before counts as it did."""
 
     __slots__ = ("_samples", "bound", "config")
 
@@ -260,7 +260,7 @@ class QuotaRate:
         return f"QuotaRate({list(self._samples)}, bound={self.bound:g})"
 
     def record(self, value: float, now_ms: int) -> None:
-        """Into the latest sample, or into a new one when that is a window old. A negative value takes back
+        """Into the latest sample, or into a new one when that is a window old. A negative value undoes
         what was recorded just before."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self.config.window_ms:
@@ -381,7 +381,7 @@ class TokenBucket:
     def __init__(self, config: WindowConfig, tokens_per_s: float | None = None) -> None:
         self.config = config
         self.tokens_per_s = tokens_per_s
-        """Set it anew and the tokens that are there stay, as far as there is room for them."""
+        """When it is set, the tokens that are there are kept, as far as there is room for them."""
         self._tokens = math.inf
         self._updated_ms = 0
 

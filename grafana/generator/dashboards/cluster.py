@@ -28,7 +28,7 @@ HEALTH = Section(
         ),
         faults(
             "Offline partitions",
-            "Partitions without a leader: nobody can write or read them. Normal is 0.",
+            "Partitions without a leader: they cannot be written or read. Normal is 0.",
             highest(series(f"{CONTROLLER}offlinepartitionscount")),
             "partitions",
         ),

@@ -35,7 +35,7 @@ THROTTLED = Section(
     [
         graph(
             "Throttled requests",
-            "Requests a second whose answer a quota delayed, by API. 0 where nobody has a quota, or keeps "
+            "Requests a second whose answer a quota delayed, by API. 0 where there is no quota, or all keep "
             "to it.",
             Query(top(10, total(rate(f"{REQUESTS}throttletimems_count", BROKER), "request")), "{{request}}"),
             unit="reqps",

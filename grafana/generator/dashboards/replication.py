@@ -41,8 +41,7 @@ STATE = Section(
         ),
         faults(
             "Failed partitions",
-            "Partitions that are not fetched any more because something is wrong with them. Normal is 0; "
-            "the broker's log says why.",
+            "Partitions whose fetching has failed. Normal is 0; the broker's log says why.",
             total(series(f"{FETCHERS}failedpartitionscount", BROKER)),
             "partitions",
         ),

@@ -42,7 +42,7 @@ STATE = Section(
         ),
         faults(
             "Without a leader",
-            "Transactions whose markers wait for a partition that nobody leads.",
+            "Transactions whose markers wait for a partition without a leader.",
             total(series(f"{CHANNELS}unknowndestinationqueuesize")),
             "transactions",
             is_warning=True,
