@@ -1,6 +1,6 @@
 """One workload against one target: topics made, workers started, listened to and ended, counts reconciled.
 
-``run`` yields ``Progress`` while it goes on and the ``Result`` at its end. A target that dies in the middle,
+``run`` yields ``Progress`` while it runs and the ``Result`` at its end. A target that dies in the middle,
 Ctrl-C and a worker that fails end the run early; the result then has the counts up to then, and says why.
 
 The course of a run: topics → records that must be there before (a backlog, what CONSUME reads, and for STREAM
@@ -332,7 +332,7 @@ def run(
 
     Raises:
         KeyboardInterrupt: it was interrupted before there was any load.
-        TargetError: nobody answers within ``timeout_s``, or the target refuses what the run needs.
+        TargetError: no broker answers within ``timeout_s``, or the target refuses what the run needs.
         WorkerError: a worker cannot even begin. ConfigError: there is no such process.
     """
     cluster = Cluster(target.bootstrap, timeout_s=timeout_s)

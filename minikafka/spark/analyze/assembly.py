@@ -10,7 +10,7 @@ than retention.ms ago, and the next one after it; by size, as long as what remai
 retention.bytes. Nothing at or above the high watermark goes, and only where cleanup.policy has delete.
 
 A log directory does not hold the configuration of its topics, so the values are given, each with its source.
-Where a segment has no timestamp Kafka takes the time of the file, which nobody knows here: what is behind it
+Where a segment has no timestamp Kafka takes the time of the file, which is not known here: what is behind it
 stays unknown.
 """
 

@@ -7,7 +7,7 @@ statistics are to be made of that.
 Control batches (markers of transactions) are part of a log's bytes and batches, and of nothing that is about
 records. Kafka's cleaner keeps an emptied batch as a header, so a batch may have no records.
 
-The order of a partition's batches: offsets that nobody has, and timestamps that go back.
+The order of a partition's batches: missing offsets, and timestamps that go back.
 
 Both compare a batch with those before it, by base offset. A gap is what compaction, removed aborted
 transactions or lost segments leave; an overlap is never right. A batch is late when its first record's

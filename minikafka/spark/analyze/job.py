@@ -115,7 +115,7 @@ SPLIT_BYTES_MIN, SPLIT_BYTES_MAX = 64 << 20, 1 << 30
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Shows what goes on while its body runs: ``JobProgress.phase``."""
+"""Shows progress while its body runs: ``JobProgress.phase``."""
 
 
 def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phase) -> Analysis:
@@ -208,7 +208,7 @@ def _read(
     ends: _Ends | None = None,
     **options: int | str,
 ) -> DataFrame:
-    """The partitions, by log directory, up to where ``ends`` found them to end; a broker may go on writing.
+    """The partitions, by log directory, up to where ``ends`` found them to end; a broker may keep writing.
     Damage comes as rows."""
     frames = []
     for path, members in partitions.items():

@@ -9,7 +9,7 @@ plotly.js is put into the page once, so that the file opens anywhere without a n
 chose (topics, keys) get into a chart only as text of titles that have no markup: plotly would read tags in
 them, so ``<`` and ``&`` are escaped.
 
-An analysis as Parquet: flat tables for whoever goes on with it in Spark, pandas or a database.
+An analysis as Parquet: flat tables for further work in Spark, pandas or a database.
 
     partitions    a row a partition: every single figure; those of nested values are ``<value>_<figure>``
     throughput    topic, partition, start_ms, bucket_ms, records, bytes

@@ -177,7 +177,7 @@ class CopyTask(msgspec.Struct, frozen=True, kw_only=True):
     aborted: tuple[AbortedTransaction, ...]
     """That reach into the group."""
     seen: tuple[int, ...]
-    """Producers with a transaction that began below the group and goes on in it."""
+    """Producers with a transaction that began below the group and continues in it."""
     staging: str | None
     """Where the directories of attempts are made; None: nothing is written, only counted."""
     codec: CompressionType | None
@@ -296,5 +296,5 @@ def _copy(task: CopyTask, offsets: Iterator[int], attempt: str) -> CopyOutcome:
 
 def _parts(task: CopyTask) -> list[Sequence[SourceSegment]]:
     """What becomes one segment each: the group; with another codec, which may need more room than the old
-    one, each of its segments, for nobody knows yet how large they will be."""
+    one, each of its segments, because their size is not known yet."""
     return [task.sources] if task.codec is None else [[source] for source in task.sources]

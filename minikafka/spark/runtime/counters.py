@@ -1,6 +1,6 @@
 """Counters of a job, for Prometheus: which series there are is ``minikafka.metrics.names_of_spark``.
 
-A job ends before it is scraped, so there are three roads, and any number of them may be taken:
+A job ends before it is scraped, so there are three ways out, and any number of them may be used:
 
 - ``--metrics-file``: a file for node_exporter's textfile collector, replaced while the job runs and at its
   end. It stays, so it also says when the job last ended well; the next run carries that on.

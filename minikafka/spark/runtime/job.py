@@ -233,7 +233,7 @@ class JobProgress:
             yield
         finally:
             stopped.set()
-            if thread.ident is not None:  # else it was being started when somebody interrupted it
+            if thread.ident is not None:  # else it was being started at the interrupt
                 thread.join()
             self._view.end(name, time.monotonic() - began_s)
 

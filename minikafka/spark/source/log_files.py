@@ -2,7 +2,7 @@
 checkpoints.
 
 Kafka: ``LogManager.loadLogs``, ``LogLoader``. A partition's directory is ``<topic>-<partition>``; those that
-wait for removal (``-delete``), are copies in the making (``-future``) or belong to nobody (``-stray``) are no
+wait for removal (``-delete``), are copies in the making (``-future``) or strays (``-stray``) are no
 logs. A segment is a ``<20 digits>.log``; ``.cleaned``, ``.swap`` and ``.deleted`` files are steps of a
 compaction or a removal, not part of the log. While a broker renames ``.swap`` files the old segments are
 gone and the new ones have no names yet, so a directory is listed again until none is left; after a crash in

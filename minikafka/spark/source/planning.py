@@ -15,7 +15,7 @@ were aborted. Kafka: ``UnifiedLog.lastStableOffset``, ``collectAbortedTransactio
 The newest producer snapshot says which transactions were open at its offset; the batch headers behind it,
 and the markers among them, say what became of these and which began since. Transactions aborted before
 the snapshot stand in the transaction indexes. A segment without an offset index has lost its indexes:
-Kafka builds them anew from the segment, and here the walk begins early enough to see its markers.
+Kafka rebuilds them from the segment, and here the walk begins early enough to see its markers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def log_end_offset(log: PartitionLog) -> int:
             last = block.headers[-1]
             end = int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
     except DamagedSegment:
-        pass  # whoever reads the records says so, or goes past it
+        pass  # the reader of the records says so, or skips it
     return max(end, log.log_start_offset)
 
 
@@ -376,7 +376,7 @@ class Wanted:
 
 
 def latest_offset(log: PartitionLog, options: ReadOptions) -> int:
-    """What "latest" is for this log: a number, for whoever has to remember it."""
+    """What "latest" is for this log: a number, which the caller may remember."""
     bound = high_watermark_bound(log, options.latest)
     end = min(log_end_offset(log), OPEN_END if bound is None else bound)
     if options.isolation is Isolation.READ_COMMITTED:
@@ -422,7 +422,7 @@ def _transactions(log: PartitionLog, first: int, bound: int, options: ReadOption
 
 def _lose(options: ReadOptions, log: PartitionLog, what: str) -> None:
     if options.fail_on_data_loss:
-        raise DataLoss(f"{log.name}: {what}; failOnDataLoss=false goes on without them")
+        raise DataLoss(f"{log.name}: {what}; failOnDataLoss=false continues without them")
 
 
 def offset_at(log: PartitionLog, limit: OffsetLimit, options: ReadOptions) -> int:

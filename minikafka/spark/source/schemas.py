@@ -118,13 +118,13 @@ class UnknownColumn(ValueError):
 
 
 def record_schema(*, with_headers: bool, with_error: bool) -> StructType:
-    """What ``kafka-log`` yields when nobody chooses columns."""
+    """What ``kafka-log`` yields when no columns are chosen."""
     left_out = {HEADERS: with_headers, ERROR: with_error, VALUE_SIZE: False}
     return StructType([field for field in RECORD_SCHEMA.fields if left_out.get(field.name, True)])
 
 
 def batch_schema() -> StructType:
-    """What ``kafka-log-batches`` yields when nobody chooses columns: what headers alone tell."""
+    """What ``kafka-log-batches`` yields when no columns are chosen: what headers alone tell."""
     return StructType([field for field in BATCH_SCHEMA.fields if field.name not in WHOLE_BATCH_COLUMNS])
 
 

@@ -144,7 +144,7 @@ def cut(
             break
         position, offset = int(index.positions[slot]), int(index.offsets[slot])
         batch = batch_at(header_at(position))
-        # An entry has the last offset of its append: a batch that goes on behind it is not where it says.
+        # An entry has the last offset of its append: a batch that reaches behind it is not where it says.
         if (
             batch is not None
             and chunks[-1].offset < batch.base_offset < end_offset
@@ -279,7 +279,7 @@ class SplitReader:
             raise DataLoss(f"{self._shown}: the log changes faster than it can be read")
         if log.segments[0].base_offset > split.first_offset:
             self._lose(
-                split.first_offset, log.segments[0].base_offset, "retention or DeleteRecords took them"
+                split.first_offset, log.segments[0].base_offset, "retention or DeleteRecords removed them"
             )
         for place, segment in enumerate(log.segments):
             is_last = place + 1 == len(log.segments)
@@ -308,7 +308,7 @@ class SplitReader:
     def _lose(self, first: int, end: int, why: str) -> None:
         message = f"{self._shown}: offsets {first} to {end - 1} are no longer there: {why}"
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{message}; failOnDataLoss=false goes on without them")
+            raise DataLoss(f"{message}; failOnDataLoss=false continues without them")
         _log.warning("%s", message)
 
     def _read(self, file: LogFile) -> Iterator[pa.RecordBatch]:
