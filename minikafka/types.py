@@ -106,7 +106,7 @@ class ElectionType(IntEnum):
     PREFERRED = 0
     """The first of the assignment is to lead, if it is in the ISR."""
     UNCLEAN = 1
-    """Somebody is to lead a partition that nobody leads, even if acked records are lost by it."""
+    """Any live replica is to lead a partition without a leader, even if acked records are lost by it."""
 
 
 class PartitionState(msgspec.Struct, frozen=True):

@@ -11,12 +11,12 @@ What happens by itself, until ``close``:
 - The session is renewed every third of its timeout, by a task on the loop and not by the SQL thread: a broker
   whose loop hangs must lose its session like one that has died.
 - While watches exist, the SQL thread polls ``PRAGMA data_version`` when it is idle. Own writes fire own
-  watches at once. Sessions of others that run out are ended by whoever notices first.
+  watches at once. Expired sessions of others are ended by the first client that notices.
 
-With ``background=False`` neither happens: whoever owns the time calls ``renew`` and ``poll`` (tests do).
+With ``background=False`` neither happens: the owner of the clock calls ``renew`` and ``poll`` (tests do).
 
 Not as in ZooKeeper: the session of a client that is cut off ends for it as soon as the client itself can tell
-(its lease has run out), even when nobody else has ended it.
+(its lease has run out), even before another client has ended it.
 
 The tree in a SQLite file: schema, opening, and what one transaction does.
 
@@ -32,7 +32,7 @@ Invariants, held by doing all of it in one transaction:
 - a node with an ``ephemeral_owner`` has no children and its owner is in ``sessions``;
 - a write by a client whose lease has run out does not commit.
 
-**Leases** compare ``clock.monotonic_ms``, which all processes of the machine must share and which must go on
+**Leases** compare ``clock.monotonic_ms``, which all processes of the machine must share and which must run on
 while the machine sleeps: CLOCK_BOOTTIME. The wall clock would do neither: set forward it would expire every
 session at once, set back it would keep the dead alive. That clock restarts at boot, so a lease is believed
 only if it ends within its timeout from now; what an earlier boot left behind is thereby expired.
@@ -42,7 +42,7 @@ Leader epochs, the controller epoch and producer id blocks must not come again a
 and clients remember the later ones. What is about sessions only is NORMAL: atomic too, but a power cut may
 undo the last of it, and then all sessions are over anyway.
 
-**Tampering** (``StoreFile``). SQLite does not look at its files: it goes on writing to one that was removed
+**Tampering** (``StoreFile``). SQLite does not look at its files: it keeps writing to one that was removed
 or replaced, and from its cache it answers what one that was truncated or overwritten no longer has. All of
 that would be acknowledged and gone with the next start; a file that was replaced would split the cluster in
 two. A look is two ``stat`` (10 us). The database itself changes only when a write-ahead log is copied into
@@ -307,7 +307,7 @@ class SqliteTree:
         return int(session_id)
 
     def check_session(self, session_id: int) -> None:
-        """Raises SessionExpiredError, also when nobody has noticed yet."""
+        """Raises SessionExpiredError, also before any client has noticed."""
         row = self._connection.execute(
             "SELECT timeout_ms, expires_ms FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
@@ -846,7 +846,7 @@ class SqliteClient:
         return self.session_id
 
     def end_session(self) -> None:
-        """Delete the session with its ephemeral nodes, which nobody need notice from here on."""
+        """Delete the session with its ephemeral nodes, without firing our own watches."""
         self.watches.clear()
         tree = self._opened()
         with tree.transaction(write=True, durable=False):
@@ -901,7 +901,7 @@ class SqliteClient:
         self._end_expired_if_due()
 
     def _opened(self) -> SqliteTree:
-        """The store, looked at anew. Raises StoreUnusableError, ConnectionLossError."""
+        """The store, checked again. Raises StoreUnusableError, ConnectionLossError."""
         if self._tree is None:
             self._tree = SqliteTree(
                 self.path,
@@ -958,7 +958,7 @@ class SqliteClient:
             with tree.transaction(write=True, durable=False):
                 tree.end_session(self.session_id)
         except StoreError:
-            pass  # whoever can will do it
+            pass  # another client ends it when its lease is over
 
 
 class SqlThread:

@@ -9,13 +9,13 @@ told what they missed (``SessionWatches``): so here, too, a client is told befor
 
 Not as in the other engines:
 - A client that is cut off learns that its session has expired when it reaches a server again, which may be
-  much later. Until then it is DISCONNECTED. Its writes reach nobody meanwhile.
+  much later. Until then it is DISCONNECTED. Its writes reach no server meanwhile.
 - An operation that is none (``InvalidNodeError``) fails a ``multi`` before anything is sent, even when an
   earlier one would have failed too.
 - A ``multi`` has a limit: ``jute.maxbuffer`` of the server, of which its default is assumed. One that is too
   large is an ``InvalidNodeError`` too.
 - A read is answered by the server that the client is connected to, and may lag behind what others wrote
-  through another server. Whoever depends on what he read writes with its version.
+  through another server. A caller that depends on what it read writes with its version.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
 Connections are plain: no TLS, no SASL, and nodes that anybody may change, as Kafka's without
@@ -365,7 +365,7 @@ class ZooKeeperStore:
             await session.call(lambda kazoo: kazoo.exists_async(target, session.watch_fired), receive, path)
         except (ConnectionLossError, SessionExpiredError):
             raise
-        except StoreError:  # whoever watches will ask, and learn why
+        except StoreError:  # the watcher will read it, and learn why
             self._tell(WatchEvent(EventType.NODE_DATA_CHANGED, path))
 
     async def _watch_children_again(self, session: ZooKeeperSession, path: str) -> None:

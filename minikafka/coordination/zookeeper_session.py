@@ -13,7 +13,7 @@ What is asked of kazoo, and why:
 - It never begins a **second session**. kazoo would, right after it has learned that the first has expired,
   and would send what is queued in the name of the new one. ``_Handler.over`` allows no further connection.
 - It is handed ``REQUESTS_IN_FLIGHT_MAX`` requests at a time, the others wait here. kazoo is woken by a byte
-  in a socket pair: some hundred bytes that nobody reads would block the loop.
+  in a socket pair: some hundred unread bytes would block the loop.
 - Each of those has a **deadline**. kazoo looks for a silent server only when it has nothing to send, so that
   steady requests to a frozen server would wait for ever. A request that is overdue cuts the connection.
 
@@ -78,7 +78,7 @@ from minikafka.coordination.store import (
 )
 
 REQUEST_BYTES_MAX = 0xFFFFF
-"""The server's default of ``jute.maxbuffer``: it hangs up on whoever sends a larger request."""
+"""The server's default of ``jute.maxbuffer``: it closes a connection that sends a larger request."""
 OP_OVERHEAD_BYTES = 60
 """What a ``create`` takes beside its path and its data: a header, lengths, flags, an access control list."""
 
@@ -308,12 +308,12 @@ class ZooKeeperSession:
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
-        """The session's id and password, while it is connected: whoever has them can take it over."""
+        """The session's id and password, while it is connected: a client that has them can take it over."""
         credentials: tuple[int, bytes] | None = self._client.client_id
         return credentials
 
     def start(self) -> None:
-        """Begin to connect, and go on trying until ``close``. ``connected`` says when."""
+        """Begin to connect, and keep trying until ``close``. ``connected`` says when."""
         self._client.start_async()
 
     def call(
@@ -322,7 +322,7 @@ class ZooKeeperSession:
         """Send a request after all earlier ones.
 
         ``send`` starts it, ``receive`` makes the result of its answer, at the moment when that arrives and
-        before anything that arrives later, whether or not somebody still awaits it. ``subject`` is for
+        before anything that arrives later, whether or not it is still awaited. ``subject`` is for
         messages.
 
         Raises (from the future):
@@ -337,7 +337,7 @@ class ZooKeeperSession:
         return request.future
 
     def drop_connection(self, reason: str) -> None:
-        """Cut the connection; kazoo notices, fails what is in flight and connects anew."""
+        """Cut the connection; kazoo notices, fails what is in flight and reconnects."""
         _log.info("coordination session %d: cutting the connection to ZooKeeper: %s", self.id, reason)
         self._handler.shut_down_socket()
 
@@ -351,7 +351,7 @@ class ZooKeeperSession:
             self._give_up(ConnectionLossError("the store is being closed"))
             if not self.connected.is_set():
                 self._abandon()
-            # kazoo waits for its thread, so somebody else must. Not the loop's executor, which waits for its
+            # kazoo waits for its thread, so another thread must. Not the loop's executor, which waits for its
             # threads at the end of the program: this one may hang on a server that does not answer.
             threading.Thread(target=self._stop_kazoo, name="close-zookeeper-session", daemon=True).start()
             patience = CLOSE_TIMEOUT_MS / 1000
@@ -462,7 +462,7 @@ class ZooKeeperSession:
         self._handler.shut_down_socket()
 
     def _post(self, callback: Callable[..., object], *arguments: object) -> None:
-        """From any thread. A loop that is closed has nobody left to be told."""
+        """From any thread. A loop that is closed needs no callback."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 

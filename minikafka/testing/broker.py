@@ -39,7 +39,7 @@ class Broker:
 
     Args:
         config: Kafka's broker properties; they win over the defaults made here (a free port, ``data_dir``).
-        data_dir: keep the records here, so that a later ``Broker`` goes on with them. None: a temporary
+        data_dir: keep the records here, so that a later ``Broker`` continues with them. None: a temporary
             directory that goes when the broker stops.
         host: the address to listen on and to advertise.
     """

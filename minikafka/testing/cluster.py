@@ -303,7 +303,7 @@ class ClusterBroker:
         await self._put_away(server)
 
     async def _put_away(self, server: ServerBroker) -> None:
-        """End the tasks and threads of a dead broker, and close its files. Nobody hears any of it."""
+        """End the tasks and threads of a dead broker, and close its files. Its peers are not told."""
         import msgspec
 
         services = server.services
@@ -380,7 +380,7 @@ class Cluster:
         brokers: how many; their ids are 1, 2, 3 and so on.
         config: Kafka's broker properties, for all of them; they win over the defaults made here. With
             ``coordination`` or ``zookeeper.connect`` the cluster uses that store.
-        data_dir: keep records and store here, so that a later ``Cluster`` goes on with them. None: a
+        data_dir: keep records and store here, so that a later ``Cluster`` continues with them. None: a
             temporary directory that goes when the cluster stops.
     """
 
@@ -430,7 +430,7 @@ class Cluster:
         return None
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Who leads a partition, as the last controller has told; None: nobody, or it is not known yet."""
+        """Who leads a partition, as the last controller has told; None: no leader, or it is not known yet."""
         best = self._best_informed()
         return _leader(best[0], topic, partition) if best else None
 
@@ -505,7 +505,7 @@ class Cluster:
         broker.hold_store()
 
     def resume(self, node_id: int) -> None:
-        """Let a paused broker go on: it finds what came meanwhile, and that its session has run out."""
+        """Let a paused broker continue: it finds what came meanwhile, and that its session has run out."""
         self.heal(node_id)
 
     def delay(self, source: int, target: int, ms: float) -> None:
@@ -514,7 +514,7 @@ class Cluster:
         self._network.flow(source, target).delay_ms = ms
 
     def drop(self, source: int, target: int) -> None:
-        """Nothing that ``source`` sends to ``target`` arrives, until ``heal``; the other direction goes on.
+        """Nothing that ``source`` sends to ``target`` arrives, until ``heal``; the other direction works.
         TCP would send it again, so what was dropped arrives after that, on connections that still live."""
         self._broker(source), self._broker(target)
         self._network.flow(source, target).hold()

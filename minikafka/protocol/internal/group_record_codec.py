@@ -339,7 +339,7 @@ def decode_offset_commit(key: bytes | memoryview, value: bytes | memoryview | No
 
 
 def _decode_value(value: bytes | memoryview) -> OffsetCommitValue | None:
-    """None for a version or form that is left to the general road."""
+    """None for a version or form that is left to the slow path."""
     topic_id = None
     version, offset, leader_epoch, size = _VALUE_4_START.unpack_from(value)
     if version == 4 and 0 < size < 0x80:

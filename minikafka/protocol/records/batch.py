@@ -180,7 +180,7 @@ def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 def is_transactional(buffer: Buffer, position: int = 0) -> bool:
     """Whether the batch at ``position`` belongs to a transaction, without reading the rest of its header.
 
-    What is no batch of magic 2 belongs to none; its error comes from whoever reads the whole header.
+    What is no batch of magic 2 belongs to none; its error is found when the whole header is read.
 
     Raises:
         CorruptBatch: the buffer ends before the attributes.

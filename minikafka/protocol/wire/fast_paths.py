@@ -77,7 +77,7 @@ class ProducePartitionResponse(NamedTuple):
 
     topic: str
     topic_id: UUID | None
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never called
     error_code: int = 0
     base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP

@@ -47,7 +47,7 @@ _new = tuple.__new__
 class PartitionProduceData(NamedTuple):
     """Batches for one partition; ``records`` is a view of the frame."""
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never called
     records: memoryview | None
 
 

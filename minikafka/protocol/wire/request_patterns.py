@@ -204,7 +204,7 @@ class FetchPattern:
             return None
         try:
             return _cut(frame, self._topics_at, len(frame) - len(self._tail))
-        except (IndexError, PeerProtocolError):  # the usual road says what is wrong
+        except (IndexError, PeerProtocolError):  # the slow path says what is wrong
             return None
 
 

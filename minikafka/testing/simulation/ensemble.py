@@ -202,7 +202,7 @@ class SimulatedEnsemble:
             session.connection = connection
             session.heard_ms = self._clock.monotonic_ms()
             session.watches.clear()
-            self._note(connection.client, "session goes on", session.id)
+            self._note(connection.client, "session resumed", session.id)
         connection.session = session
         connection.send(Welcome(session.id))
         for kind, path in hello.watches:

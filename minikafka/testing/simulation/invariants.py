@@ -1,7 +1,7 @@
 """What must hold in a cluster at every moment, looked at from outside of all brokers.
 
 The checker reads the brokers' state and the store's tree every few milliseconds of virtual time, in no
-process: it sees what nobody in the cluster can see, and costs the cluster nothing. A violation fails the run.
+process: it sees what no broker can see, and costs the cluster nothing. A violation fails the run.
 
     I3   a leader's high watermark does not fall within its epoch
     I5   a new leader holds everything below any earlier high watermark (clean elections)

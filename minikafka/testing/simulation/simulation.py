@@ -7,7 +7,7 @@ more message here does not change what a disk loses there.
 ``SimulatedBroker``: a node of the cluster: its host, its disk, and the broker process that may run on it.
 
 The process is the unchanged ``minikafka.server.broker.Broker``; only what it takes as arguments is simulated.
-A broker that finds that it cannot go on (``Broker.failure``) is stopped, as ``minikafka-broker`` does.
+A broker that finds that it cannot continue (``Broker.failure``) is stopped, as ``minikafka-broker`` does.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class SimulatedBroker:
         self._exit(process)
 
     def power_off(self, survival: Survival | None = None) -> None:
-        """The machine goes dark: unsynced data may be lost (by dice, or as ``survival`` says), and nobody
+        """The machine goes dark: unsynced data may be lost (by dice, or as ``survival`` says), and no peer
         hears anything."""
         process = self.process
         self._note("power off")
@@ -259,7 +259,7 @@ class Simulation:
         Whatever still runs then is gone without a trace, as after a power cut.
 
         Raises:
-            OrphanError: a callback or a task that nobody awaited failed.
+            OrphanError: a callback or a task that is not awaited failed.
             StalledError: nothing can happen any more.
             SimulationError: it is not done after ``time_limit_ms`` of virtual time.
             Exception: what the scenario raises.

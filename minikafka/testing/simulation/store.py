@@ -1,8 +1,8 @@
 """``SimulatedStore``: one broker's client of the simulated ensemble, a ``CoordinationStore``.
 
 ZooKeeper: ``ClientCnxn``. It pings every third of the session's timeout; when nothing has come for two thirds
-it gives the connection up, which fails whatever is asked at that moment, and tries for a new one. Of a write
-that failed so nobody knows: it may have happened, or may still happen until the new connection stands.
+it gives the connection up, which fails whatever is asked at that moment, and tries for a new one. The outcome
+of a write that failed so is unknown: it may have happened, or may still happen until the new one stands.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SimulatedStore:
     Args:
         client: the host's name, for the trace.
         wiring: the way to the ensemble.
-        background: whether it pings by itself; else whoever owns the time calls ``renew``.
+        background: whether it pings by itself; else the owner of the clock calls ``renew``.
     """
 
     def __init__(

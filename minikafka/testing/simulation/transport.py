@@ -14,7 +14,7 @@ Invariants:
 What is sent and not acknowledged for ``RETRANSMISSION_LIMIT_MS`` breaks the connection (ETIMEDOUT), as Linux
 does; an idle connection to a dead machine stays open for ever.
 
-What simulated servers and transports show as their sockets: names, and options that nobody looks at.
+What simulated servers and transports show as their sockets: names, and options without effect.
 
 What travels on a connection: bytes, cut as the network likes, and three signals.
 """
@@ -167,7 +167,7 @@ class SimulatedTransport(asyncio.Transport):
         self._out.send(OPEN)
 
     def refuse(self) -> None:
-        """Nobody accepts it."""
+        """There is no listener."""
         self._is_closing = self._is_closed = True
         self._received.clear()
         self._out.send(RST)
@@ -304,7 +304,7 @@ class SimulatedTransport(asyncio.Transport):
         self._out = out
 
     def reset(self) -> None:
-        """Somebody between the two has ended the connection."""
+        """The network between the two has ended the connection."""
         if not self._is_closed:
             self._loop.call_soon(
                 self._lose, _error(errno.ECONNRESET, ConnectionResetError), context=self._context
