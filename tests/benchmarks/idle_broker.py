@@ -1,7 +1,7 @@
 """What a stock client takes for a broker and what costs next to nothing: the other side of ``bench_ceiling``.
 
-It is no broker. It keeps no record: it reads each Produce request off its socket, because whoever answers one
-must, adds the counts in the headers of its batches to its offsets, and acknowledges. A Fetch is answered with
+It is no broker. It keeps no record: it reads each Produce request off its socket, because answering one takes
+that, adds the counts in the headers of its batches to its offsets, and acknowledges. A Fetch is answered with
 batches that were built once: as many records as the offsets promise, as big as the topic's first one, all
 zeros; only the base offset in front of a batch is its own. Left out are the check of CRCs and records, files,
 replicas, groups (a consumer hears of a coordinator and cannot join), idempotence, transactions, retention,
