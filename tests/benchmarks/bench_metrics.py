@@ -9,7 +9,7 @@ only ever cost. CPU is what the broker's process used for a request: it tells mo
 something else is the slower one. ``same`` is that of a third broker, which is the first one's twin: how far
 from 1 the measurement itself may lie.
 
-``road`` is the loop's part alone, without sockets (``request_road``): the accounting's own cost shows best
+``road`` is the loop's part alone, without sockets (``request_path``): the accounting's own cost shows best
 there, and is the largest share of what it is compared with.
 
 Asked: produce throughput at least 0.98 of that without; a scrape of 1,000 partitions never holds up the loop
@@ -41,7 +41,7 @@ from tests.benchmarks.paired_produce import (
     median_interval,
     undisturbed,
 )
-from tests.benchmarks.request_road import measure
+from tests.benchmarks.request_path import measure
 from tests.integration.support.process import BrokerProcess
 from tests.support.ports import free_port
 
