@@ -291,7 +291,7 @@ class OsFile:
 
 
 class OsDirectoryLock:
-    """An exclusive ``flock``; the kernel lets go of it when the process dies."""
+    """An exclusive ``flock``; the kernel releases it when the process dies."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

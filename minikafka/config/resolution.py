@@ -300,7 +300,7 @@ def check_min_isr(current: Mapping[str, str], overrides: Mapping[str, str], *, p
     """``min.insync.replicas`` is the same for all brokers, and always set (KIP-966).
 
     Raises:
-        KafkaError: INVALID_CONFIG: ``overrides`` in the place of ``current`` would be something else.
+        KafkaError: INVALID_CONFIG: ``overrides`` instead of ``current`` would be something else.
     """
     if per_broker and current.get(MIN_ISR) != overrides.get(MIN_ISR):
         raise KafkaError(

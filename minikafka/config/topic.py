@@ -179,7 +179,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "How long a deleted segment's files stay on disk.",
+            "How long a deleted segment's files are kept on disk.",
             ge=0,
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
         ),
@@ -257,7 +257,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "The longest that a record of a compacted topic stays out of compaction.",
+            "The longest time before a record of a compacted topic is compacted.",
             ge=1,
             synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
         ),
@@ -317,7 +317,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "The least time that a record of a compacted topic stays out of compaction.",
+            "The least time before a record of a compacted topic is compacted.",
             ge=0,
             synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
         ),

@@ -37,7 +37,7 @@ while the machine sleeps: CLOCK_BOOTTIME. The wall clock would do neither: set f
 session at once, set back it would keep the dead alive. That clock restarts at boot, so a lease is believed
 only if it ends within its timeout from now; what an earlier boot left behind is thereby expired.
 
-**Durability.** ``synchronous=FULL``: each write is fsynced before its caller hears of it (0.4 to 2 ms).
+**Durability.** ``synchronous=FULL``: each write is fsynced before its caller returns (0.4 to 2 ms).
 Leader epochs, the controller epoch and producer id blocks must not come again after a power cut, when logs
 and clients remember the later ones. What is about sessions only is NORMAL: atomic too, but a power cut may
 undo the last of it, and then all sessions are over anyway.

@@ -220,7 +220,7 @@ class CoordinationStore(Protocol):
         ...
 
     async def close(self) -> None:
-        """End the session, which deletes its ephemeral nodes, and let go of everything. Idempotent."""
+        """End the session, which deletes its ephemeral nodes, and release everything. Idempotent."""
         ...
 
     def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
@@ -267,7 +267,7 @@ class CoordinationStore(Protocol):
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Create the node and its missing ancestors, empty and persistent. Existing ones stay as they are."""
+        """Create the node and its missing ancestors, empty and persistent. Existing ones are kept."""
         ...
 
 

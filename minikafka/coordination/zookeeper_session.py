@@ -20,7 +20,7 @@ What is asked of kazoo, and why:
 A request that was handed over while kazoo was losing its connection may be carried out after the next one is
 made, ahead of all later ones. Its caller has long been told ``ConnectionLossError``, which allows for that.
 
-kazoo gives up its thread at an answer that it does not understand. Then the session counts as expired, though
+kazoo ends its thread at an answer that it does not understand. Then the session counts as expired, though
 the server keeps it, and its ephemeral nodes, until its timeout.
 
 The store's words in kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
@@ -389,7 +389,7 @@ class ZooKeeperSession:
         else:
             error = store_error(failure, request.subject)
             request.give_up(error)
-            if isinstance(error, SessionExpiredError):  # kazoo will learn of it when the server hangs up
+            if isinstance(error, SessionExpiredError):  # kazoo will learn of it when the server disconnects
                 self._change_state(SessionState.EXPIRED)
             elif isinstance(failure, KazooConnectionLoss):  # kazoo tells those who wait before it tells all
                 self._change_state(SessionState.DISCONNECTED)
@@ -397,7 +397,7 @@ class ZooKeeperSession:
             self._send_waiting()
 
     def _give_up(self, error: StoreError) -> None:
-        """Fail all requests. Those in flight stay there until kazoo lets go of them."""
+        """Fail all requests. Those in flight are kept until kazoo releases them."""
         waiting, self._waiting = self._waiting, deque()
         for request in (*self._in_flight, *waiting):
             request.give_up(error)

@@ -204,7 +204,7 @@ class Worker:
         self._thread.start()
 
     def tell(self, command: Command) -> None:
-        """A worker that has ended hears nothing."""
+        """A worker that has ended is skipped."""
         self._send(encoded(command))
 
     def _send(self, line: bytes) -> None:

@@ -1,4 +1,4 @@
-"""A worker process: hears one job on standard input, does it, and reports on standard output.
+"""A worker process: reads one job from standard input, does it, and reports on standard output.
 
 ``python -m minikafka.loadgen.worker``; the parent is ``runner.Fleet``.
 

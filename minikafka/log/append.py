@@ -4,7 +4,7 @@ Kafka: ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``; KIP-467 (w
 KIP-937 (timestamps before and after), KIP-126 (conversion of the codec).
 
 A client sends exactly one batch of format 2, with base offset 0, and only the broker writes control batches.
-Its records stay the bytes that they are: what changes are the first 16 bytes (offset and leader epoch,
+Its records keep their bytes: what changes are the first 16 bytes (offset and leader epoch,
 outside of the CRC), or the header when the timestamp type or the largest timestamp is not what the topic
 wants. Only a topic with a codec of its own has batches rebuilt. A leader's batches are taken by a follower
 as they come.

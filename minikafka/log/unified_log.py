@@ -597,7 +597,7 @@ class UnifiedLog:
             self._delete_segment(old)  # its index is full though it is empty (KAFKA-6388): begin it again
         else:
             old.become_inactive()
-            # Its records may be flushed, or about to be, so that no flush comes by again; but the indexes
+            # Its records may be flushed, or about to be, so that no later flush covers them; but the indexes
             # were trimmed just now, and the time index has got its last entry.
             self._small_files_to_sync += [old.offset_index.path, old.time_index.path]
         segment = LogSegment.create(

@@ -401,7 +401,7 @@ REPLICATION_BOUND = gauge(
 )
 REPLICATION_HELD_BACK = counter(
     "minikafka_replication_held_back",
-    "How often a fetch went without the partition because the replication quota of that type was exceeded.",
+    "How often a fetch left the partition out because the replication quota of that type was exceeded.",
     "type",
     "topic",
     "partition",

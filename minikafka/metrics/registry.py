@@ -113,7 +113,7 @@ class Sensor:
         self._metrics: list[KafkaMetric] = []
         self.name = name
         self.life_ms = life_ms
-        """How long it stays without a value; None: as long as its registry."""
+        """How long it is kept without a value; None: as long as its registry."""
         self.last_record_ms = now_ms
 
     def __repr__(self) -> str:

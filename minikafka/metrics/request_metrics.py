@@ -1,4 +1,4 @@
-"""How many requests of each API came, which errors they were answered with, and where their time went.
+"""How many requests of each API came, which errors they were answered with, and where their time was spent.
 
 Kafka: ``RequestMetrics``, ``RequestChannel.Response``. The counts are exact: one addition a request, which is
 one for its topic too where nearly all Produce requests go (``ProduceTally``). Times are taken of every
@@ -224,7 +224,7 @@ class RequestCounter:
         return tally
 
     def settle(self, tally: ProduceTally) -> None:
-        """Keep what a tally has, and let go of it."""
+        """Keep what a tally has, and drop it."""
         self._tallies.remove(tally)
         self.count += tally.produce_requests
 

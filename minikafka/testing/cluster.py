@@ -7,7 +7,7 @@ elect a controller. What a test does to them happens at the edges: their connect
 Not thread-safe: it belongs to the loop that started it. A loop that is blocked for longer than
 ``zookeeper.session.timeout.ms`` (3 s here) takes the sessions of all brokers along.
 
-One broker of a ``Cluster``: the real one, with everything that it says and hears in the test's hands.
+One broker of a ``Cluster``: the real one, with all that it sends and receives under the test's control.
 
 Clients and other brokers reach it through relays, and it reaches the store through a gate (SQLite) or a relay
 (ZooKeeper). So it can be cut off, held still and killed without a word of the server's code for that.
@@ -28,8 +28,8 @@ own clock that its lease has run out; one that finds out late is the harder case
 
 The file system of a broker that a test may kill: from one moment on nothing that it does reaches the disk.
 
-What was written before stays, as after a SIGKILL: the page cache outlives a process. What the broker still
-writes while its remains are put away (its checkpoints, the mark of a clean shutdown) goes nowhere, and
+What was written before is kept, as after a SIGKILL: the page cache outlives a process. What the broker still
+writes while its remains are closed (its checkpoints, the mark of a clean shutdown) goes nowhere, and
 answers as if it had succeeded.
 
 Memory maps are the exception: the indexes are written through them. Appends have ended, but a time index gets
@@ -177,7 +177,7 @@ class MortalFiles(OsFiles):
 
 
 class ClusterBroker:
-    """Made by ``Cluster``. ``node_id``, ``data_dir`` and ``port`` stay the same over restarts."""
+    """Made by ``Cluster``. ``node_id``, ``data_dir`` and ``port`` are the same over restarts."""
 
     def __init__(
         self, node_id: int, *, config: Mapping[str, Property], data_dir: str, network: Network
@@ -281,7 +281,7 @@ class ClusterBroker:
             raise
 
     async def stop(self) -> None:
-        """Stop cleanly; a broker that is not running stays so."""
+        """Stop cleanly; a broker that is not running is left so."""
         server = self._server
         if server is None:
             return
@@ -300,9 +300,9 @@ class ClusterBroker:
         await asyncio.gather(*(relay.shut() for relay in (self._front, *self._store_ways)))
         for _, relay in self._ways.values():
             await relay.cut()
-        await self._put_away(server)
+        await self._close_remains(server)
 
-    async def _put_away(self, server: ServerBroker) -> None:
+    async def _close_remains(self, server: ServerBroker) -> None:
         """End the tasks and threads of a dead broker, and close its files. Its peers are not told."""
         import msgspec
 
@@ -435,7 +435,7 @@ class Cluster:
         return _leader(best[0], topic, partition) if best else None
 
     def isr_of(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Who is in sync, as the leader knows; the controller hears of it seconds later."""
+        """Who is in sync, as the leader knows; the controller learns of it seconds later."""
         from minikafka.types import TopicPartition
 
         leader = self.leader_of(topic, partition)
@@ -594,7 +594,7 @@ class Cluster:
         ]
 
     def _best_informed(self) -> list[ClusterBroker]:
-        """Those who have heard from the last controller, that itself first: it is told before the others."""
+        """Those with metadata from the last controller, that one first: it has it before the others."""
         brokers = self._reachable()
         epochs = {each.node_id: each.server.services.replica_manager.controller_epoch for each in brokers}
         return sorted(

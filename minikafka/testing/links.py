@@ -5,7 +5,7 @@ to another has a ``Flow``, whichever opened the connection: what broker 1 sends 
 what it sends there as an answer are held back together.
 
 What is held back is not lost: TCP would send it again, so it arrives when the flow is released, unless the
-connection was given up meanwhile. That is how a network that drops packets looks to both ends.
+connection was closed meanwhile. That is how a network that drops packets looks to both ends.
 """
 
 from __future__ import annotations

@@ -250,7 +250,7 @@ COMPACTION = Section(
         ),
         by_broker(
             "Bytes that cannot be compacted",
-            "In logs that the cleaner has given up because they are damaged. Normal is 0.",
+            "In logs that the cleaner skips because they are damaged. Normal is 0.",
             total(series(f"{CLEANER_MANAGER}uncleanable_bytes", BROKER), "instance"),
             unit="bytes",
             thresholds=above(critical=1),

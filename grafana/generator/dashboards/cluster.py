@@ -177,7 +177,7 @@ ELECTIONS = Section(
         graph(
             "What the controller deals with",
             "Events a second, by kind. Quiet but for restarts, new topics and reassignments.",
-            Query(_handled("leaderelection"), "brokers came or went"),
+            Query(_handled("leaderelection"), "brokers joined or failed"),
             Query(_handled("topicchange"), "topics"),
             Query(_handled("partitionreassignment"), "reassignments"),
             Query(_handled("isrchange"), "ISR changes"),
@@ -185,10 +185,10 @@ ELECTIONS = Section(
         ),
         graph(
             "How long it takes, p99",
-            "Until brokers that came or went are dealt with, which is how long their partitions are "
+            "Until brokers that joined or failed are handled, which is how long their partitions are "
             "without leaders once the session has expired; until a topic has leaders; until a new "
             "controller is in office. It grows with the number of partitions.",
-            Query(_took("leaderelection"), "brokers came or went"),
+            Query(_took("leaderelection"), "brokers joined or failed"),
             Query(_took("topicchange"), "topics"),
             Query(_took("controllerchange"), "taking office"),
             unit="ms",

@@ -120,7 +120,7 @@ REPLICATION = Section(
         ),
         graph(
             "Held back",
-            "How often a second a fetch went without the partition because of the throttle, the most ten. "
+            "How often a second a fetch left the partition out because of the throttle, the most ten. "
             "Some are how a throttle works; one that is held back and copies nothing stands still.",
             Query(
                 top(

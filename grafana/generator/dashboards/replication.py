@@ -89,7 +89,7 @@ LAGGING = Section(
         graph(
             "Lag by partition",
             "The ten that lag most. A replica that is moved begins with all of its records and falls to "
-            "0; a line that stays level is a fetcher that is stuck.",
+            "0; a level line is a fetcher that is stuck.",
             Query(
                 top(10, highest(series(LAG, BROKER, TOPIC), "instance", "topic", "partition")),
                 "{{instance}} {{topic}}-{{partition}}",

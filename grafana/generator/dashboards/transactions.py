@@ -31,7 +31,7 @@ STATE = Section(
         ),
         number(
             "Open",
-            "Transactions that have written something and are not ended. One that stays open holds back "
+            "Transactions that have written something and are not ended. One that remains open holds back "
             "readers at read_committed; transaction.timeout.ms ends it.",
             Query(_ids("Ongoing"), "transactions"),
         ),

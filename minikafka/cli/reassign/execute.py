@@ -1,7 +1,7 @@
 """``minikafka reassign execute``: checks a plan as a whole, starts it, watches it, and tidies up after it.
 
 Kafka: ``ReassignPartitionsCommand.executeAssignment``, ``executeMoves``. Different here: everything that
-can be wrong is looked for before anything is changed; the command stays until the replicas are where they
+can be wrong is looked for before anything is changed; the command runs until the replicas are where they
 are to be (``--no-wait``: it does not), and then removes the throttle itself, where Kafka's needs a later
 ``--verify``.
 
@@ -176,7 +176,7 @@ async def execute(admin: AdminClient, arguments: argparse.Namespace) -> int:
 
 
 def _hint_at_leaders(plan: Plan, seen: Seen) -> None:
-    """Moving replicas does not move a leader that stays."""
+    """Moving replicas does not move a leader that is kept."""
     count = sum(seen.partitions[each.partition].leader != each.replicas[0] for each in plan)
     if count:
         print(

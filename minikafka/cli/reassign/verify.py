@@ -12,7 +12,7 @@ Kafka: ``ReassignPartitionsCommand.calculateProposedMoveMap``, ``modifyReassignm
 the leaders' side every replica that a partition has now (any of them may lead), on the followers' side those
 that it gets.
 
-A rate that stays on a broker when nothing moves any more is a trap: it does nothing until a replica falls
+A rate that is left on a broker when nothing moves any more is a trap: it does nothing until a replica falls
 behind that is still in a list. So a throttle without a reassignment is called stale, and named.
 
 A broker's own configurations are changed by asking that broker. One that is down keeps what it has.
@@ -202,7 +202,7 @@ def _partition_line(partition: TopicPartition, replicas: Sequence[int], seen: Se
 
 
 async def settle_throttles(admin: AdminClient, topics: set[str], *, preserve: bool) -> None:
-    """Remove the throttle of ``topics`` if nothing moves any more; name what stays, and why."""
+    """Remove the throttle of ``topics`` if nothing moves any more; name what is kept, and why."""
     throttles = await find_throttles(admin)
     if not throttles:
         return
@@ -288,7 +288,7 @@ async def cancel(admin: AdminClient, plan: Plan | None, *, preserve_throttles: b
         errors = await admin.move_between_dirs(broker, {partition: move.now or ""})
         if errors:
             raise CommandError(f"{partition} on broker {broker}: {explain(errors[partition])}")
-        print(f"Replica {partition} on broker {broker} stays in {move.now}.")
+        print(f"Replica {partition} on broker {broker} is kept in {move.now}.")
     topics = {each.topic for each in (*active, *(each for each, _ in dirs))} | topics_of(plan or [])
     await settle_throttles(admin, topics, preserve=preserve_throttles)
     return OK

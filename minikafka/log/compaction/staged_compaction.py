@@ -192,7 +192,7 @@ MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 
 
 class StaleManifest(MinikafkaError):
-    """What was prepared does not fit the log any more, or never did; the log stays as it is."""
+    """What was prepared does not fit the log any more, or never did; the log is left as it is."""
 
 
 class StagedSource(msgspec.Struct, frozen=True):
@@ -403,7 +403,7 @@ def swap_files(directory: str, segments: Sequence[CompactedSegment], *, files: F
 
 
 def remove_cleaned(directory: str, *, files: Files) -> None:
-    """Remove what a compaction that was given up has written. Raises OSError."""
+    """Remove what a cancelled compaction has written. Raises OSError."""
     if files.is_directory(directory):
         for name in files.list(directory):
             if name.endswith(CLEANED_SUFFIX):

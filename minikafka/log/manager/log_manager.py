@@ -33,8 +33,8 @@ Invariants
 - A directory fails alone: ``take_offline`` drops and names its logs. The first sign of failure is an OSError
   from here, from a log or from a piece of disk work; ``directory_of`` says whose it is.
 - A future log is in another log directory than a current one of its partition that is here. When the
-  directory of a current log fails, its future log stays, unused: the move continues after a start that finds
-  both.
+  directory of a current log fails, its future log is kept, unused: the move continues after a start that
+  finds both.
 
 Different from Kafka
 - A partition's new directory is made durable by the disk thread right after it was made, not at a flush.

@@ -257,7 +257,7 @@ class ProducerStateManager:
         return completed.last_offset + 1
 
     def complete_transaction(self, completed: CompletedTransaction) -> None:
-        """Its marker is in the log; it stays unstable until the high watermark has passed the marker."""
+        """Its marker is in the log; it remains unstable until the high watermark has passed the marker."""
         if self._ongoing.pop(completed.first_offset, None) is None:
             raise InvariantError(f"{self.topic_partition}: {completed} was never begun")
         self._unreplicated[completed.first_offset] = completed.last_offset
@@ -272,7 +272,7 @@ class ProducerStateManager:
             self._forget_unreplicated_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Records were deleted; producers stay known."""
+        """Records were deleted; their producers are kept."""
         self._forget_unreplicated_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset

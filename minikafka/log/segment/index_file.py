@@ -138,7 +138,7 @@ class IndexFile:
                 file.close()
 
     def release(self) -> None:
-        """Let go of the map and its descriptor; the file stays as it is."""
+        """Release the map and its descriptor; the file is left as it is."""
         if self._map is not None:
             self._open_files.forget(self)
             self.close_idle()

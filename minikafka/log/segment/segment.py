@@ -579,7 +579,7 @@ class LogSegment:
             self._txn_index.close()
 
     def update_directory(self, directory: str) -> None:
-        """The log's directory was renamed; what is open stays open."""
+        """The log's directory was renamed; open files remain open."""
         self.directory = directory
         for file in (self, self.offset_index, self.time_index):
             file.path = os.path.join(directory, os.path.basename(file.path))
@@ -599,7 +599,7 @@ class LogSegment:
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
         """Drop every batch that reaches ``offset``; the segment is active afterwards.
 
-        Returns the offset after the last batch that stays, or ``offset`` where no batch was dropped.
+        Returns the offset after the last batch that is retained, or ``offset`` where no batch was dropped.
         """
         place = self.find_batch(offset)
         self.activate()

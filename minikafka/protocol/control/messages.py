@@ -205,6 +205,6 @@ def eligible_after(
 
 def keep_eligible(before: PartitionState, after: PartitionState, *, min_isr: int) -> PartitionState:
     """``after`` with the eligible replicas that follow from the change of the ISR."""
-    if after.leader_recovering:  # records were given up: no replica is sure to hold them
+    if after.leader_recovering:  # records were lost: no replica is sure to hold them
         return msgspec.structs.replace(after, eligible=())
     return msgspec.structs.replace(after, eligible=eligible_after(before, after.isr, min_isr=min_isr))

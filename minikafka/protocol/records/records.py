@@ -421,8 +421,8 @@ def _check_timestamps(timestamps: list[int], minimum: int | None, maximum: int |
 
 
 def plain_batch(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> memoryview:
-    """The batch with its records uncompressed; the header's attributes say so, its length and CRC stay as
-    they are.
+    """The batch with its records uncompressed; the header's attributes say so, its length and CRC are
+    unchanged.
 
     The memory behind it ends with the batch or continues with bytes of the same buffer: aiokafka may look a
     few bytes past the end before it notices.

@@ -11,7 +11,7 @@ retention.bytes. Nothing at or above the high watermark goes, and only where cle
 
 A log directory does not hold the configuration of its topics, so the values are given, each with its source.
 Where a segment has no timestamp Kafka takes the time of the file, which is not known here: what is behind it
-stays unknown.
+is unknown.
 """
 
 from __future__ import annotations

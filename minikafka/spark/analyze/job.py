@@ -179,7 +179,7 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
 
 def _size_shuffles(spark: SparkSession, directories: Sequence[LogDirectory]) -> None:
     """As many tasks as the data needs; Spark's 200 take longer to start than most logs to analyse. What the
-    user says with --conf stays."""
+    user says with --conf is kept."""
     if spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
         return
     tasks = max(spark.sparkContext.defaultParallelism, -(-_size(directories) // SHUFFLE_BYTES))

@@ -1,7 +1,7 @@
 """A task of ``minikafka compact``: one group of closed segments becomes one new one. Runs in Spark's
 Python workers.
 
-The offsets of the records that stay come in ascending order, as Arrow batches, and the segments are read
+The offsets of the retained records come in ascending order, as Arrow batches, and the segments are read
 beside them (``RetainedOffsets``); so a worker's memory depends on neither the number of keys nor the size
 of a segment.
 
@@ -10,7 +10,7 @@ files that another one writes. What went wrong with the log is an answer; anythi
 
 The keys of a compaction as DataFrames: which records are the newest, what the batches say of
 transactions and producers, and what a compaction has changed. Kafka: ``Cleaner.buildOffsetMap`` and
-``LogCleanerManager``, with a shuffle in the place of a map in memory.
+``LogCleanerManager``, with a shuffle instead of a map in memory.
 
 ``records`` has columns of the source ``kafka-log``, ``batches`` of ``kafka-log-batches``; ``LOG`` tells
 the logs of one apart.
@@ -41,7 +41,7 @@ from minikafka.types import Buffer
 LOG: Final = ("topic", "partition")
 
 BEGINS_A_GROUP: Final = -1
-"""In the place of an offset: every group has one such row, so that groups of which nothing stays are
+"""Instead of an offset: every group has one such row, so that groups of which nothing is retained are
 there."""
 
 

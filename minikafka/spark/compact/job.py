@@ -1,4 +1,4 @@
-"""``minikafka compact``: the newest record of each key stays, by Spark. Kafka: ``Cleaner``.
+"""``minikafka compact``: keeps the newest record of each key, by Spark. Kafka: ``Cleaner``.
 
     find the logs ─> headers of all batches: bounds, producers, transactions ─> plan
         │
@@ -138,7 +138,7 @@ def _stored(files: Files, log: PartitionLog, first_dirty_offset: int) -> StoredL
         for suffix in SEGMENT_SUFFIXES:
             path = os.path.join(log.path, file_name(base_offset, suffix))
             if files.is_directory(path):
-                raise JobError(f"{path} is a directory in the place of a file: move it away")
+                raise JobError(f"{path} is a directory where a file should be: move it away")
     topic_id = read_partition_metadata(files, log.path)
     return StoredLog(
         topic_partition=log.topic_partition,

@@ -1,4 +1,4 @@
-"""An export's directory: Parquet files that stay for ever, and beside them which offsets they hold.
+"""An export's directory: Parquet files that are never changed, and beside them which offsets they hold.
 
     topic=orders/date=2026-11-22/part-….parquet     the data, as any reader of Hive partitions finds it
     _minikafka/commits/00000000000000000003.json    the commits; the last one says where to continue

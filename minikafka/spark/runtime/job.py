@@ -16,7 +16,7 @@ call that the main thread waits for ends with an error.
 What a job is doing, on standard error: a bar on a terminal, a line every now and then elsewhere.
 
 A thread asks Spark's status every half second: the tasks of the stages that run, and the rows and bytes that
-finished tasks have read. Spark hears of those from tasks that are done, so they come in steps.
+finished tasks have read. Spark gets those from tasks that are done, so they come in steps.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ a stack trace."""
 
 @contextmanager
 def interruptible(session: SparkSession) -> Iterator[None]:
-    """SIGINT while the body runs raises KeyboardInterrupt, once Spark has let go of the main thread; a second
+    """SIGINT while the body runs raises KeyboardInterrupt, once Spark has released the main thread; a second
     one ends the process at once. Outside of the main thread nothing changes, since no signal arrives there.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -222,7 +222,7 @@ class JobProgress:
             while not stopped.wait(POLL_S):
                 try:
                     status = self._look()
-                except (Py4JError, OSError):  # the JVM has gone: the body hears of it too, and raises
+                except (Py4JError, OSError):  # the JVM has gone: the body gets the error too, and raises
                     return
                 self._view.show(name, status)
 
@@ -260,7 +260,7 @@ def stages_now(spark: SparkSession) -> Status:
             data = context._jsc.sc().statusStore().lastStageAttempt(stage_id)
             records = data.inputRecords() + data.shuffleReadRecords()
             size = data.inputBytes() + data.shuffleReadBytes()
-        except Py4JJavaError:  # NoSuchElementException: the store has not heard of it yet
+        except Py4JJavaError:  # NoSuchElementException: the store does not have it yet
             pass
         status = Status(
             status.tasks + info.numTasks,

@@ -3,7 +3,7 @@
 The log may have changed since the split was planned. A segment that retention or the cleaner took away is
 still there under its ``.deleted`` name for a minute, and read from there; one that the cleaner replaced has
 its offsets in another file, and is looked up by them; what is in no file any more is lost data, an error
-unless ``failOnDataLoss`` is false. An open file stays readable whatever happens to its name.
+unless ``failOnDataLoss`` is false. An open file is readable whatever happens to its name.
 
 Damage ends nothing but the batch it is in, unless ``onCorrupt`` is ``fail``: the next batch is found by the
 chain of lengths, or, where that is broken, by the next entry of the offset index.

@@ -2,7 +2,7 @@
 
 A process uses it through a ``Mount``, which is a ``minikafka.files.Files``. When the process is killed the
 mount goes dead: whatever of the old process still touches it gets ``ProcessKilled``, and changes nothing.
-What was written stays, since the kernel has it. When the machine loses power, what was not fsynced may be
+What was written is kept, since the kernel has it. When the machine loses power, what was not fsynced may be
 lost, by dice (``inodes.py``).
 
 Not modelled: permissions, links and special files (the real adapter refuses to open those), and renames from

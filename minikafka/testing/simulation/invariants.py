@@ -39,7 +39,7 @@ READ_BYTES = 1 << 20
 
 
 class InvariantChecker:
-    """``start`` it when the cluster is up. ``clean_elections=False`` gives up I5."""
+    """``start`` it when the cluster is up. ``clean_elections=False`` skips I5."""
 
     def __init__(self, simulation: Simulation, *, clean_elections: bool = True) -> None:
         self._simulation = simulation
@@ -97,7 +97,7 @@ class InvariantChecker:
         is_new = life not in self._high_watermarks
         self._high_watermarks[life] = log.high_watermark
         by_epoch = self._committed.setdefault(at, {})
-        # What a later leader has committed, one that hears late of its own election cannot have.
+        # What a later leader has committed, one that learns late of its own election cannot have.
         committed = max((end for committing, end in by_epoch.items() if committing <= epoch), default=0)
         if is_new and self._clean_elections and log.log_end_offset < committed:
             raise InvariantError(

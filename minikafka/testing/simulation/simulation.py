@@ -133,7 +133,7 @@ class SimulatedBroker:
         await self.start()
 
     def kill(self) -> None:
-        """SIGKILL: no more code runs. Its kernel closes its connections; what was written stays written."""
+        """SIGKILL: no more code runs. Its kernel closes its connections; what was written is kept."""
         process = self.process
         self._note("killed")
         process.kept.append(self._server)
