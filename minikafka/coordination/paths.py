@@ -237,7 +237,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
-    """``/controller``, ephemeral: who the controller is."""
+    """``/controller``, ephemeral: which broker is the controller."""
 
     broker_id: BrokerId
     timestamp_ms: int

@@ -315,7 +315,7 @@ class SqliteTree:
             raise SessionExpiredError(f"session {session_id} has expired")
 
     def renew_session(self, session_id: int, *, seen_zxid: int) -> None:
-        """Extend the lease, and forget the changes that everybody has seen. The session must be alive."""
+        """Extend the lease, and forget the changes that all sessions have seen. The session must be alive."""
         execute = self._connection.execute
         execute(
             "UPDATE sessions SET expires_ms = ? + timeout_ms, seen_zxid = ? WHERE id = ?",

@@ -338,7 +338,7 @@ def parent_of(path: str) -> str:
 
 
 class WatchTable:
-    """Who wants to be told about which node, for the engines that keep that themselves (``ZKWatchManager``):
+    """The watches by node, for the engines that keep that themselves (``ZKWatchManager``):
     data and exists watches in one table (what fires one fires the other), children watches in another. The
     engine says which thread owns it."""
 

@@ -18,7 +18,7 @@ Not as in the other engines:
   through another server. A caller that depends on what it read writes with its version.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
-Connections are plain: no TLS, no SASL, and nodes that anybody may change, as Kafka's without
+Connections are plain: no TLS, no SASL, and nodes that any client may change, as Kafka's without
 ``zookeeper.set.acl``.
 """
 

@@ -23,7 +23,7 @@ made, ahead of all later ones. Its caller has long been told ``ConnectionLossErr
 kazoo ends its thread at an answer that it does not understand. Then the session counts as expired, though
 the server keeps it, and its ephemeral nodes, until its timeout.
 
-The store's words in kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
+The store's calls as kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
 
 Pure functions; paths are valid. Kafka: ``ZooKeeperClient``'s requests and responses.
 """
@@ -468,7 +468,7 @@ class ZooKeeperSession:
 
 
 class _Request(Generic[T]):
-    """One call: how it is sent, what becomes of its answer, who awaits it."""
+    """One call: how it is sent, what becomes of its answer, and its waiter."""
 
     __slots__ = ("_given_up", "_receive", "future", "send", "subject", "timer")
 

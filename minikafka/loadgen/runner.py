@@ -651,7 +651,7 @@ def _count(workers: Sequence[Worker], name: str) -> int:
 
 
 def finish(events: Iterator[Progress | Result]) -> Result:
-    """The result alone, for those who show no progress."""
+    """The result alone, for callers that show no progress."""
     for event in events:
         if isinstance(event, Result):
             return event

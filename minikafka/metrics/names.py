@@ -23,7 +23,7 @@ partitions without a leader by the controller.
 The series of clients and their quotas; see ``names``.
 
 Kafka's are per quota, tagged with the user and the client id that it is set for; an empty label stands for
-everybody who shares it. Which requests a client made is counted with no quota set, too.
+all clients that share it. Which requests a client made is counted with no quota set, too.
 
 The series about transactions, of their coordinators and of the partitions that ask them. See ``names``.
 

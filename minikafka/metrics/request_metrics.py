@@ -233,7 +233,7 @@ class ProduceTally:
     """Requests of one version, each with one batch that was appended to one topic: one number that the topic
     and the API share.
 
-    Who serves such a request takes 1 from ``until_timed``, and times it when that was 0 or less
+    The code that serves such a request takes 1 from ``until_timed``, and times it when that was 0 or less
     (``note_timed``); it adds the batch's size to ``bytes_in``, and to ``further_records`` those behind its
     first. Counting down says at once which one to time, and Python keeps such small numbers ready.
     """
@@ -265,7 +265,7 @@ class ProduceTally:
 
 
 class RequestMetrics:
-    """One ``request`` of the series: an API, or for Fetch who asks. See ``RequestChannelMetrics``."""
+    """One ``request`` of the series: an API, for Fetch the kind of reader. See ``RequestChannelMetrics``."""
 
     __slots__ = (
         "_counters", "_mask", "errors", "name", "parent", "sizes", "throttle_ms", "throttled", "timed",

@@ -36,14 +36,14 @@ one consumer, or ten, 10 kB              0.72 - 1.08  1.00
 - *The burst comes back.* A client may have ten seconds' worth at once, and pays with silence. After eleven
   seconds the burst is forgotten, the silence counts as ten seconds in which the client had nothing, and it
   may have the same again.
-- *Debts are written off.* Ten producers who share a quota have each had a request appended before any of them
+- *Debts are written off.* Ten producers sharing a quota have each had a request appended before any of them
   hears of a throttle time. Where that is more than eleven seconds' worth, the samples are gone before the
   throttle times are over.
 
 So here a sample *ends* when its values are paid for at the bound, if that is later than its last value; it is
 forgotten when its end is as old as all windows together, and the samples that are left begin there. What a
 client had since it came is then never more than the bound allows for that time, but for the first ten
-seconds' worth and one request of each who shares. The lower figures above are of the time in which the first
+seconds' worth and one request of each that shares. The lower figures above are of the time in which the first
 burst is paid for; then each 30 s have what is allowed, within one request.
 
 What is allowed and not taken is forgotten as in Kafka, eleven to twelve seconds later. A debt is remembered
@@ -228,7 +228,7 @@ class Max(SampledStat):
 
 
 DEBT_WINDOWS: Final = 10
-"""For ten clients who share, and requests of what all windows allow: each may have one under way."""
+"""For ten clients that share, and requests of what all windows allow: each may have one under way."""
 
 
 class _Sample:

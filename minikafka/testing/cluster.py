@@ -430,12 +430,12 @@ class Cluster:
         return None
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Who leads a partition, as the last controller has told; None: no leader, or it is not known yet."""
+        """The leader of a partition, as the last controller has told; None: no leader, or not known yet."""
         best = self._best_informed()
         return _leader(best[0], topic, partition) if best else None
 
     def isr_of(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Who is in sync, as the leader knows; the controller learns of it seconds later."""
+        """The ISR, as the leader knows it; the controller learns of it seconds later."""
         from minikafka.types import TopicPartition
 
         leader = self.leader_of(topic, partition)
@@ -534,7 +534,7 @@ class Cluster:
 
         As an operator does it by hand with ZooKeeper's shell, in one transaction: the partition's state is
         written with the new leader and the next leader epoch, and ``/controller`` is deleted, so that a new
-        controller is elected, which tells everybody. (The controllership may move, too.)
+        controller is elected, which tells all brokers. (The controllership may move, too.)
 
         Raises:
             ValueError: ``to`` is not in the ISR.

@@ -153,7 +153,7 @@ ELECTIONS = Section(
     "The controller",
     [
         by_broker(
-            "Who is the controller?",
+            "Which broker is the controller?",
             "1 at the broker that is. It changes when that broker stops or loses its session, and not "
             "otherwise.",
             series(f"{CONTROLLER}activecontrollercount"),

@@ -11,7 +11,7 @@ directory.
 Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
 A second signal ends everything at once, as a crash would.
 
-What ``minikafka cluster`` shows: who lives, who the controller is, who leads what.
+What ``minikafka cluster`` shows: live brokers, the controller, leaders.
 
 Asked of the cluster itself with Metadata, every second. On a terminal a table that is drawn again when
 something has changed; elsewhere one line for each thing that has.
@@ -59,7 +59,7 @@ class Seen(NamedTuple):
     brokers: tuple[int, ...]
     controller: int
     partitions: dict[str, tuple[int, tuple[int, ...]]]
-    """``topic-number`` → the leader, who is in sync."""
+    """``topic-number`` → the leader, the ISR."""
 
 
 NOTHING = Seen((), NO_NODE, {})

@@ -182,7 +182,7 @@ def _listen(directory: Path) -> socket.socket:
         with contextlib.chdir(directory):
             Path(SOCKET).unlink(missing_ok=True)  # of a cluster that was killed
             listener.bind(SOCKET)
-            os.chmod(SOCKET, 0o600)  # before anybody can connect
+            os.chmod(SOCKET, 0o600)  # before a client can connect
             listener.listen()
     except OSError as error:
         listener.close()

@@ -1,4 +1,4 @@
-"""``minikafka cluster describe``: who is there, who is the controller, what is not well and why.
+"""``minikafka cluster describe``: brokers, controller, unhealthy partitions and why.
 
 Works with any broker; one that is not minikafka does not say why a replica is out of the ISR.
 

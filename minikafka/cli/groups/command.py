@@ -13,7 +13,7 @@ outside is moved to its nearer end, and the plan says so.
 
 Groups for people: tables in plain text, a group or partition a line, so that other tools can cut them.
 
-How far a group has come: its committed offsets beside the ends of the logs, and who reads what.
+How far a group has come: its committed offsets beside the ends of the logs, and their members.
 
 Kafka: ``ConsumerGroupCommand.collectGroupOffsets``.
 """
@@ -264,7 +264,7 @@ def position_lines(group: GroupDescription, positions: Sequence[Position]) -> li
 
 
 def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
-    """Who is in a group; with ``verbose`` also what each is to read."""
+    """The members of a group; with ``verbose`` also what each is to read."""
     heads = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     rows = []
     for each in group.members:
@@ -326,7 +326,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka groups``."""
     options = ProfileParser(
         prog=PROG,
-        description="Consumer groups: who is in them, and how far they have come.",
+        description="Consumer groups: their members, offsets and lag.",
         allow_abbrev=False,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -337,7 +337,7 @@ def parser() -> argparse.ArgumentParser:
     _add_groups(describe)
     what = describe.add_mutually_exclusive_group()
     what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
-    what.add_argument("--members", action="store_true", help="who is in the group")
+    what.add_argument("--members", action="store_true", help="the members of the group")
     what.add_argument("--state", action="store_true", help="state and coordinator")
     describe.add_argument(
         "--isolation-level",

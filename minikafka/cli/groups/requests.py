@@ -80,7 +80,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     state: str
     coordinator: LiveBroker
     assignor: str
-    """Who assigns partitions: a name; empty when the group has none yet."""
+    """The assignor's name; empty when the group has none yet."""
     members: list[GroupMember]
 
     @property

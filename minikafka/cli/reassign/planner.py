@@ -283,7 +283,7 @@ class _Planner:
 
 
 class _Leaders:
-    """Who is to be the preferred leader of each partition, one of its replicas."""
+    """The preferred leader of each partition, one of its replicas."""
 
     def __init__(
         self,

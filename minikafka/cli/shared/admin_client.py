@@ -66,7 +66,7 @@ class LiveBroker(NamedTuple):
 
 
 class ClusterNodes(NamedTuple):
-    """Who is there, as DescribeCluster says it."""
+    """The live brokers, as DescribeCluster has them."""
 
     cluster_id: str
     controller: int
@@ -160,7 +160,7 @@ class AdminClient:
             await client.close()
 
     async def nodes(self, *, refresh: bool = True) -> ClusterNodes:
-        """Who is there now, or (without ``refresh``) was when last asked.
+        """The live brokers now, or (without ``refresh``) when last asked.
 
         Raises:
             BrokerUnavailable: no broker answers. KafkaError: what the broker says.
@@ -252,7 +252,7 @@ class AdminClient:
         host, port = address
         return await BrokerClient.connect(host, port, client_id=self._client_id, deadline_ms=self.timeout_ms)
 
-    # Replicas: where they are, where they go, who leads them
+    # Replicas: where they are, where they go, which leads
 
     async def partitions(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, PartitionNow]:
         """The partitions of ``topics`` (None: of all), sorted; topics that there are not are left out."""

@@ -81,7 +81,7 @@ def description_lines(found: TransactionDescription, *, now_ms: int) -> list[str
 
 
 def producer_lines(producers: Sequence[ProducerState]) -> list[str]:
-    """Who has written to a partition; nothing when no producer is known."""
+    """The producers of a partition; nothing when none is known."""
     rows = [
         [
             str(each.producer_id),

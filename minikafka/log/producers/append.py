@@ -17,7 +17,7 @@ marker of the producer takes the guard away.
 
 The lowest sequence is kept, because batches behind one whose check has failed must not overtake it.
 
-Who appends, and so how much has to be checked (Kafka's ``AppendOrigin``).
+The origin of an append, and so how much has to be checked (Kafka's ``AppendOrigin``).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ Each request carries the controller's epoch, by which a broker knows a deposed c
 (STALE_CONTROLLER_EPOCH), and the epoch of the broker it is meant for, by which a request to its earlier
 incarnation is known (STALE_BROKER_EPOCH).
 
-Eligible leader replicas (KIP-966): who may lead without a loss although it is not in the ISR.
+Eligible leader replicas (KIP-966): those that may lead without a loss although not in the ISR.
 
 Kafka: ``PartitionChangeBuilder.maybeUpdateEligibleLeaderReplicas`` of KRaft. While the ISR is smaller than
 min.insync.replicas the high watermark stands still. So a replica that was in the ISR when it became too
@@ -106,7 +106,7 @@ class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
     offline_replicas: tuple[NodeId, ...] = ()
     """UpdateMetadata: replicas on failed log directories."""
     eligible: tuple[NodeId, ...] = ()
-    """Who may be elected although it is not in the ISR (KIP-966): the leader commits nothing without them."""
+    """Those that may be elected although not in the ISR (KIP-966): nothing is committed without them."""
 
     @property
     def topic_partition(self) -> TopicPartition:

@@ -34,7 +34,7 @@ from minikafka.types import TopicPartition
 
 READ_BYTES = 1024 * 1024
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
-"""Kafka's default of producer.id.expiration.ms: who has been silent for so long is no active producer."""
+"""Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
 
 
 class ProducerInSegment(NamedTuple):

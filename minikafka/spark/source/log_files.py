@@ -15,7 +15,7 @@ The index files of a segment, read as arrays. Kafka: ``OffsetIndex``, ``TimeInde
 
 An active segment's index has its full size, with zeros behind its entries: reading stops where the entries no
 longer ascend. An index carries no checksum and may be wrong, or be gone; so nothing is believed because of
-it alone: it says where to look, and who looks there checks what it finds.
+it alone: it says where to look, and the reader checks what it finds.
 """
 
 from __future__ import annotations

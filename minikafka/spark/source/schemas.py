@@ -73,7 +73,7 @@ RECORD_SCHEMA: Final = StructType(
 )
 """Every column that ``kafka-log`` has. ``sequence`` is -1 without a producer id; ``batch_offset`` is the base
 offset of the record's batch; ``codec`` is none, gzip, snappy, lz4 or zstd. ``value_size``, the bytes of a
-value (null of a null one), is there for who names it: so sizes can be had without the values."""
+value (null of a null one), is there when it is named: so sizes can be had without the values."""
 
 BATCH_SCHEMA: Final = StructType(
     [

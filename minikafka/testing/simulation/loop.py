@@ -379,14 +379,14 @@ class VirtualTimeLoop(BaseEventLoop):
 
     Args:
         rng: how long calls in executors take.
-        network: who answers ``create_server`` and its like; without one they raise.
+        network: answers ``create_server`` and its like; without one they raise.
     """
 
     def __init__(self, *, rng: random.Random, network: Network | None = None) -> None:
         super().__init__()
         self.network = network
         self.failures: list[dict[str, Any]] = []
-        """Reports of what failed without anybody waiting for it."""
+        """Reports of what failed and was not awaited."""
         self.callbacks_run = 0
         """How many callbacks have run: what a run costs."""
         self.is_over = False

@@ -1,4 +1,4 @@
-"""``SimulatedNetwork``: hosts, who listens where, connections, and what is done to the links between them.
+"""``SimulatedNetwork``: hosts, listeners, connections, and what is done to the links between them.
 
 The unchanged code calls ``loop.create_server`` and ``loop.create_connection``; which host it is on says the
 context variable of ``process.py``. Names are the hosts' names; addresses are 10.0.0.1 and so on.

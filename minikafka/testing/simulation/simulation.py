@@ -323,7 +323,7 @@ class Simulation:
     # Links. ``self.network`` has the rest.
 
     def isolate(self, node_id: int) -> None:
-        """Cut a broker off from everybody."""
+        """Cut a broker off from all others."""
         self.network.isolate(self.brokers[node_id].host.name)
 
     def rejoin(self, node_id: int) -> None:

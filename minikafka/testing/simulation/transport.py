@@ -152,7 +152,7 @@ class SimulatedTransport(asyncio.Transport):
         return f"<SimulatedTransport {mine} to {theirs} of {self.process.host.name}, {state}>"
 
     def connect(self, peer: SimulatedTransport, out: Channel) -> None:
-        """Say who is at the other end, and how to get there."""
+        """Set the other end, and how to get there."""
         self.peer, self._out = peer, out
 
     def open(self, protocol: Any) -> None:
