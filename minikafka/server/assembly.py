@@ -33,9 +33,9 @@ from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordin
 from minikafka.server.dispatch.dispatcher import ask_own_broker
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from minikafka.server.replica.isr_manager import IsrManager
+from minikafka.server.replica.pending_disk_work import DiskChores
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo

@@ -58,7 +58,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.pending_disk_work import DiskChores
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer

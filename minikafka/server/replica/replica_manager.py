@@ -88,8 +88,8 @@ from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.catch_up_pace import CatchUpPace
-from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.partition import HostBroker
+from minikafka.server.replica.pending_disk_work import DiskChores
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.turns import Turns

@@ -34,7 +34,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.manager.disk_work import DirectorySync
 from minikafka.log.manager.log_manager import Replacement
-from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.pending_disk_work import DiskChores
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.services import Services

@@ -22,7 +22,7 @@ from minikafka.errors import KafkaError, StartError
 from minikafka.files import is_disk_failure
 from minikafka.log.files.open_files import Flush
 from minikafka.log.manager.disk_work import DiskWork, run_all
-from minikafka.server.replica.disk_chores import Noted
+from minikafka.server.replica.pending_disk_work import Noted
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition

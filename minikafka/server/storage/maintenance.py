@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from minikafka.log.manager.disk_work import DiskWork, FileRemoval
-from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.pending_disk_work import DiskChores
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services

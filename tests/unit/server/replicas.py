@@ -36,7 +36,6 @@ from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.delayed_fetch import Fetch
-from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     ClientMetadata,
@@ -44,6 +43,7 @@ from minikafka.server.replica.partition_reads import (
     PartitionRead,
     WantedPartition,
 )
+from minikafka.server.replica.pending_disk_work import DiskChores
 from minikafka.server.replica.replica_fetchers import InitialFetchState
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager

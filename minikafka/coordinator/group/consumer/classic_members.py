@@ -31,7 +31,7 @@ from minikafka.coordinator.group.consumer.migration import (
     downgrade_if_due,
     told_by_protocols,
 )
-from minikafka.coordinator.group.consumer.work import GroupWork, forget_timers
+from minikafka.coordinator.group.consumer.updater import GroupWork, forget_timers
 from minikafka.coordinator.group.effects import (
     Answer,
     Append,

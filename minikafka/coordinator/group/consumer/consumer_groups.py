@@ -41,7 +41,7 @@ from minikafka.coordinator.group.consumer.membership import (
 )
 from minikafka.coordinator.group.consumer.migration import draft_in_place_of
 from minikafka.coordinator.group.consumer.subscription import told_by_heartbeat
-from minikafka.coordinator.group.consumer.work import GroupWork, forget_timers, revocation
+from minikafka.coordinator.group.consumer.updater import GroupWork, forget_timers, revocation
 from minikafka.coordinator.group.effects import (
     Answer,
     Complete,

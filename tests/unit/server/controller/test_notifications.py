@@ -15,7 +15,7 @@ from minikafka.controller.events import (
 )
 from minikafka.coordination import paths
 from minikafka.types import BrokerId
-from tests.unit.server.reign import A0, A1, ONE, TWO, Reign, reigning
+from tests.unit.server.controller_term import A0, A1, ONE, TWO, Reign, reigning
 from tests.unit.server.virtual_time import in_virtual_time
 
 THREE = BrokerId(3)

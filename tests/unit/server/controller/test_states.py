@@ -11,7 +11,7 @@ from minikafka.controller.events import ReassignmentIsrChanged
 from minikafka.coordination import paths
 from minikafka.server.controller import store as controller_store
 from minikafka.types import TopicPartition
-from tests.unit.server.reign import A0, A1, reigning, state
+from tests.unit.server.controller_term import A0, A1, reigning, state
 from tests.unit.server.virtual_time import in_virtual_time
 
 

@@ -16,7 +16,7 @@ from minikafka.protocol.control.messages import ListenerEndpoint, LiveBroker
 from minikafka.server.cluster.controller_election import elect
 from minikafka.server.controller.store import ControllerMoved, ControllerStore
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
-from tests.unit.server.reign import A0, A1, ID, ONE, TWO, reigning, state
+from tests.unit.server.controller_term import A0, A1, ID, ONE, TWO, reigning, state
 from tests.unit.server.virtual_store import tree
 from tests.unit.server.virtual_time import LoopClock, in_virtual_time
 

@@ -8,7 +8,7 @@ from uuid import UUID
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.work import GroupWork
+from minikafka.coordinator.group.consumer.updater import GroupWork
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects, GroupOperation
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
