@@ -91,7 +91,7 @@ def reassign_partition_election(
     return None if leader is None else _new_epoch(state, leader, isr)
 
 
-def without_strangers(state: PartitionState, replicas: Collection[BrokerId]) -> PartitionState:
+def known_brokers_only(state: PartitionState, replicas: Collection[BrokerId]) -> PartitionState:
     """The state in which only ``replicas`` are eligible: who was removed by a reassignment is it no more."""
     eligible = tuple(each for each in state.eligible if each in replicas)
     return state if eligible == state.eligible else msgspec.structs.replace(state, eligible=eligible)

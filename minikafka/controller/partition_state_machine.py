@@ -35,11 +35,11 @@ from minikafka.controller.leader_election import (
     controlled_shutdown_election,
     election_after_absence,
     first_state,
+    known_brokers_only,
     offline_partition_election,
     preferred_replica_election,
     reassign_partition_election,
     same_leader,
-    without_strangers,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import (
@@ -244,7 +244,7 @@ class PartitionStateMachine:
             else:
                 min_isr = context.effective_min_isr(each, configs[each.topic])
                 state = keep_eligible(current[each].state, state, min_isr=min_isr)
-                state = without_strangers(state, context.assignments[each].replicas)
+                state = known_brokers_only(state, context.assignments[each].replicas)
                 state = msgspec.structs.replace(state, controller_epoch=context.epoch)
                 elected[each] = VersionedState(state, current[each].version)
         versions = yield from write_states(elected)

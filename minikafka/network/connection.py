@@ -129,7 +129,7 @@ class MuteTimer:
             self._timer = None
 
 
-__all__ = ["Connection", "ConnectionOwner", "Handler", "PendingResponse", "Result", "ToldLeaders"]
+__all__ = ["Connection", "ConnectionOwner", "Handler", "LeaderHints", "PendingResponse", "Result"]
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +170,7 @@ class ConnectionOwner(Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
 
-class ToldLeaders(NamedTuple):
+class LeaderHints(NamedTuple):
     """The partitions of a topic whose leaders a peer was told, and when, on the monotonic clock."""
 
     at_ms: int
@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
     ``received_ns``: when the frame came that is handled, 0 for just now.
     ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
-    what ApiVersions said (KIP-511). ``told_leaders``: where the peer was sent to lately, by topic.
+    what ApiVersions said (KIP-511). ``leader_hints``: where the peer was sent to lately, by topic.
     ``is_follower``: a broker fetches over it.
     """
 
@@ -192,8 +192,8 @@ class Connection(asyncio.Protocol):
         "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
         "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
         "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
-        "is_follower", "listener_name", "local_host", "local_port", "memory", "peer_host", "peer_port",
-        "received_ns", "told_leaders",
+        "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
+        "peer_port", "received_ns",
     )  # fmt: skip
 
     def __init__(
@@ -215,7 +215,7 @@ class Connection(asyncio.Protocol):
         self.is_follower = False
         self.local_host, self.local_port = "", 0
         self.peer_host, self.peer_port = "", 0
-        self.told_leaders: dict[str, ToldLeaders] = {}
+        self.leader_hints: dict[str, LeaderHints] = {}
         self._handler = handler
         self._owner = owner
         self._loop = loop

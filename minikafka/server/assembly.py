@@ -35,7 +35,7 @@ from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from minikafka.server.replica.isr_manager import IsrManager
-from minikafka.server.replica.pending_disk_work import DiskChores
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo
@@ -118,7 +118,7 @@ def make_services(
     store: CoordinationStore,
     log_manager: LogManager,
     log_io: LogIo,
-    chores: DiskChores,
+    disk_work: PendingDiskWork,
     timer: LoopTimer,
     supervisor: Supervisor,
     sessions: SessionKeeper,
@@ -131,13 +131,13 @@ def make_services(
 ) -> Services:
     """Everything that handlers use; nothing runs yet."""
     quotas = _replication_quotas(configs, node_id)
-    replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
+    replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids = ProducerIdManager(node_id=node_id, store=store)
     metrics = Metrics()
     coordinators = make_coordinators(
         configs,
-        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics, rng, connect),
+        CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
         ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
         leads_for_sure=lambda: _leads_for_sure(services, sessions),
@@ -152,7 +152,7 @@ def make_services(
         log_manager=log_manager,
         log_io=log_io,
         files=files,
-        replica_manager=replica_manager,
+        replica_manager=replicas,
         metadata=metadata,
         topics=topics,
         groups=coordinators.groups,
@@ -188,7 +188,7 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     drop = services.fast_paths.drop
     services.client_quotas.follow(drop)
     services.metadata.follow_topics(drop)
-    services.replica_manager.follow_leadership(drop)
+    services.replica_manager.add_leadership_listener(drop)
     services.configs.subscribe_topics(drop)  # after the logs, which have it then
     services.configs.subscribe_broker(drop)
 
@@ -203,7 +203,7 @@ def _replica_manager(
     configs: ConfigService,
     metadata: MetadataCache,
     log_manager: LogManager,
-    chores: DiskChores,
+    disk_work: PendingDiskWork,
     timer: LoopTimer,
     clock: Clock,
     node_id: BrokerId,
@@ -215,7 +215,7 @@ def _replica_manager(
         log_manager=log_manager,
         metadata=metadata,
         parked=_parked_operations(config, timer),
-        chores=chores,
+        disk_work=disk_work,
         clock=clock,
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         inter_broker_listener_name=config.inter_broker_listener(),

@@ -84,7 +84,7 @@ class Services(msgspec.Struct, kw_only=True):
     fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
-    instructed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    metadata_received: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set when a controller has told this broker everything once: the cluster's metadata, then what to lead
     and follow."""
     broker_epoch: int = -1

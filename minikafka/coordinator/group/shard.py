@@ -17,7 +17,7 @@ from uuid import UUID
 
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.updater import GroupWork
+from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
     Answer,
@@ -108,7 +108,7 @@ class GroupShard:
         self._memory = GroupMemory(settings, memory_bytes)
         self._groups = GroupMap(self._memory)
         self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid, counts=counts)
-        work = GroupWork(
+        updater = GroupUpdater(
             self._groups,
             classic=self._classic,
             settings=settings,
@@ -116,7 +116,7 @@ class GroupShard:
             new_uuid=new_uuid,
             counts=counts,
         )
-        self._consumer = ConsumerGroups(work)
+        self._consumer = ConsumerGroups(updater)
         self._offsets = GroupOffsets(
             self._groups, settings=settings, make_simple=self._classic.make_simple, counts=counts
         )

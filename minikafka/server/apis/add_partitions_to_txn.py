@@ -27,7 +27,7 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering, known_error
+from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, known_error
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.context import RequestContext
@@ -61,9 +61,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
         }
 
     answer = CoordinatorAnswer(services, context, body)
-    gathering = Gathering(len(transactions), answer.answer)
+    collector = AnswerCollector(len(transactions), answer.answer)
     for index, transaction in enumerate(transactions):
-        yield from _ask(services, context, transaction, gathering.ticket(index))
+        yield from _ask(services, context, transaction, collector.ticket(index))
         yield
     return answer.pending
 

@@ -286,13 +286,13 @@ def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> 
     return TopicMetadata(
         name=news[0].topic,
         topic_id=news[0].topic_id,
-        partitions=tuple(partitions.get(number) or _untold(number) for number in range(count)),
+        partitions=tuple(partitions.get(number) or _placeholder(number) for number in range(count)),
         is_internal=is_internal(news[0].topic),
     )
 
 
-def _untold(partition: int) -> PartitionMetadata:
-    """A partition of which the controller has said nothing, because none of its replicas ever lived."""
+def _placeholder(partition: int) -> PartitionMetadata:
+    """A partition of which the controller has said nothing, because none of its replicas was ever alive."""
     return PartitionMetadata(
         partition=partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=(), isr=()
     )

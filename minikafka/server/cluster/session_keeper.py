@@ -111,9 +111,9 @@ class SessionKeeper:
             await self._expired.wait()
             self._expired.clear()
             if self._live_id == 0:
-                await self._begin_anew()
+                await self._restart_session()
 
-    async def _begin_anew(self) -> None:
+    async def _restart_session(self) -> None:
         while True:
             try:
                 session_id = await self._store.start_session()

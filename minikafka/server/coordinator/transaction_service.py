@@ -124,7 +124,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def start(self) -> None:
         """Follow leadership from now on, and look for what has timed out or expired now and then."""
-        self._replicas.follow_leadership(self.leadership_changed)
+        self._replicas.add_leadership_listener(self.leadership_changed)
         start = self._supervisor.start
         start("transaction-abort", self._abort_timed_out, restart=Restart.ALWAYS)
         start("transactional-id-expiration", self._remove_expired, restart=Restart.ALWAYS)

@@ -308,8 +308,8 @@ class Dispatcher:
     def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
         """But not on a connection that produces or fetches: there that is what is worth remembering."""
         connection = context.connection
-        worthier = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
-        if not isinstance(connection.memory, worthier):
+        preferred = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
+        if not isinstance(connection.memory, preferred):
             connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:

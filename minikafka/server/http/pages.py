@@ -219,7 +219,7 @@ def reasons_not_ready(services: Services) -> list[str]:
     reasons = []
     if services.broker_epoch < 0:
         reasons.append("the broker is not registered in the cluster")
-    if not services.instructed.is_set():
+    if not services.metadata_received.is_set():
         reasons.append("no controller has said what to lead and follow")
     for directory, reason in services.log_manager.offline_directories.items():
         reasons.append(f"the log directory {directory} is offline: {reason}")

@@ -64,7 +64,7 @@ class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
-        "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pause_ms",
+        "_clock", "_deadline_ms", "_force_respond", "_has_held_back", "_log_io", "_params", "_pause_ms",
         "_pending", "_replicas", "_respond", "_rounds", "_turns", "_wanted",
     )  # fmt: skip
 
@@ -92,7 +92,7 @@ class Fetch:
         self._rounds = 0
         self._has_held_back = False
         self._pause_ms = 0
-        self._answer_whatever = params.max_wait_ms <= 0 or not wanted
+        self._force_respond = params.max_wait_ms <= 0 or not wanted
 
     def start(self) -> Result:
         """The response, or a ``PendingResponse`` when bytes are missing or cold."""
@@ -121,7 +121,7 @@ class Fetch:
             self._record(followed)
             if self._pause_ms and self._is_late(reads):
                 return (yield from self._read())
-        if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
+        if not cold and (self._force_respond or self._is_satisfied(reads, size_bytes)):
             return reads
         if self._pending is None:
             self._pending = PendingResponse(expected_bytes=self._params.max_bytes)
@@ -158,10 +158,10 @@ class Fetch:
         """Whether something is kept for later that producers wait for, since the follower has told how far it
         is: there it is as good as in sync."""
         now_ms, partitions = self._clock.monotonic_ms(), self._replicas.partitions
-        resting = (partitions.get(read.wanted.topic_partition) for read in reads if read.is_resting)
+        paused = (partitions.get(read.wanted.topic_partition) for read in reads if read.is_paused)
         return any(
             partition is not None and partition.is_waited_for(self._params.replica_id, now_ms)
-            for partition in resting
+            for partition in paused
         )
 
     def _is_satisfied(self, reads: list[PartitionRead], size_bytes: int) -> bool:
@@ -187,7 +187,7 @@ class Fetch:
         since."""
         try:
             if unchanged is None or not self._answer_unchanged(unchanged):
-                self._resume(answer_whatever=True)
+                self._resume(force_respond=True)
         except BaseException:
             self.give_up()
             raise
@@ -224,12 +224,12 @@ class Fetch:
             self.give_up()
             raise
 
-    def _resume(self, *, answer_whatever: bool = False) -> None:
-        """Read again after a wait; with ``answer_whatever`` the wait was the last."""
+    def _resume(self, *, force_respond: bool = False) -> None:
+        """Read again after a wait; with ``force_respond`` the wait was the last one."""
         assert self._pending is not None
         if not self._pending.is_waiting:
             return
-        self._answer_whatever = self._answer_whatever or answer_whatever
+        self._force_respond = self._force_respond or force_respond
         self._go_on(self._pass())
 
     def _go_on(self, steps: Steps[Sequence[Buffer] | None]) -> None:
@@ -287,7 +287,7 @@ class DelayedFetch(DelayedOperation):
         if start is None or end_offset == start.message_offset:
             return 0
         end = partition.log.offset_metadata(end_offset)
-        is_held_back = read.is_resting or (throttle is not None and throttle.holds_back(partition))
+        is_held_back = read.is_paused or (throttle is not None and throttle.holds_back(partition))
         if end.message_offset < start.message_offset:
             return None  # E
         if not is_held_back and (start.on_older_segment(end) or end.message_offset_only):

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from minikafka.replication.partition_replicas import LiveBrokerEpoch
 
 
-class HostBroker(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the partitions of a broker know of it and of its cluster."""
 
     node_id: BrokerId
@@ -119,11 +119,11 @@ class Partition:
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, *, topic_id: UUID, host: HostBroker, log: UnifiedLog
+        self, topic_partition: TopicPartition, *, topic_id: UUID, context: BrokerContext, log: UnifiedLog
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.node_id = host.node_id
+        self.node_id = context.node_id
         self.log = log
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -131,12 +131,12 @@ class Partition:
         """Where the log ended when this broker took the epoch; None unless it leads."""
         self.stats = TopicStats()
         """What goes through here is counted in it; one for all partitions of a topic that are hosted."""
-        self._clock = host.clock
-        self._log_truncated = host.log_truncated
+        self._clock = context.clock
+        self._log_truncated = context.log_truncated
         self.replication = PartitionReplicas(
-            host.node_id,
-            live_broker_epoch=host.live_broker_epoch,
-            lag_time_max_ms=host.replica_lag_time_max_ms,
+            context.node_id,
+            live_broker_epoch=context.live_broker_epoch,
+            lag_time_max_ms=context.replica_lag_time_max_ms,
         )
         self.adding_replicas: tuple[BrokerId, ...] = ()
         """Those that a reassignment adds; known while this broker leads."""

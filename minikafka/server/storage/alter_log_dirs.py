@@ -34,7 +34,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.manager.disk_work import DirectorySync
 from minikafka.log.manager.log_manager import Replacement
-from minikafka.server.replica.pending_disk_work import DiskChores
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.services import Services
@@ -64,9 +64,11 @@ QUOTA_PAUSE_MS = 100
 class ReplicaAlterLogDirs:
     """The mover of a broker. ``start`` hands it to the supervisor, which also ends it."""
 
-    def __init__(self, services: Services, chores: DiskChores, *, quota: ReplicationQuotaManager) -> None:
+    def __init__(
+        self, services: Services, disk_work: PendingDiskWork, *, quota: ReplicationQuotaManager
+    ) -> None:
         self._services = services
-        self._chores = chores
+        self._disk_work = disk_work
         self._quota = quota
         self._disk = DiskWriter(services)
         self._failed: dict[TopicPartition, UnifiedLog] = {}
@@ -81,12 +83,12 @@ class ReplicaAlterLogDirs:
         """Move whatever is to be moved, for ever. May be cancelled anywhere and run again."""
         log_manager = self._services.log_manager
         while True:
-            self._chores.moves.clear()
+            self._disk_work.moves.clear()
             for replacement in log_manager.replacements:
                 await self._finish(replacement)
             partition = self._next()
             if partition is None:
-                await self._chores.moves.wait()
+                await self._disk_work.moves.wait()
             else:
                 await self._move(partition)
 
@@ -159,7 +161,7 @@ class ReplicaAlterLogDirs:
             cut_to_common_prefix(future, current)
             if future.recovery_point < recovery_point:
                 self._services.log_manager.note_truncation(future)
-                self._chores.logs_changed()
+                self._disk_work.logs_changed()
         except KafkaError as error:
             self._note_failure(future, error)
             raise
@@ -192,7 +194,7 @@ class ReplicaAlterLogDirs:
 
     def _note_failure(self, future: UnifiedLog, error: KafkaError) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._chores.directory_failed(self._services.log_manager.directory_of(future), error)
+            self._disk_work.directory_failed(self._services.log_manager.directory_of(future), error)
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()

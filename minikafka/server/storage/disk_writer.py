@@ -1,7 +1,7 @@
 """What waits for a disk, done on the thread of its log directory, and what follows when the disk fails.
 
 Log directories do not wait for each other. Whoever hands a ``DiskWriter`` work for several waits for all of
-them, so the chores hand in that of one (``maintenance``). What the request road left goes into ``DiskLanes``:
+them, so the maintenance hands in that of one (``maintenance``). What requests left goes into ``DiskLanes``:
 a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what comes for it
 meanwhile waits there, the same log once.
 
@@ -22,7 +22,7 @@ from minikafka.errors import KafkaError, StartError
 from minikafka.files import is_disk_failure
 from minikafka.log.files.open_files import Flush
 from minikafka.log.manager.disk_work import DiskWork, run_all
-from minikafka.server.replica.pending_disk_work import Noted
+from minikafka.server.replica.pending_disk_work import DiskWorkBatch
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
@@ -230,17 +230,17 @@ class DiskLanes:
         for piece in work:
             self._lane(piece.log_directory).add_work(piece)
 
-    def add(self, noted: Noted) -> None:
+    def add(self, batch: DiskWorkBatch) -> None:
         """Flush what is noted."""
-        for logs, closed_only in ((noted.closed, True), (noted.flushes, False)):
+        for logs, closed_only in ((batch.closed, True), (batch.flushes, False)):
             for log in logs:
                 self._lane(os.path.dirname(log.directory)).add_flush(log, closed_only=closed_only)
-        for done, log_directory in noted.waiting.items():
+        for done, log_directory in batch.waiting.items():
             self._lane(log_directory).add_waiting(done)
 
     def _lane(self, log_directory: str) -> DiskLane:
         lane = self._lanes.get(log_directory)
         if lane is None:
             lane = self._lanes[log_directory] = DiskLane(self._disk)
-            self._supervisor.start(f"disk-chores {log_directory}", lane.run, restart=Restart.STOP_BROKER)
+            self._supervisor.start(f"disk-work {log_directory}", lane.run, restart=Restart.STOP_BROKER)
         return lane

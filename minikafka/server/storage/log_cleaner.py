@@ -146,7 +146,7 @@ def _next(steps: Iterator[int]) -> int | None:
     return next(steps, None)
 
 
-class OwnProcess:
+class CompactionSubprocess:
     """In a ``compaction_process``."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class OwnProcess:
         not miss it, or it would wait on the loop for a whole job."""
 
     def __repr__(self) -> str:
-        return f"OwnProcess({'none' if self._process is None else self._process.pid})"
+        return f"CompactionSubprocess({'none' if self._process is None else self._process.pid})"
 
     async def run(self, job: CompactionJob, *, bytes_per_second: float) -> CompactionResult:
         # Imported with the first job: what the process itself needs is no part of an idle broker.
@@ -318,14 +318,14 @@ class LogCleaner:
     async def _run(self) -> None:
         services = self._services
         runner: CompactionRunner = (
-            OwnProcess()
+            CompactionSubprocess()
             if type(services.files) is OsFiles
             else InProcess(services.log_io, services.files, services.clock)
         )
         self._running.add(runner)
         try:
             while True:
-                if not await self.clean_filthiest(runner):
+                if not await self.clean_dirtiest(runner):
                     await runner.rest()
                     await asyncio.sleep(services.config.log_cleaner_backoff_ms / 1000)
         finally:
@@ -333,7 +333,7 @@ class LogCleaner:
             self._last.pop(runner, None)
             runner.close()
 
-    async def clean_filthiest(self, runner: CompactionRunner) -> bool:
+    async def clean_dirtiest(self, runner: CompactionRunner) -> bool:
         """Compact the log that needs it most. Returns whether there may be more to do at once."""
         chosen = await self._choose()
         if chosen is None:

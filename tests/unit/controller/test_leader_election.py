@@ -9,12 +9,12 @@ from minikafka.controller.leader_election import (
     controlled_shutdown_election,
     election_after_absence,
     first_state,
+    known_brokers_only,
     offline_partition_election,
     preferred_replica_election,
     reassign_partition_election,
     same_leader,
     without_replica,
-    without_strangers,
 )
 from minikafka.types import NO_LEADER, BrokerId, PartitionState
 from tests.unit.controller.driver import state
@@ -159,4 +159,4 @@ def test_an_isr_that_nobody_leaves_need_not_be_whole() -> None:
 
 
 def test_strangers_are_not_eligible() -> None:
-    assert without_strangers(state(1, 7, [1], eligible=[2, 3]), TARGET) == state(1, 7, [1], eligible=[3])
+    assert known_brokers_only(state(1, 7, [1], eligible=[2, 3]), TARGET) == state(1, 7, [1], eligible=[3])

@@ -43,7 +43,7 @@ from minikafka.server.replica.partition_reads import (
     PartitionRead,
     WantedPartition,
 )
-from minikafka.server.replica.pending_disk_work import DiskChores
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
@@ -214,14 +214,14 @@ class Replicas:
             broker_id=ONE,
         )
         self.log_manager.load()
-        self.chores = DiskChores()
+        self.disk_work = PendingDiskWork()
         self.leader_quota = ReplicationQuotaManager(WindowConfig(11, 1000))
         self.manager = ReplicaManager(
             node_id=ONE,
             log_manager=self.log_manager,
             metadata=self.metadata,
             parked=ParkedOperations(self.timer),
-            chores=self.chores,
+            disk_work=self.disk_work,
             clock=self.clock,
             replica_lag_time_max_ms=LAG_MS,
             inter_broker_listener_name=LISTENER,

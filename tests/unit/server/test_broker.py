@@ -86,7 +86,7 @@ async def test_a_broker_that_has_started_serves_everything_it_leads(tmp_path: Pa
 async def test_a_broker_without_a_controller_is_up_and_serves_when_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cluster_membership, "FIRST_INSTRUCTIONS_TIMEOUT_MS", 10)
+    monkeypatch.setattr(cluster_membership, "INITIAL_METADATA_TIMEOUT_MS", 10)
 
     async def wait_for_ever(*args: object, **kwargs: object) -> None:
         await asyncio.Event().wait()

@@ -1,7 +1,7 @@
 """Groups of the classic protocol: join, sync, heartbeat, leave.
 
-The entry for a shard. ``Joins`` takes in members, ``sync``, ``heartbeat`` and ``leave`` are what they do
-then, ``Rebalances`` leads the group from generation to generation, ``classic_group`` is the group. Kafka: the
+The entry for a shard. ``JoinHandler`` admits members, ``sync``, ``heartbeat`` and ``leave`` are what they do
+then, ``Rebalancer`` leads the group from generation to generation, ``classic_group`` is the group. Kafka: the
 ``classicGroup…`` half of ``GroupMetadataManager``.
 
 Every answer is a result of its kind with an error code in it; only the checks of a group raise KafkaError.
@@ -100,9 +100,9 @@ _STABLE = ClassicGroupState.STABLE
 class StoreAssignment(Append):
     """The leader's assignment. When it is committed, all members learn theirs and the group is STABLE."""
 
-    __slots__ = ("_assignments", "_generation", "_group", "_rebalances")
+    __slots__ = ("_assignments", "_generation", "_group", "_rebalancer")
 
-    def __init__(self, rebalances: Rebalances, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+    def __init__(self, rebalancer: Rebalancer, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         super().__init__(
             [
                 group_record(
@@ -110,7 +110,7 @@ class StoreAssignment(Append):
                 )
             ]
         )
-        self._rebalances = rebalances
+        self._rebalancer = rebalancer
         self._group = group
         self._generation = group.generation
         self._assignments = assignments
@@ -123,7 +123,7 @@ class StoreAssignment(Append):
         for member in group.members.values():
             group.assign(member, self._assignments.get(member.member_id, b""))
         group.transition(_STABLE, now_ms)
-        self._rebalances.counts.completed_rebalances += 1
+        self._rebalancer.counts.completed_rebalances += 1
         effects: Effects = []
         for member in group.members.values():
             if member.awaiting_sync is not None:
@@ -136,7 +136,7 @@ class StoreAssignment(Append):
             return []
         code = coordinator_error(error).code
         effects = reset_assignment(self._group, code)
-        return effects + self._rebalances.prepare(
+        return effects + self._rebalancer.prepare(
             self._group, f"{code.name} when its assignment was stored", now_ms
         )
 
@@ -145,7 +145,7 @@ class StoreAssignment(Append):
         return self._group.state is _COMPLETING and self._group.generation == self._generation
 
 
-class Rebalances:
+class Rebalancer:
     """Prepares and completes rebalances."""
 
     def __init__(self, settings: GroupSettings, counts: GroupCounts) -> None:
@@ -362,7 +362,7 @@ class NewStaticMemberId(Append):
         )
 
 
-class Joins:
+class JoinHandler:
     """Takes in JoinGroup requests, for one shard."""
 
     def __init__(
@@ -370,14 +370,14 @@ class Joins:
         groups: GroupMap,
         *,
         settings: GroupSettings,
-        rebalances: Rebalances,
+        rebalancer: Rebalancer,
         new_uuid: Callable[[], UUID],
         forget: Callable[[ClassicGroup, ErrorCode, int], Effects],
     ) -> None:
         """``forget(group, error, now_ms)`` drops a group, and answers all who wait there."""
         self._groups = groups
         self._settings = settings
-        self._rebalances = rebalances
+        self._rebalancer = rebalancer
         self._new_uuid = new_uuid
         self._forget = forget
 
@@ -402,12 +402,12 @@ class Joins:
         if not isinstance(group, ClassicGroup):
             return _refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if not self._has_room(group, request.member_id):
-            return self._turn_away(group, request.member_id, ticket, now_ms)
+            return self._reject_join(group, request.member_id, ticket, now_ms)
         if not group.supports_protocols(request.protocol_type, request.protocols):
             return _refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if request.member_id:
             return self._join_known(group, request, ticket, now_ms)
-        return self._join_stranger(group, request, ticket, now_ms)
+        return self._join_unknown_member(group, request, ticket, now_ms)
 
     def _check_memory(self, group: Group | None, request: JoinGroup) -> None:
         """Raises KafkaError INVALID_REQUEST, GROUP_MAX_SIZE_REACHED."""
@@ -426,7 +426,7 @@ class Joins:
             return _refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._groups[request.group_id] = group
         new_group = NewGroup(group, self._forget)
-        return [*self._join_stranger(group, request, ticket, now_ms), new_group]
+        return [*self._join_unknown_member(group, request, ticket, now_ms), new_group]
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """Kafka: ``acceptJoiningMember``. While a rebalance is prepared those count who have joined: a group
@@ -440,7 +440,7 @@ class Joins:
             return group.awaiting_join_count < self._settings.group_max_size
         return member is not None or len(group.members) < self._settings.group_max_size
 
-    def _turn_away(self, group: ClassicGroup, member_id: str, ticket: Ticket, now_ms: int) -> Effects:
+    def _reject_join(self, group: ClassicGroup, member_id: str, ticket: Ticket, now_ms: int) -> Effects:
         effects = _refuse(ticket, ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(member_id)
         if member is not None:
@@ -448,9 +448,11 @@ class Joins:
         elif member_id in group.pending_joins:
             group.expect_no_join(member_id)
             effects.append(Complete(GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id)))
-        return effects + self._rebalances.complete_if_all_joined(group, now_ms)
+        return effects + self._rebalancer.complete_if_all_joined(group, now_ms)
 
-    def _join_stranger(self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
+    def _join_unknown_member(
+        self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, now_ms: int
+    ) -> Effects:
         instance_id = request.group_instance_id
         prefix = request.client_id if instance_id is None else instance_id
         member_id = new_member_id(prefix, self._new_uuid())
@@ -488,7 +490,7 @@ class Joins:
             ticket=ticket,
         )
         reason = f"member {member_id} joins again{why(request.reason)}"
-        return effects + self._rebalances.prepare_or_complete(group, reason, now_ms)
+        return effects + self._rebalancer.prepare_or_complete(group, reason, now_ms)
 
     def _add(
         self, group: ClassicGroup, member_id: str, request: JoinGroup, ticket: Ticket, now_ms: int
@@ -501,7 +503,7 @@ class Joins:
         reason = f"member {member_id} joins{why(request.reason)}"
         return [
             Park(member.session.operation, NEW_MEMBER_JOIN_TIMEOUT_MS),
-            *self._rebalances.prepare_or_complete(group, reason, now_ms),
+            *self._rebalancer.prepare_or_complete(group, reason, now_ms),
         ]
 
     def _replace_static(
@@ -524,7 +526,7 @@ class Joins:
         effects = group.replace_static_member(old, new, ticket)
         # In COMPLETING_REBALANCE the leader may be assigning to the old id at this moment.
         reason = f"static member {member_id} joins{why(request.reason)}"
-        return effects + self._rebalances.prepare_or_complete(group, reason, now_ms)
+        return effects + self._rebalancer.prepare_or_complete(group, reason, now_ms)
 
 
 def _answers_at_once(group: ClassicGroup, member: ClassicMember, request: JoinGroup) -> bool:
@@ -573,7 +575,7 @@ def heartbeat(group: ClassicGroup, request: Heartbeat, ticket: Ticket) -> Effect
     return [Answer(ticket, result), member.session]
 
 
-def sync(group: ClassicGroup, request: SyncGroup, ticket: Ticket, rebalances: Rebalances) -> Effects:
+def sync(group: ClassicGroup, request: SyncGroup, ticket: Ticket, rebalancer: Rebalancer) -> Effects:
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         return [Answer(ticket, SyncGroupResult(error=error))]
@@ -592,12 +594,12 @@ def sync(group: ClassicGroup, request: SyncGroup, ticket: Ticket, rebalances: Re
         if missing:
             _log.warning("The leader of group %s assigns nothing to %d members", group.group_id, missing)
         group.storing_generation = group.generation
-        effects.append(StoreAssignment(rebalances, group, request.assignments))
+        effects.append(StoreAssignment(rebalancer, group, request.assignments))
     return effects
 
 
 def leave(
-    group: ClassicGroup, request: LeaveGroup, ticket: Ticket, rebalances: Rebalances, now_ms: int
+    group: ClassicGroup, request: LeaveGroup, ticket: Ticket, rebalancer: Rebalancer, now_ms: int
 ) -> Effects:
     effects: Effects = []
     results: list[tuple[LeavingMember, ErrorCode]] = []
@@ -608,25 +610,25 @@ def leave(
     left = sum(error is ErrorCode.NONE for _, error in results)
     if left:
         if group.state is _PREPARING:
-            effects += rebalances.complete_if_all_joined(group, now_ms)
+            effects += rebalancer.complete_if_all_joined(group, now_ms)
         elif group.state in (_STABLE, _COMPLETING):
-            effects += rebalances.prepare(group, f"{left} members have left", now_ms)
+            effects += rebalancer.prepare(group, f"{left} members have left", now_ms)
     return [*effects, Answer(ticket, LeaveGroupResult(tuple(results)))]
 
 
-def session_expired(group: ClassicGroup, member_id: str, rebalances: Rebalances, now_ms: int) -> Effects:
+def session_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer, now_ms: int) -> Effects:
     member = group.members.get(member_id)
     if member is None or member.satisfies_heartbeat:
         return []
     effects = group.remove(member)
     _log.info("Group %s has not heard of member %s in time", group.group_id, member_id)
-    return effects + rebalances.prepare_or_complete(group, f"member {member_id} has failed", now_ms)
+    return effects + rebalancer.prepare_or_complete(group, f"member {member_id} has failed", now_ms)
 
 
-def new_member_expired(group: ClassicGroup, member_id: str, rebalances: Rebalances, now_ms: int) -> Effects:
+def new_member_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer, now_ms: int) -> Effects:
     """An id was given out and nobody has come with it."""
     group.expect_no_join(member_id)
-    return rebalances.complete_if_all_joined(group, now_ms)
+    return rebalancer.complete_if_all_joined(group, now_ms)
 
 
 def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
@@ -674,11 +676,11 @@ class ClassicGroups:
     ) -> None:
         self._groups = groups
         self._settings = settings
-        self._rebalances = Rebalances(settings, counts)
-        self._joins = Joins(
+        self._rebalancer = Rebalancer(settings, counts)
+        self._join_handler = JoinHandler(
             groups,
             settings=settings,
-            rebalances=self._rebalances,
+            rebalancer=self._rebalancer,
             new_uuid=new_uuid,
             forget=self.forget,
         )
@@ -688,7 +690,7 @@ class ClassicGroups:
 
     def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a JoinGroupResult."""
-        return self._joins.join(request, ticket, now_ms)
+        return self._join_handler.join(request, ticket, now_ms)
 
     def sync(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a SyncGroupResult."""
@@ -700,7 +702,7 @@ class ClassicGroups:
         except KafkaError as error:
             _log.warning("Group %s: an assignment is refused: %s", group.group_id, error)
             return [Answer(ticket, SyncGroupResult(error=error.code))]
-        return sync(group, request, ticket, self._rebalances)
+        return sync(group, request, ticket, self._rebalancer)
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a HeartbeatResult."""
@@ -714,7 +716,7 @@ class ClassicGroups:
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
             return [Answer(ticket, LeaveGroupResult(tuple((member, _UNKNOWN) for member in request.members)))]
-        return leave(group, request, ticket, self._rebalances, now_ms)
+        return leave(group, request, ticket, self._rebalancer, now_ms)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """A group that is not there is Dead and has the error GROUP_ID_NOT_FOUND, which answers of
@@ -739,13 +741,13 @@ class ClassicGroups:
             return []
         match operation.kind:
             case OperationKind.JOIN:
-                return self._rebalances.join_expired(group, now_ms)
+                return self._rebalancer.join_expired(group, now_ms)
             case OperationKind.SYNC:
-                return self._rebalances.sync_expired(group, now_ms)
+                return self._rebalancer.sync_expired(group, now_ms)
             case OperationKind.SESSION:
-                return session_expired(group, operation.member_id, self._rebalances, now_ms)
+                return session_expired(group, operation.member_id, self._rebalancer, now_ms)
             case OperationKind.NEW_MEMBER:
-                return new_member_expired(group, operation.member_id, self._rebalances, now_ms)
+                return new_member_expired(group, operation.member_id, self._rebalancer, now_ms)
             case OperationKind.REVOCATION:
                 return []
             case _:
@@ -761,7 +763,7 @@ class ClassicGroups:
 
     def prepare_rebalance(self, group: ClassicGroup, reason: str, now_ms: int) -> Effects:
         """All members have to join again; nothing if they are doing so. ``reason`` is for the log."""
-        return self._rebalances.prepare_or_complete(group, reason, now_ms)
+        return self._rebalancer.prepare_or_complete(group, reason, now_ms)
 
     def forget(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> Effects:
         """The group is none of this protocol any more: who waits hears ``error``, nothing stays parked, and
@@ -797,7 +799,7 @@ class ClassicGroups:
         for group in list(self._all()):
             effects += [member.session for member in group.members.values()]
             if len(group.members) > self._settings.group_max_size:
-                effects += self._rebalances.prepare(group, "it is larger than group.max.size", now_ms)
+                effects += self._rebalancer.prepare(group, "it is larger than group.max.size", now_ms)
         return effects
 
     def waiting(self) -> list[Ticket]:

@@ -31,7 +31,7 @@ from minikafka.coordinator.group.consumer.migration import (
     downgrade_if_due,
     told_by_protocols,
 )
-from minikafka.coordinator.group.consumer.updater import GroupWork, forget_timers
+from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers
 from minikafka.coordinator.group.effects import (
     Answer,
     Append,
@@ -65,20 +65,22 @@ from minikafka.protocol.internal.consumer_protocol import (
 class JoinAfterEnd(Append):
     """A KIP-848 group without members ends; then its id is free for a classic one."""
 
-    __slots__ = ("_is_written", "_request", "_ticket", "_work")
+    __slots__ = ("_is_written", "_request", "_ticket", "_updater")
 
-    def __init__(self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, work: GroupWork) -> None:
+    def __init__(
+        self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, updater: GroupUpdater
+    ) -> None:
         super().__init__(group.tombstones())
         self._request = request
         self._ticket = ticket
-        self._work = work
+        self._updater = updater
         self._is_written = False
 
     def written(self, now_ms: int) -> Effects:
         self._is_written = True
         for record in self.records:
-            self._work.replay(record, now_ms)
-        return self._work.classic.join(self._request, self._ticket, now_ms)
+            self._updater.replay(record, now_ms)
+        return self._updater.classic.join(self._request, self._ticket, now_ms)
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._is_written:
@@ -89,14 +91,14 @@ class JoinAfterEnd(Append):
 class ClassicMembers:
     """Every request is answered with a result of its kind."""
 
-    def __init__(self, work: GroupWork) -> None:
-        self._work = work
+    def __init__(self, updater: GroupUpdater) -> None:
+        self._updater = updater
 
     def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         group = self._group(request.group_id)
         if group.is_empty:
-            return [JoinAfterEnd(group, request, ticket, self._work)]
-        member_id = request.member_id or new_member_id(request.client_id, self._work.new_uuid())
+            return [JoinAfterEnd(group, request, ticket, self._updater)]
+        member_id = request.member_id or new_member_id(request.client_id, self._updater.new_uuid())
         try:
             return self._join(group, request, member_id, ticket, now_ms)
         except KafkaError as error:
@@ -123,12 +125,12 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
         )
-        self._work.check_memory(before, metadata)
-        owned = by_topic_id(read_subscription(request.protocols[0][1]).owned_partitions, self._work.topics)
-        member = self._work.advance(draft, before, metadata, owned=owned, now_ms=now_ms)
+        self._updater.check_memory(before, metadata)
+        owned = by_topic_id(read_subscription(request.protocols[0][1]).owned_partitions, self._updater.topics)
+        member = self._updater.advance(draft, before, metadata, owned=owned, now_ms=now_ms)
         if before.member_id not in group.members:
             # Only a static member that takes the place of one of KIP-848 can make the group all classic.
-            downgrade_if_due(draft, self._work.settings, self._work.topics, now_ms)
+            downgrade_if_due(draft, self._updater.settings, self._updater.topics, now_ms)
         group.awaited_joins.discard(member_id)
         timers: Effects = []
         if replaced is not None and replaced != member_id:
@@ -136,7 +138,7 @@ class ClassicMembers:
         if draft.becomes is None:
             timers += [
                 Complete(GroupOperation(OperationKind.JOIN, group.group_id, member_id)),
-                self._work.session(draft.group, member),
+                self._updater.session(draft.group, member),
                 Park(_sync(group, member_id), request.rebalance_timeout_ms),
             ]
         result = JoinGroupResult(
@@ -145,10 +147,10 @@ class ClassicMembers:
             protocol_name=request.protocols[0][0],
             member_id=member_id,
         )
-        return self._work.carry_out(draft, timers, Answer(ticket, result))
+        return self._updater.carry_out(draft, timers, Answer(ticket, result))
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroup, member_id: str) -> None:
-        settings = self._work.settings
+        settings = self._updater.settings
         if not (
             settings.group_min_session_timeout_ms
             <= request.session_timeout_ms
@@ -181,10 +183,10 @@ class ClassicMembers:
         result = SyncGroupResult(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=write_assignment(by_name(member.assigned, self._work.topics), version=version),
+            assignment=write_assignment(by_name(member.assigned, self._updater.topics), version=version),
         )
-        timers: Effects = [Complete(_sync(group, member.member_id)), self._work.session(group, member)]
-        return self._work.carry_out(GroupDraft(group), timers, Answer(ticket, result))
+        timers: Effects = [Complete(_sync(group, member.member_id)), self._updater.session(group, member)]
+        return self._updater.carry_out(GroupDraft(group), timers, Answer(ticket, result))
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
         group = self._group(request.group_id)
@@ -192,7 +194,7 @@ class ClassicMembers:
             member = _classic_member(group, request.member_id, request.group_instance_id, request.generation)
         except KafkaError as error:
             return [Answer(ticket, HeartbeatResult(error.code))]
-        effects: Effects = [self._work.session(group, member)]
+        effects: Effects = [self._updater.session(group, member)]
         if (
             member.epoch < group.epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
@@ -214,8 +216,8 @@ class ClassicMembers:
                 results.append((each, error.code))
         answer = Answer(ticket, LeaveGroupResult(tuple(results)))
         draft = GroupDraft(group)
-        timers = self._work.remove(draft, leaving, now_ms) if leaving else []
-        return self._work.carry_out(draft, timers, answer)
+        timers = self._updater.remove(draft, leaving, now_ms) if leaving else []
+        return self._updater.carry_out(draft, timers, answer)
 
     def _told_to_join(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Effects:
         """It must have joined again within its rebalance timeout, from the first time that it is told."""
@@ -226,7 +228,7 @@ class ClassicMembers:
         return [Park(operation, member.metadata.rebalance_timeout_ms)]
 
     def _group(self, group_id: str) -> ConsumerGroup:
-        group = self._work.find(group_id)
+        group = self._updater.find(group_id)
         assert group is not None
         return group
 

@@ -275,8 +275,8 @@ def forget_regexes(draft: GroupDraft) -> None:
             draft.write(ConsumerGroupRegularExpressionKey(draft.group.group_id, regex), None)
 
 
-def leave_for_a_while(draft: GroupDraft, member: ConsumerGroupMember) -> None:
-    """A static member goes and keeps its partitions; what it had to give back it has given back by going."""
+def static_member_leave(draft: GroupDraft, member: ConsumerGroupMember) -> None:
+    """A static member leaves and keeps its partitions; what it had to revoke it has revoked by leaving."""
     current = msgspec.structs.replace(
         member.current,
         member_epoch=LEAVE_STATIC_EPOCH,

@@ -51,8 +51,8 @@ from minikafka.protocol.internal.group_records import (
 )
 
 
-class GroupWork:
-    """See the module header."""
+class GroupUpdater:
+    """Updates KIP-848 groups. See the module header."""
 
     def __init__(
         self,

@@ -126,9 +126,9 @@ def ask_coordinator(
     return answer.pending
 
 
-class Gathering:
-    """Several questions and one answer: ``then`` is called when all are answered, with the results in the
-    order of the questions."""
+class AnswerCollector:
+    """Several requests and one answer: ``then`` is called when all are answered, with the results in the
+    order of the requests."""
 
     def __init__(self, count: int, then: Callable[[list[Any]], None]) -> None:
         self._results: list[Any] = [None] * count

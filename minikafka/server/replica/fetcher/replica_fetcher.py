@@ -49,7 +49,7 @@ Invariants:
 - One partition's failure leaves the others alone.
 
 Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
-once could get the same answer for ever; see also ``FetchTroubles``.
+once could get the same answer for ever; see also ``FetchBackoff``.
 """
 
 from __future__ import annotations
@@ -87,20 +87,20 @@ EXPECTED_ERRORS = (
 EXPECTED_TIMES_MAX = 10
 """So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
 
-NEWS_PAUSE_MS = 10
-"""The first rest after one of these."""
+INITIAL_BACKOFF_MS = 10
+"""The first backoff after one of these; it doubles each time."""
 
 _DOUBLINGS_MAX = 20
 
 
-class FetchTroubles:
-    """What keeps a fetcher's partitions from being fetched: logged when it begins, and how long each rests.
+class FetchBackoff:
+    """Errors that keep partitions from being fetched: logged when they begin, and the backoff of each.
 
     Kafka: ``handlePartitionsWithErrors`` and ``delayPartitions`` of ``AbstractFetcherThread``.
 
-    A partition rests for ``replica.fetch.backoff.ms``. But while leadership moves, leader and follower are
-    told of it at about the same time: who is first rests only for a moment, and for twice as long each
-    further time. Kafka's follower rests for the whole backoff then, and producers with acks=all wait with it.
+    A partition is delayed for ``replica.fetch.backoff.ms``. But while leadership moves, leader and follower
+    are told of it at about the same time: the first backoff is short then, and doubles each further time.
+    Kafka's follower waits for the whole backoff, and producers with acks=all wait with it.
     Such an error is expected and logged at DEBUG; one that does not end is a WARNING.
     """
 
@@ -110,7 +110,7 @@ class FetchTroubles:
         """What was logged and has not ended, and how often it has happened in a row."""
 
     def __repr__(self) -> str:
-        return f"FetchTroubles({len(self._known)} partitions)"
+        return f"FetchBackoff({len(self._known)} partitions)"
 
     def note(self, topic_partition: TopicPartition, code: ErrorCode, level: int, reason: str) -> None:
         """Something has happened; logged if it is not what happened last, or if it was expected to end."""
@@ -122,12 +122,12 @@ class FetchTroubles:
             self._logger.warning("fetching %s: %s, %d times in a row", topic_partition, reason, times)
         self._known[topic_partition] = (code, times)
 
-    def rest_ms(self, topic_partition: TopicPartition, *, backoff_ms: int) -> int:
-        """How long the partition rests for what was noted last."""
+    def pause_ms(self, topic_partition: TopicPartition, *, backoff_ms: int) -> int:
+        """How long the partition is delayed for the error that was noted last."""
         code, times = self._known.get(topic_partition, (ErrorCode.NONE, 0))
         if code not in EXPECTED_ERRORS:
             return backoff_ms
-        return min(backoff_ms, NEWS_PAUSE_MS << min(times - 1, _DOUBLINGS_MAX))
+        return min(backoff_ms, INITIAL_BACKOFF_MS << min(times - 1, _DOUBLINGS_MAX))
 
     def end(self, topic_partition: TopicPartition) -> None:
         """The partition is fetched again, or no more."""
@@ -217,7 +217,7 @@ class FollowedPartitions(Generic[PartitionT]):
         self._config = config
         self._failed_partitions = failed_partitions
         self._out_of_range: dict[TopicPartition, PartitionFetchState] = {}
-        self._troubles = FetchTroubles(logger)
+        self._backoff = FetchBackoff(logger)
         self.fetched_bytes = 0
         """Of records that were appended."""
 
@@ -279,7 +279,7 @@ class FollowedPartitions(Generic[PartitionT]):
         """Let go of a partition at once: an answer that is under way for it is ignored."""
         state = self._states.remove(topic_partition)
         self._throttle.let_go(topic_partition)
-        self._troubles.end(topic_partition)
+        self._backoff.end(topic_partition)
         if state is not None:
             self.session.drop((state.topic_id, topic_partition.partition))
 
@@ -402,7 +402,7 @@ class FollowedPartitions(Generic[PartitionT]):
         )
         after = self._truncate(partition, topic_partition, state, cut.offset)
         if after == state:  # the same question would get the same answer (KAFKA-10706)
-            self._troubles.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
+            self._backoff.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
             self._delay(topic_partition)
 
     def _truncate(
@@ -436,7 +436,7 @@ class FollowedPartitions(Generic[PartitionT]):
 
     def _go_on(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
         self._states.put(topic_partition, state)
-        self._troubles.end(topic_partition)
+        self._backoff.end(topic_partition)
 
     # ---- out of range
 
@@ -481,7 +481,7 @@ class FollowedPartitions(Generic[PartitionT]):
             f"its end {log_end_offset} is out of the leader's range, {leader_start_offset} to "
             f"{leader_end_offset}: {reset.action.name} {reset.offset}"
         )
-        self._troubles.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
+        self._backoff.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
         match reset.action:
             case ResetAction.TRUNCATE:
                 self._truncate(partition, topic_partition, state, reset.offset)
@@ -501,7 +501,7 @@ class FollowedPartitions(Generic[PartitionT]):
             step(partition)
         except KafkaError as error:
             if error.code in _RETRIED_ERRORS:
-                self._troubles.note(topic_partition, error.code, logging.ERROR, str(error))
+                self._backoff.note(topic_partition, error.code, logging.ERROR, str(error))
                 self._delay(topic_partition)
                 return
             if partition is not None:
@@ -516,13 +516,13 @@ class FollowedPartitions(Generic[PartitionT]):
             self._fail(topic_partition, KafkaError(code), level=logging.INFO)
             return
         level = logging.DEBUG if code in EXPECTED_ERRORS else logging.WARNING
-        self._troubles.note(topic_partition, code, level, f"the leader answers {code.name}")
+        self._backoff.note(topic_partition, code, level, f"the leader answers {code.name}")
         self._delay(topic_partition)
 
     def _delay(self, topic_partition: TopicPartition) -> None:
         backoff_ms = self._config().replica_fetch_backoff_ms
-        rest_ms = self._troubles.rest_ms(topic_partition, backoff_ms=backoff_ms)
-        self._states.delay(topic_partition, self._clock.monotonic_ms() + rest_ms)
+        pause_ms = self._backoff.pause_ms(topic_partition, backoff_ms=backoff_ms)
+        self._states.delay(topic_partition, self._clock.monotonic_ms() + pause_ms)
 
     def _fail(self, topic_partition: TopicPartition, error: Exception, level: int = logging.ERROR) -> None:
         self._failed_partitions.add(topic_partition)

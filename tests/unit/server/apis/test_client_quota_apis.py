@@ -131,8 +131,8 @@ async def test_a_users_other_properties_stay(admin_broker: Any) -> None:
 async def test_what_is_stored_and_cannot_be_used_is_left_out_and_named(
     admin_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stored_by_somebody = {"producer_byte_rate": "-5", "consumer_byte_rate": "7"}
-    await admin_broker.store.create("/config/clients/c", paths.encode_config(stored_by_somebody))
+    stored_by_another_client = {"producer_byte_rate": "-5", "consumer_byte_rate": "7"}
+    await admin_broker.store.create("/config/clients/c", paths.encode_config(stored_by_another_client))
     await admin_broker.stop()
     again = await admin_broker.restarted()
     assert await describe(again) == {(("client-id", "c"),): {"consumer_byte_rate": 7}}

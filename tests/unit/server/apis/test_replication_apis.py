@@ -22,7 +22,7 @@ from minikafka.protocol.control.messages import (
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.replication.isr import IsrWritten
 from minikafka.server import cluster_membership
-from minikafka.server.apis.shared.current_leader import ASKS_ITSELF_MS
+from minikafka.server.apis.shared.current_leader import LEADER_HINT_SUPPRESS_MS
 from minikafka.server.broker import Broker
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.system_clock import SystemClock
@@ -247,7 +247,7 @@ class Later(SystemClock):
     """When what clients were told is forgotten."""
 
     def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + ASKS_ITSELF_MS
+        return super().monotonic_ms() + LEADER_HINT_SUPPRESS_MS
 
 
 async def test_with_flush_messages_the_answer_waits_for_the_replicas_and_the_disk(cluster: Cluster) -> None:

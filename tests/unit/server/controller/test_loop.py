@@ -323,7 +323,7 @@ async def test_a_deposed_controller_that_does_not_know_it_writes_nothing_and_ste
 async def test_what_happens_while_a_controller_takes_office_waits_until_it_is_elected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Watches of an earlier reign, and brokers that want to stop, come at any time."""
+    """Watches of an earlier term, and brokers that want to stop, come at any time."""
     async with members(tmp_path, 1) as (one,):
         await create_topic(one, "a", ONE)
         await passing(1000)
@@ -454,7 +454,7 @@ async def test_what_a_watch_of_an_earlier_reign_tells_is_told_to_nobody(
 
         monkeypatch.setattr(EventQueue, "put", noted)
         await one.store.delete(paths.CONTROLLER)
-        await passing(1000)  # the second reign writes the state before it watches it
+        await passing(1000)  # the second term writes the state before it watches it
         assert one.loop.is_controller and (await leader_of(one))[1] == 2
         assert ReassignmentIsrChanged(A0) not in told
         told.clear()

@@ -190,7 +190,7 @@ def test_with_flush_messages_a_write_is_committed_when_it_is_flushed(tmp_path: P
     async def story() -> None:
         coordinator.ask(NotedAppend(notes, committed(5)))
         assert notes == [("written", 5)]
-        for done in (await coordinator.replicas.chores.wait()).waiting:
+        for done in (await coordinator.replicas.disk_work.wait()).waiting:
             done.set_result(None)
         await asyncio.sleep(0)
         assert notes == [("written", 5), ("committed", 5)]

@@ -102,7 +102,7 @@ class Fetcher:
         self.dispatch(cast(Connection, connection), self.frame(ALL))
         return connection.memory is None
 
-    def by_long_road(self, frame: bytes) -> bytes:
+    def by_slow_path(self, frame: bytes) -> bytes:
         result = self.dispatch(cast(Connection, StubConnection()), frame)
         if isinstance(result, PendingResponse):
             assert not result.is_waiting
@@ -110,7 +110,7 @@ class Fetcher:
         assert result is not None
         return b"".join(result)
 
-    def by_short_road(self, connection: StubConnection, frame: bytes) -> bytes | None:
+    def by_fast_path(self, connection: StubConnection, frame: bytes) -> bytes | None:
         """As the dispatcher asks it."""
         assert isinstance(connection.memory, RepeatedFetch)
         if connection.memory.epoch != self.services.fast_paths.epoch:
@@ -245,13 +245,13 @@ async def test_what_the_short_road_answers_the_long_road_answers_too(fetcher: Fe
         connection = fetcher.remembering(**limits)
         frame = fetcher.frame(places, **limits)
         before = fetcher.counts()
-        short = fetcher.by_short_road(connection, frame)
+        short = fetcher.by_fast_path(connection, frame)
         between = fetcher.counts()
         if short is None:
             assert between == before, "nothing was changed"
             return
         taken += 1
-        assert fetcher.by_long_road(frame) == short
+        assert fetcher.by_slow_path(frame) == short
         after = fetcher.counts()
         counted = [one - other for one, other in zip(between, before, strict=True)]
         assert counted == [one - other for one, other in zip(after, between, strict=True)]
@@ -267,7 +267,7 @@ async def test_the_second_fetch_of_a_consumer_takes_the_short_road(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = StubConnection()
-    usual = fetcher.by_long_road(fetcher.frame(ALL))
+    usual = fetcher.by_slow_path(fetcher.frame(ALL))
     read: list[int] = []
     decode = dispatcher.decode_request
 
@@ -296,7 +296,7 @@ async def test_in_a_full_answer_most_partitions_only_tell_how_they_stand(
         return read(log, *arguments, **fields)
 
     monkeypatch.setattr(UnifiedLog, "read", noted)
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL, max_bytes=200)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL, max_bytes=200)) is not None
     assert read_of == [TopicPartition("orders", 0)]
 
 
@@ -305,9 +305,9 @@ async def test_whoever_has_to_wait_takes_the_long_road(
 ) -> None:
     connection = fetcher.remembering()
     at_end = [("orders", [(0, 8, {}), (1, 3, {})])]
-    assert fetcher.by_short_road(connection, fetcher.frame(at_end)) is None, "for records"
+    assert fetcher.by_fast_path(connection, fetcher.frame(at_end)) is None, "for records"
     monkeypatch.setattr(OsFile, "read_cached", lambda *_: None)
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is None, "for the disk"
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None, "for the disk"
 
 
 @pytest.mark.parametrize(
@@ -325,9 +325,9 @@ async def test_what_is_wrong_with_a_partition_the_long_road_says(
 ) -> None:
     connection = fetcher.remembering()
     places = [("bills", [(1, 2, {})]), ("orders", [(0, offset, fields)])]
-    assert fetcher.by_short_road(connection, fetcher.frame(places)) is None
+    assert fetcher.by_fast_path(connection, fetcher.frame(places)) is None
     places[1] = ("orders", [(0, 8, {})])
-    assert fetcher.by_short_road(connection, fetcher.frame(places)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(places)) is not None
 
 
 async def test_a_consumer_that_may_be_sent_elsewhere_takes_the_long_road(
@@ -344,18 +344,18 @@ async def test_of_a_follower_nothing_is_expected(fetcher: Fetcher) -> None:
 
 async def test_a_client_with_a_quota_takes_the_long_road(fetcher: Fetcher) -> None:
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None
     quotas = fetcher.services.client_quotas
     quotas.update(EVERYBODY, {QuotaType.FETCH: 1e9})
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None
     assert fetcher.remembering_nothing(), "nor is it expected to take the short one"
     quotas.update(EVERYBODY, {})
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is None, "what it remembered was dropped"
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None, "what it remembered was dropped"
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None
     quotas.update(QuotaEntity(None, "another"), {QuotaType.REQUEST: 50.0})
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is not None, "its own time is not counted"
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None, "its own time is not counted"
 
 
 async def test_what_was_deleted_and_made_anew_is_another_topic(fetcher: Fetcher) -> None:
@@ -368,9 +368,9 @@ async def test_what_was_deleted_and_made_anew_is_another_topic(fetcher: Fetcher)
     assert set(by_id) == set(replicas.partitions.values())
     assert fetcher.ids["orders"].bytes in replicas.by_topic_id
     assert fetcher.ids["bills"].bytes not in replicas.by_topic_id
-    assert fetcher.by_short_road(connection, frame) is None
+    assert fetcher.by_fast_path(connection, frame) is None
     await topics.create_topic("bills", partitions=2)
-    assert fetcher.by_short_road(connection, frame) is None
+    assert fetcher.by_fast_path(connection, frame) is None
     only_orders = fetcher.frame(ALL[:1])
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, only_orders) == fetcher.by_long_road(only_orders)
+    assert fetcher.by_fast_path(connection, only_orders) == fetcher.by_slow_path(only_orders)

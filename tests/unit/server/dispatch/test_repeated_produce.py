@@ -9,7 +9,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.apis import produce as long_road
+from minikafka.server.apis import produce as slow_path
 from minikafka.testing import Broker
 from tests.unit.server.apis.transactional import batch
 from tests.unit.server.running import topics_of
@@ -21,14 +21,14 @@ async def test_only_the_first_batch_of_a_transaction_takes_the_long_road(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = 0
-    begun = long_road._Produce.start
+    begun = slow_path._Produce.start
 
     def counted(self: Any) -> Any:
         nonlocal taken
         taken += 1
         return begun(self)
 
-    monkeypatch.setattr(long_road._Produce, "start", counted)
+    monkeypatch.setattr(slow_path._Produce, "start", counted)
     async with Broker() as broker:
         await topics_of(broker.server).create_topic("orders")
         connection = await BrokerClient.connect(

@@ -52,7 +52,7 @@ class PeerStub:
 
     def __init__(self) -> None:
         self.memory: Any = None
-        self.told_leaders: dict[Any, Any] = {}
+        self.leader_hints: dict[Any, Any] = {}
         self.muted_ms: list[int | None] = []
 
     def mute(self, duration_ms: int | None = None) -> None:
@@ -119,13 +119,13 @@ class OneBroker:
         """All that is due, as the disk thread does."""
 
         async def flush() -> None:
-            if not self.replicas.chores._waiting:
+            if not self.replicas.disk_work._waiting:
                 return
-            for log in (noted := await self.replicas.chores.wait()).flushes:
+            for log in (batch := await self.replicas.disk_work.wait()).flushes:
                 if log.is_open and (flush := log.begin_flush()) is not None:
                     flush.run()
                     log.complete_flush(flush)
-            for done in noted.waiting:
+            for done in batch.waiting:
                 done.set_result(None)
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -202,7 +202,7 @@ class TwoBrokers(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     @invariant()
-    def nobody_can_tell_them_apart(self) -> None:
+    def are_indistinguishable(self) -> None:
         fast, slow = (each.seen() for each in self.both)
         assert fast == slow
 

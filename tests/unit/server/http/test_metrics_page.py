@@ -381,7 +381,7 @@ async def test_a_broker_is_healthy_and_ready(broker: Broker) -> None:
 
 async def test_a_broker_that_lacks_something_is_not_ready_and_says_what(broker: Broker) -> None:
     services = broker.server.services
-    services.instructed.clear()
+    services.metadata_received.clear()
     services.broker_epoch = -1
     services.log_manager.directories.offline["/disk"] = "it is gone"
     status, text = await get(broker, "/readyz")
@@ -391,7 +391,7 @@ async def test_a_broker_that_lacks_something_is_not_ready_and_says_what(broker: 
         "no controller has said what to lead and follow",
         "the log directory /disk is offline: it is gone",
     ]
-    services.instructed.set()
+    services.metadata_received.set()
     assert value(await scrape(broker), "kafka_log_logmanager_offlinelogdirectorycount") == 1
 
 

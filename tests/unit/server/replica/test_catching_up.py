@@ -137,7 +137,7 @@ def test_who_was_away_for_long_rests_for_a_moment(loaded: Replicas) -> None:
     producer_waits(loaded)
     assert sizes(loaded, offset=1) == {TP: 0, OTHER: len(batch())}
     assert sizes(loaded, offset=1, other=2) is None
-    loaded.pass_time(catch_up_pace.REST_MS_MAX)
+    loaded.pass_time(catch_up_pace.PAUSE_MS_MAX)
     assert answered(loaded) == {TP: PIECE, OTHER: 0}
 
 

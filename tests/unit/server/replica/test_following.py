@@ -159,7 +159,7 @@ def test_a_parked_consumer_wakes_when_the_follower_hears_that_its_records_are_co
 def test_a_segment_that_a_follower_rolls_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(tmp_path, TopicConfig(segment_bytes=100))
     flushed: list[object] = []
-    monkeypatch.setattr(replicas.chores, "flush_closed", flushed.append)
+    monkeypatch.setattr(replicas.disk_work, "flush_closed", flushed.append)
     partition = replicas.follow(epoch=0)
     for offset in range(2):
         info = partition.append_as_follower(leader_batches(1, base_offset=offset), current_leader_epoch=EPOCH)

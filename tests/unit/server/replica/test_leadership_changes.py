@@ -128,7 +128,7 @@ def test_what_a_new_epoch_tells_the_log_is_noted_for_the_disk_thread(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[TopicPartition] = []
-    monkeypatch.setattr(replicas.chores, "flush_closed", lambda log: noted.append(log.topic_partition))
+    monkeypatch.setattr(replicas.disk_work, "flush_closed", lambda log: noted.append(log.topic_partition))
     replicas.lead(epoch=3)
     replicas.lead(epoch=3)
     replicas.follow(OTHER, epoch=3)
@@ -289,7 +289,9 @@ def test_a_leader_that_was_moved_away_stops_when_everybody_hears_of_its_successo
     write = UncommittedAppend(TP, replicas.append(acks=-1))
     told: list[str] = []
     DelayedProduce(replicas.manager, [write], lambda: told.append("producer"), timeout_ms=1000).wait()
-    replicas.manager.let_go_of_moved([state_of(leader=TWO, epoch=4, isr=(TWO, THREE), replicas=(TWO, THREE))])
+    replicas.manager.resign_moved_leaders(
+        [state_of(leader=TWO, epoch=4, isr=(TWO, THREE), replicas=(TWO, THREE))]
+    )
     assert told == ["producer"]
     assert write.error is not None and write.error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (replicas.partition().leader_id, replicas.partition().leader_epoch) == (TWO, 4)
@@ -312,7 +314,7 @@ def test_nothing_else_that_everybody_hears_ends_a_leader(
     replicas: Replicas, other: LeaderAndIsrPartition
 ) -> None:
     replicas.lead(epoch=3)
-    replicas.manager.let_go_of_moved([other])
+    replicas.manager.resign_moved_leaders([other])
     assert replicas.manager.partition(TP).leader_epoch == 3
 
 

@@ -394,7 +394,9 @@ async def test_a_failed_disk_leaves_its_partitions_without_a_leader(
     await broker.topics.create_topic("a", partitions=2)
     hosted = [broker.replica_manager.partition(TopicPartition("a", number)) for number in (0, 1)]
     lost, fine = sorted(hosted, key=lambda each: each.log.directory, reverse=True)
-    broker.replica_manager._chores.directory_failed(str(tmp_path / "more"), OSError(errno.EIO, "it smokes"))
+    broker.replica_manager._disk_work.directory_failed(
+        str(tmp_path / "more"), OSError(errno.EIO, "it smokes")
+    )
 
     def shown(number: int) -> Any:
         return broker.metadata.topic("a").partitions[number]

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.updater import GroupWork
+from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.group import GROUP_BYTES, Group
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.errors import ErrorCode, KafkaError
@@ -242,7 +242,7 @@ class GroupMachine(RuleBasedStateMachine):
         world = self.world
         groups = GroupMap(GroupMemory(world.settings, lambda: 0))
         copy = ConsumerGroups(
-            GroupWork(
+            GroupUpdater(
                 groups,
                 classic=ClassicGroups(
                     groups, settings=world.settings, new_uuid=world._new_uuid, counts=world.counts

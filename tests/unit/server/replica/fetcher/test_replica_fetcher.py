@@ -12,7 +12,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.server.replica.fetcher.replica_fetcher import EXPECTED_ERRORS, NEWS_PAUSE_MS
+from minikafka.server.replica.fetcher.replica_fetcher import EXPECTED_ERRORS, INITIAL_BACKOFF_MS
 from minikafka.testing.simulation.disk import failing
 from minikafka.types import TopicPartition
 from tests.unit.server.replication_support import (
@@ -227,7 +227,7 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_then_less
         told.hosts()
         told.leader.errors[T0] = code
         told.follows()
-        await passing(4 * NEWS_PAUSE_MS)
+        await passing(4 * INITIAL_BACKOFF_MS)
         assert 3 <= tries(told) <= 4
         await passing(10 * BACKOFF_MS)
         assert tries(told) <= 20
