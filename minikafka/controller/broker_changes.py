@@ -4,10 +4,10 @@ Kafka: ``KafkaController.processBrokerChange``, ``onBrokerStartup``, ``onBrokerF
 ``onReplicasBecomeOffline``, ``processBrokerModification``.
 
 What is registered is compared with what is known, by id and epoch (KIP-380): a broker with a new epoch has
-died and come back, though nobody has seen it away. It fails first and starts then.
+died and come back, though it was never seen away. It fails first and starts then.
 
 Where it differs from Kafka:
-- Those that are gone are not live any more from the beginning of the step, so nobody elects them.
+- Those that are gone are not live any more from the beginning of the step, so they are not elected.
 - Endpoints and racks are compared here, because one watch tells of both.
 - A partition whose ISR has grown between its election, which failed, and the removal of its leader is elected
   once more, where Kafka leaves it without a leader until something else happens.
@@ -61,7 +61,7 @@ def _rewrite(
     unclean: Collection[BrokerId],
     batch: ControllerBrokerRequestBatch,
 ) -> Step[list[TopicPartition]]:
-    """Returns those whose state somebody else has written in the meantime."""
+    """Returns those whose state another writer has changed in the meantime."""
     context = machines.context
     current = yield from read_states(partitions)
     changed: dict[TopicPartition, VersionedState] = {}
@@ -207,11 +207,11 @@ def replicas_become_offline(machines: Machines, replicas: Replicas) -> Step[None
     if to_be_deleted:
         yield from machines.deletions.fail(to_be_deleted)
     if not staying and not changes.elected:
-        yield from machines.send_update_metadata(context.brokers)  # nobody has heard who is gone
+        yield from machines.send_update_metadata(context.brokers)  # no broker has heard who is gone
 
 
 def _elect_from_last_isrs(machines: Machines, leaderless: Collection[TopicPartition]) -> Step[None]:
-    """A leader may have expanded its ISR as its last deed, after nobody could be elected."""
+    """A leader may have expanded its ISR just before it died, after no leader could be elected."""
     context = machines.context
     electable = [
         each

@@ -12,7 +12,7 @@ target (RAR) what it shall have; until the end its assignment names both (``Repl
         at the latest if others are being reassigned that are not so far:
     B1  the new replicas become ONLINE
     B2  the target alone goes into memory
-    B3  a leader from the target, or the same, and nobody else in the ISR, at a new epoch; LeaderAndIsr to the
+    B3  a leader from the target, or the same, and no others in the ISR, at a new epoch; LeaderAndIsr to the
         target
     B4  the removed replicas go OFFLINE: StopReplica to them
     B5  StopReplica with deletion to them, they become NON_EXISTENT and are forgotten
@@ -28,11 +28,11 @@ Invariants:
 - No replica is removed before, in one version of the partition's state, the whole target was in the ISR
   (``reassign_partition_election``; B3 is written only over what it has read). B3 fails where that is true
   no more, and the partition waits again.
-- Nobody waits for the broker of a removed replica. One that is dead is not told of the partition any more
+- The broker of a removed replica is not waited for. One that is dead is not told of the partition any more
   when it comes back, and puts the log aside as a stray.
 
-A change of nothing but the order is no reassignment under way: it takes the steps from B1 on, with nobody to
-wait for and nobody to remove.
+A change of nothing but the order is no reassignment under way: it takes the steps from B1 on, with no replica
+to wait for and none to remove.
 
 Where it differs from Kafka:
 - A replica that a new target gives up leaves in the end, with the others; Kafka stops it at once, and lets it
@@ -41,12 +41,12 @@ Where it differs from Kafka:
   two, the leader commits without them what they could be elected without, should this controller end.
 - Partitions that are ready within a second are finished together, Kafka's when they are ready: see
   ``TOGETHER_MS``.
-- Nothing of the target being online counts as not caught up; Kafka goes on without a leader.
+- Nothing of the target being online counts as not caught up; Kafka continues without a leader.
 - Kafka takes B3 for granted after it has seen the ISR once, and may so delete the only replica in sync.
 - New replicas are told once, as new ones; Kafka tells them in A1, as if they were not, and in A2.
 - Without a leader there is no A1: who is elected will say all of it at an epoch of its own. A partition that
-  nobody has led yet is created if one of the target can lead it, where Kafka gives up.
-- B6 is refused when somebody has written another wish meanwhile; the topic's watch brings that one.
+  has had no leader yet is created if one of the target can lead it, where Kafka gives up.
+- B6 is refused when another target was written meanwhile; the topic's watch brings that one.
 
 Where reassignments come from: topics' nodes, the admin node, and a controller that did not finish.
 
@@ -56,15 +56,15 @@ Kafka: ``KafkaController.processPartitionReassignment`` (``processZkPartitionRea
 - AlterPartitionReassignments is served by any broker, which writes the way to the target into the topic's
   node (``ReplicaAssignment.reassign_to``). The controller follows a node that says what it does not know.
 - ``/admin/reassign_partitions`` names targets, as tools from before KIP-455 write them. What is valid is
-  taken, and leaves the node when its reassignment is done; the rest leaves it at once.
-- A new controller goes on with every partition that the store says is being reassigned.
+  taken, and leaves the node when its reassignment is done; what is not valid leaves it at once.
+- A new controller resumes every partition that the store says is being reassigned.
 
 The way from what is known to the target is computed here, and is written where a node says another one: the
 node may name replicas that were stopped since, or may have been written by hand, naming only a target.
 
 Where it differs from Kafka:
 - A wish in the admin node is checked as one of the API is, and adds no broker that is not live; Kafka waits
-  for it. A topic that somebody wants deleted takes none.
+  for it. A topic that is to be deleted takes none.
 - A wish of the API takes the place of the admin node's, as in Kafka, in the moment in which the controller
   sees it. When it dies just before, the next one finds both and prefers the API's, Kafka the node's.
 """
@@ -95,7 +95,7 @@ Assignments = Mapping[TopicPartition, ReplicaAssignment]
 TOGETHER_MS = 1_000
 """How long a partition that is ready waits for others. A client that is refused by a leader which has moved
 away asks for the topic's metadata, and so learns of all that have moved together; of one that moves later it
-learns by being refused again. librdkafka rests for 100 ms each time."""
+learns by being refused again. librdkafka pauses for 100 ms each time."""
 
 
 def reassign(
@@ -157,8 +157,8 @@ def _go_on(
 ) -> Step[None]:
     """``waiting`` have to hear of their new replicas; they may be caught up by then.
 
-    What is caught up is finished unless somebody writes its state in between (``_is_complete`` asks for no
-    less than the election of B3), so this ends as soon as nobody does.
+    What is caught up is finished unless its state is written in between (``_is_complete`` asks for no
+    less than the election of B3), so this ends as soon as it is not.
     """
     while waiting or complete:
         yield from a1_new_leader_epoch(machines, waiting)
@@ -190,7 +190,7 @@ def _finish(machines: Machines, partitions: Collection[TopicPartition]) -> Step[
 def _caught_up(
     context: ControllerContext, partitions: Iterable[TopicPartition], *, is_watched: bool = False
 ) -> Step[list[TopicPartition]]:
-    """``isReassignmentComplete``: those for which nobody has to be waited for, as the store says."""
+    """``isReassignmentComplete``: those that wait for no replica, as the store says."""
     asked = list(partitions)
     moving = [each for each in asked if context.assignments[each].is_being_reassigned]
     states = yield from read_states(moving, is_watched=is_watched)

@@ -9,27 +9,27 @@ remembers may not be true then, and only the store counts.
 KIP-903 (a broker that died and came back empty must not be taken into an ISR by a leader that does not know)
 is the controller's as far as that: a broker with a new epoch is taken out of all ISRs before it is told
 anything, and wherever a replica goes away, the state is written at a new leader epoch, so a leader's
-conditional write that was decided before fails. The leader's part is to decide anew after that from fetches
-of the new leader epoch only. While no controller is elected nobody watches: a leader should not expand an ISR
-with a broker whose registration is newer than what it has fetched.
+conditional write that was decided before fails. The leader's part is to decide again after that from fetches
+of the new leader epoch only. While no controller is elected nothing is watched: a leader should not expand an
+ISR with a broker whose registration is newer than what it has fetched.
 
 A broker that is about to stop has its partitions led by others first.
 
 Kafka: ``KafkaController.doControlledShutdown``. Where the broker leads, another member of the ISR does. It
-follows nothing any more and leaves the ISRs. From now on, until it registers anew, it is elected nowhere.
-A partition without another replica, or whose topic is being deleted, has nobody else and is not counted among
-what remains.
+follows nothing any more and leaves the ISRs. From now on, until it registers again, it is elected nowhere.
+A partition without another replica, or whose topic is being deleted, has no other leader and is not counted
+among what remains.
 
 Where it differs from Kafka: followers are told to stop once, with their leaving of the ISR; Kafka tells them
 before as well. Where another broker leads now, the replica goes OFFLINE at once. In Kafka it follows the new
 leader until its process ends, may be in the ISR again by then, and producers wait until it is out for the
 second time. A broker epoch that is not the registered one is refused, whichever of both is older.
 
-The first step of a new controller: read everything, tell everybody, put everything in order.
+The first step of a new controller: read everything, tell all brokers, put everything in order.
 
 Kafka: ``KafkaController.onControllerFailover``, ``initializeControllerContext``. The order, as in Kafka: old
 announcements are dropped, since everything is read now; brokers, topics and states; wishes to delete topics;
-UpdateMetadata, so that all brokers know who is alive before anybody is told to follow somebody; replicas;
+UpdateMetadata, so that all brokers know who is alive before any is told whom to follow; replicas;
 partitions, where the elections are; reassignments; deletions; preferred leaders.
 
 Where it differs from Kafka:
@@ -51,7 +51,7 @@ LeaderAndIsr, and answers KAFKA_STORAGE_ERROR for what it has no more (KIP-112).
 An answer of an earlier incarnation of a broker says nothing about the one that is registered.
 
 What is answered about replicas that are none any more, because a reassignment has removed them, says nothing
-either: nobody waits for it.
+either: it is not waited for.
 
 Where it differs from Kafka: a replica that is answered for without an error after it was lost is ONLINE
 again at once; Kafka waits for the broker's restart. Only replicas that are ONLINE or NEW are asked about,
@@ -66,12 +66,12 @@ Kafka: ``KafkaController.processTopicChange``, ``processPartitionModifications``
 Where it differs from Kafka:
 - Replicas of a new partition on brokers that are away are OFFLINE; Kafka calls them online.
 - A wish to delete a topic may be seen before the topic is: it is looked for before the wish is dropped.
-- A topic that was deleted by hand and made anew is known by its id; and clients are not shown what was
+- A topic that was deleted by hand and created again is known by its id; and clients are not shown what was
   deleted by hand, where Kafka's brokers do until they restart. Its logs stay.
 - A topic's node that was written is read once, for new partitions and for new assignments of the others; for
   those Kafka's controller is asked by the API, and ignores the node.
 
-Elections that somebody asks for: preferred leaders, unclean ones, and the balance that is kept by itself.
+Elections that are asked for: preferred leaders, unclean ones, and the balance that is kept by itself.
 
 Kafka: ``KafkaController.processReplicaLeaderElection``, ``onReplicaElection``,
 ``checkAndTriggerAutoLeaderRebalance``, ``fetchPendingPreferredReplicaElections``; KIP-460.
@@ -227,7 +227,7 @@ _BY_TYPE = {
     ElectionType.PREFERRED: (ElectionStrategy.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
     ElectionType.UNCLEAN: (ElectionStrategy.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
 }
-"""How each type elects, and what is answered when nobody can be elected."""
+"""How each type elects, and what is answered when no leader can be elected."""
 
 
 def _is_needed(
@@ -434,7 +434,7 @@ def stop_replica_answered(machines: Machines, answer: StopReplicaAnswered) -> St
 
 
 def topic_change(machines: Machines) -> Step[None]:
-    """Topics that are new get leaders; those that somebody has removed from the store are forgotten."""
+    """Topics that are new get leaders; those that were removed from the store are forgotten."""
     context = machines.context
     names = dict.fromkeys((yield from read_topics()))
     yield from _forget(machines, [topic for topic in context.topics if topic not in names])
@@ -499,7 +499,7 @@ def _new_partition_creation(machines: Machines, created: Collection[TopicPartiti
 
 
 def topic_deletions_change(machines: Machines) -> Step[None]:
-    """Somebody wants topics deleted."""
+    """Topics are to be deleted."""
     wanted = yield from read_topic_deletions()
     if any(topic not in machines.context.topics for topic in wanted):
         yield from topic_change(machines)
@@ -521,7 +521,7 @@ def isr_change_notification(machines: Machines) -> Step[None]:
 
 
 class Controller:
-    """One broker's reign as the controller. See the module header."""
+    """One broker's term as the controller. See the module header."""
 
     def __init__(self, controller_id: BrokerId, *, delete_topic_enable: bool = True) -> None:
         self._controller_id = controller_id

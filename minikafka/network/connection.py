@@ -30,7 +30,7 @@ requests              asyncio    asyncio, Buffered     uvloop    uvloop, Buffere
 ====================  =========  ====================  ========  ===================
 
 Reading straight into a frame's own memory saves nothing that the extra calls do not cost, and a chunk that is
-``bytes`` can be kept by whoever holds a frame of it, where a shared receive buffer would be overwritten.
+``bytes`` can be kept by the holder of a frame of it, where a shared receive buffer would be overwritten.
 
 For how long nothing has happened on a connection. Kafka: ``Selector.IdleExpiryManager``.
 
@@ -78,12 +78,13 @@ class Idleness:
 
 
 BODY_BYTES_PER_SECOND_MIN = 10_000
-"""The rest of a request comes at least this fast: ten clients that share a link of 100 KB/s are still served,
-and at less a batch of 1 MB takes longer than clients wait for its answer (``request.timeout.ms``, 30 s)."""
+"""The remainder of a request comes at least this fast: ten clients that share a link of 100 KB/s are still
+served, and at less a batch of 1 MB takes longer than clients wait for its answer (``request.timeout.ms``, 30
+s)."""
 
 
 class BodyProgress:
-    """Whether the rest of a request comes. Looked at by the sweeper, so it costs the traffic nothing."""
+    """Whether the remainder of a request comes. Looked at by the sweeper, so it costs the traffic nothing."""
 
     __slots__ = ("_begun", "_bytes", "_since")
 
@@ -366,8 +367,8 @@ class Connection(asyncio.Protocol):
 
         Idle: nothing received, sent or owed for ``connections.max.idle.ms``, also because it is muted for
         longer (as in Kafka, KAFKA-12427). Stalled: nothing received or sent for a shorter time, while it
-        holds memory that others wait for, or has only last bytes to take. Late: the rest of a request does
-        not come, or too slowly (``BodyProgress``).
+        holds memory that others wait for, or has only last bytes to take. Late: the remainder of a request
+        does not come, or too slowly (``BodyProgress``).
         """
         others_wait = self._budget.waiting > 0
         late_seconds = self._body.late_seconds(
@@ -378,7 +379,7 @@ class Connection(asyncio.Protocol):
         ):
             return (
                 f"{self._reader.buffered_bytes} of the {self._reader.expected_bytes} bytes of a request are "
-                f"here, and for {late_seconds:.1f} s the rest has not come"
+                f"here, and for {late_seconds:.1f} s the remainder has not come"
             )
         if self._hold & (_WRITE | _CLOSING):
             unsent_bytes = self._transport.get_write_buffer_size()
@@ -401,7 +402,7 @@ class Connection(asyncio.Protocol):
     # Handling.
 
     def _serve(self, frames: Sequence[Buffer]) -> None:
-        """Handle frames until one of the bounds says stop; the rest is held. Writes what came of it."""
+        """Handle frames until one of the bounds says stop; the others are held. Writes what came of it."""
         handler = self._handler
         responses = self._responses
         done, count = 0, len(frames)
@@ -488,7 +489,7 @@ class Connection(asyncio.Protocol):
     def _settle(self) -> None:
         """Bring held frames, the budget and the transport's reading in line with ``_hold``."""
         if self._serving:
-            return  # whoever serves settles afterwards
+            return  # the call that serves settles afterwards
         while self._held and not self._hold:
             frames, self._held = self._held, []
             self._serve(frames)

@@ -5,7 +5,7 @@ Kafka's ``NetworkReceive``. A frame is a 4-byte big-endian size and that many by
 Invariants:
 - A frame that arrived in one chunk is a view of that chunk; no byte of it is copied. A frame in several
   chunks is collected in one buffer: each byte is copied once, whatever the number of chunks.
-- A buffer is used again only when nobody has a view of it any more.
+- A buffer is used again only when no view of it is left.
 - Memory grows with the bytes that arrive, never with the size that a header claims.
 - The result does not depend on where the chunks were cut: frames in front of a bad size are delivered first,
   then ``error`` is set and nothing more comes out.

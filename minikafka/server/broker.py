@@ -386,8 +386,8 @@ class Broker:
     async def _load_own_modules(self, log_io: LogIo) -> None:
         """All that the start has deferred, before an upgrade may replace its files.
 
-        One at a time, in the disk thread, so that the loop goes on. Our modules import each other in no
-        circle, so whoever needs one meanwhile waits for it.
+        One at a time, in the disk thread, so that the loop is free. Our modules import each other in no
+        circle, so code that needs one meanwhile waits for it.
         """
         await asyncio.sleep(OWN_MODULES_DELAY_MS / 1000)
         for name in chain(HANDLERS.modules(), own_modules()):

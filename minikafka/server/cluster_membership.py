@@ -193,7 +193,7 @@ class ClusterMembership:
         self._services.replica_manager.is_leaving = True
         for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
             if is_alone():
-                return  # there is nobody who could lead
+                return  # there is no other broker to lead
             try:
                 async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
                     why = await self._try_to_leave()
@@ -243,5 +243,5 @@ class ClusterMembership:
             return f"the controller answers {ErrorCode(response.error_code).name}"
         if response.remaining_partitions:
             some = ", ".join(str(each) for each in response.remaining_partitions[:5])
-            return f"{len(response.remaining_partitions)} partitions have nobody else: {some}"
+            return f"{len(response.remaining_partitions)} partitions have no other replica: {some}"
         return None

@@ -85,8 +85,8 @@ class Services(msgspec.Struct, kw_only=True):
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
     metadata_received: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when a controller has told this broker everything once: the cluster's metadata, then what to lead
-    and follow."""
+    """Set when this broker has received metadata from a controller once: the cluster's metadata, then what to
+    lead and follow."""
     broker_epoch: int = -1
     """The czxid of this broker's registration (KIP-380); changes with its session."""
     instructed_epoch: int = -1

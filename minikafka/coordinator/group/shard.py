@@ -66,8 +66,8 @@ groups and topics they take half of a topic's default ``max.message.bytes``."""
 
 
 class Tombstones(Append):
-    """Removes what is not needed any more; answers who asked for it. What nobody has asked for stays when the
-    log refuses it: what has expired is found again by the next clean-up."""
+    """Removes what is not needed any more; answers the client that asked for it. What no client has asked for
+    stays when the log refuses it: what has expired is found again by the next clean-up."""
 
     __slots__ = ("_answer", "_shard")
 

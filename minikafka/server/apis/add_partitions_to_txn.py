@@ -11,7 +11,7 @@ only verified, from brokers; 5 TRANSACTION_ABORTABLE, where a partition that is 
 INVALID_TXN_STATE before.
 
 Where it differs from Kafka: versions from 4 on are for brokers, which Kafka makes sure of by ACLs; here, as
-there without an authorizer, nobody is asked who he is.
+there without an authorizer, every client is served.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or take that back (KIP-455).
 
 Behaviour (``KafkaApis.handleAlterPartitionReassignmentsRequest``): a list of replicas is the whole target of
-a partition, null takes back what is under way; each partition has its own error. A partition that is named
+a partition, null cancels the reassignment; each partition has its own error. A partition that is named
 twice gets what is said last. The answer comes when the wishes are written; the request's timeout is not used,
 the store has its own.
 

@@ -9,7 +9,7 @@ NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answer
 where a request has two markers of one.
 
 Kafka asks for the right ALTER or CLUSTER_ACTION on the cluster. There is no authorizer here, so, as in Kafka
-without one, whoever asks is served: ``kafka-transactions.sh abort`` is such a client.
+without one, every client is served: ``kafka-transactions.sh abort`` is such a client.
 
 Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has to
 be above the producer's. It is not advertised, see ``api_versions``.

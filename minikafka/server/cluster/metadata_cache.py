@@ -132,7 +132,7 @@ class MetadataCache:
         return self.controller_id == NO_LEADER or self.partition(topic_partition) is not None
 
     def put_topic(self, topic: TopicMetadata) -> None:
-        """Add a topic, or replace what was known of it (also when it was deleted and made anew)."""
+        """Add a topic, or replace what was known of it (also when it was deleted and created again)."""
         if any(partition.partition != index for index, partition in enumerate(topic.partitions)):
             raise InvariantError(f"partitions of topic {topic.name} are not 0, 1, 2, …: {topic.partitions}")
         holder = self._topics_by_id.get(topic.topic_id)

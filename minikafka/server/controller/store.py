@@ -11,7 +11,7 @@ partitions, ``ControllerNotifications`` what others have left. All write through
 long as this is the controller.
 
 **Damage.** A node whose JSON cannot be read is left out with an error that names it. Its topic is not managed
-until somebody repairs the node, which its watch tells; nothing else suffers.
+until the node is repaired, which its watch tells; nothing else suffers.
 
 The states of partitions as the controller reads and writes them: who leads, and who is in sync.
 
@@ -169,7 +169,7 @@ class PartitionStates:
         return created
 
     async def _create_chunk(self, states: dict[TopicPartition, PartitionState]) -> dict[TopicPartition, int]:
-        """All at once; after a refusal one by one, for then somebody else has been at it."""
+        """All at once; after a refusal one by one, for then another writer has changed one."""
         try:
             await self._store.multi([op for each, state in states.items() for op in _creation(each, state)])
         except (NodeExistsError, NoNodeError):
@@ -303,8 +303,8 @@ class ControllerNotifications:
     # Elections
 
     async def take_preferred_elections(self) -> list[TopicPartition]:
-        """The partitions whose preferred replicas somebody wants elected. The node is gone, read or not:
-        whoever wants more writes another."""
+        """The partitions whose preferred replicas are to be elected. The node is gone, read or not:
+        a client that wants more writes another."""
         path = paths.PREFERRED_REPLICA_ELECTION
         while True:
             node = await self._store.node(path, watch=self._on_preferred_elections)
@@ -313,7 +313,7 @@ class ControllerNotifications:
             try:
                 await self._store.multi([DeleteOp(path, node.stat.version)])
             except (NoNodeError, BadVersionError):
-                continue  # written anew, or withdrawn
+                continue  # written again, or withdrawn
             try:
                 return paths.decode_partitions(node.data, path)
             except paths.DamagedNodeError as error:
@@ -342,8 +342,8 @@ class ControllerNotifications:
     async def leave_reassignments(self, replicas: Replicas) -> None:
         """``/admin/reassign_partitions`` asks for no more than ``replicas``; without any it is deleted.
 
-        Only what was read last is written over: a damaged node stays as it is, and so does one that somebody
-        has written since, of which the watch tells.
+        Only what was read last is written over: a damaged node stays as it is, and so does one that another
+        client has written since, of which the watch tells.
         """
         asked = self._asked
         if asked is None or asked.replicas == replicas:
@@ -543,7 +543,7 @@ class ControllerStore:
     ) -> list[TopicPartition]:
         """New assignments, each only over the one that was expected. Returns those that stand there now.
 
-        A topic is written over the version that was read of it; where somebody else was faster it is read
+        A topic is written over the version that was read of it; where another writer was faster it is read
         again. One that has the new assignment already counts as written: an answer of the store may have been
         lost.
         """
@@ -601,7 +601,7 @@ class ControllerStore:
                 for ops in in_multis(DeleteOp(path) for path in nodes):
                     await self._store.multi(ops)
             except (NoNodeError, NotEmptyError):
-                continue  # somebody added or deleted a node since we looked
+                continue  # another client added or deleted a node since
             self._topic_watches.pop(topic, None)
             return
 

@@ -193,7 +193,7 @@ class CoordinatorTopic:
         """The live broker that leads the partition of ``key``.
 
         Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE: nobody does, as far as this broker knows.
+            KafkaError: COORDINATOR_NOT_AVAILABLE: no broker does, as far as this one knows.
         """
         partition = self._metadata.partition(TopicPartition(self.name, self.partition_for(key)))
         broker = None if partition is None else self._metadata.broker(partition.leader)

@@ -2,7 +2,7 @@
 
 Kafka: ``TransactionCoordinator``, ``TransactionStateManager``. Besides what all coordinators do, this one has
 markers written (``transaction_markers``), gets producer ids for its shards, and looks now and then for
-transactions that take too long and for transactional ids that nobody uses any more.
+transactions that take too long and for transactional ids that are not used any more.
 
 Where it differs: a broker that has lost the coordination store may have lost its partitions without knowing,
 and Kafka's then refuses a producer by what it remembers (INVALID_TXN_STATE), which ends the producer. Here it

@@ -165,7 +165,7 @@ class _Route(NamedTuple):
 
 
 _FINISHED = (tuple, list, PendingResponse)
-"""Answers that need no encoding. Named, because a union in the call would be built anew for every request."""
+"""Answers that need no encoding. Named, because a union in the call would be built for every request."""
 
 
 class Dispatcher:

@@ -8,7 +8,7 @@ How much is shown has limits, by count and by the length of names, which clients
 come before those without.
 
 Where partitions end that other brokers lead: the lag of a group, which is known at the group's
-coordinator, needs it. Asked when somebody looks, of all those leaders at once (ListOffsets).
+coordinator, needs it. Asked at each scrape, of all those leaders at once (ListOffsets).
 
 Who looks waits for a moment only: a leader that is slow or gone must not hold up a scrape. What it answers
 later counts the next time, and what it said last counts for a minute.
@@ -280,7 +280,7 @@ class GroupFigures:
             yield Sample(names.GROUP_ACTIVITY[name], done)
 
     def _offsets(self) -> Iterator[Sample]:
-        """Each family for itself. A lag that nobody knows is not shown, nor is a sum that lacks one."""
+        """Each family for itself. An unknown lag is not shown, nor is a sum that lacks one."""
         offsets: Counter[tuple[str, str]] = Counter()
         lags: Counter[tuple[str, str]] = Counter()
         unknown: set[tuple[str, str]] = set()

@@ -150,7 +150,8 @@ async def start_http(
     ``connections_max``: how many connections the process has descriptors for.
 
     Raises:
-        StartError: ``http.port`` cannot be had. Nobody asked for the usual one: then there is a log line.
+        StartError: ``http.port`` cannot be had. For the usual one, which was not asked for, there is a log
+        line.
     """
     config = services.config
     port = usual_port if config.http_port is None else config.http_port
@@ -175,7 +176,7 @@ async def start_http(
     except StartError as error:
         if config.http_port is not None:
             raise
-        logger.warning("no metrics over HTTP, which nobody has asked for: %s", error)
+        logger.warning("no metrics over HTTP, http.port is not set: %s", error)
         return None
     services.supervisor.start("loop-lag", loop_lag.run, restart=Restart.ALWAYS)
     return server

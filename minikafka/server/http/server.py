@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
 REQUEST_BYTES_MAX = 16 * 1024
-"""Of the request line and the headers; and of a body, which nobody reads."""
+"""Of the request line and the headers; and of a body, which is not read."""
 REQUEST_TIMEOUT_S = 10.0
 """From the first byte of a request to its last; and from a connection's begin to its first request."""
 IDLE_TIMEOUT_S = 180.0

@@ -1,8 +1,8 @@
 """What the status page shows: the cluster, its partitions, groups, purgatories and quotas, as one document.
 
-It is made from live objects when somebody looks, and nothing is kept for it. Its words are Kafka's. What is
-true of the whole cluster is what the controller last told this broker (``MetadataCache``); the rest is this
-broker's own, and what only others know is None here:
+It is made from live objects when it is asked for, and nothing is kept for it. Its words are Kafka's. What is
+true of the whole cluster is what the controller last told this broker (``MetadataCache``); everything else is
+this broker's own, and what only others know is None here:
 
 - High watermark and log end are those of the replica on this broker. The leader's are the partition's; a
   follower's may be behind, which is why ``offsets_from`` says whose they are.
@@ -65,7 +65,7 @@ class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     """None, like the lag: ``leader`` is another broker, which knows it."""
     lag: int | None
     leader: int
-    """-1: nobody."""
+    """-1: none."""
 
 
 class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Coordinator(msgspec.Struct, frozen=True, kw_only=True):
     """Who has the groups of some partitions of ``__consumer_offsets``."""
 
     node_id: int
-    """-1: nobody."""
+    """-1: none."""
     partitions: int
 
 
@@ -316,7 +316,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_id: str
     controller_id: int
-    """-1: nobody, or nobody has said."""
+    """-1: none, or not known."""
     controller_epoch: int
     topics: int
     partitions: int
@@ -355,7 +355,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     leader: int
-    """-1: nobody."""
+    """-1: none."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]

@@ -11,7 +11,7 @@ consumer is sent to another replica. Otherwise it is parked under its partitions
     E  the fetch offset lies beyond the end (truncation)
 
 F and G do not count partitions that the replication quota holds back from a follower (KIP-73), nor those
-with which it is to catch up later (``CatchUpPace``): for these the wait ends with its rest. When such a wait
+with which it is to catch up later (``CatchUpPace``): for these the wait ends with its pause. When such a wait
 is over the partitions are read again: by then the quota may be free.
 
 A, unless any replica may answer (``FetchParams.leader_only``). A follower's fetch tells how far it is: that
@@ -310,6 +310,6 @@ class DelayedFetch(DelayedOperation):
             self._fetch.give_up()
 
     def abandon(self) -> None:
-        """The connection is gone: leave the purgatory, answer nobody."""
+        """The connection is gone: leave the purgatory, answer nothing."""
         self._abandoned = True
         self.force_complete()

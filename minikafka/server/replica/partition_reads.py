@@ -283,7 +283,7 @@ def _whole_batches(records: Buffer) -> Buffer:
         for position, header in iterate_headers(records):
             end = position + header.size
     except CorruptBatch:
-        return records  # whoever appends them says so
+        return records  # the append will say so
     return memoryview(records)[:end] if 0 < end < len(records) else records
 
 

@@ -1,4 +1,4 @@
-"""The partitions that this broker hosts, and the roads that lead to them: produce, fetch, follower, ISR.
+"""The partitions that this broker hosts, and the paths that lead to them: produce, fetch, follower, ISR.
 
 Kafka's ``ReplicaManager``, without what the partition, the fetch and the log manager do for themselves;
 KIP-516 (topic ids), KIP-570 (leader epochs in StopReplica). A partition is *online* (led or followed here),
@@ -140,7 +140,7 @@ class ParkedOperations:
             self.delete_records.check_and_complete(topic_partition)
 
     def leadership_changed(self, topic_partition: TopicPartition) -> None:
-        """Somebody else leads, or in another epoch, or the partition is not here any more."""
+        """Another broker leads, or in another epoch, or the partition is not here any more."""
         self.high_watermark_moved(topic_partition)
         self.log_start_moved(topic_partition)
 
@@ -767,7 +767,7 @@ class ReplicaManager:
 
     def _submit(self, partition: Partition, change: IsrChange) -> None:
         if self.isr_manager is None:
-            raise InvariantError(f"nobody can write {change}")
+            raise InvariantError(f"there is no ISR manager to write {change}")
         self.isr_manager.submit(change, partial(self._isr_change_done, partition, change))
 
     def _isr_change_done(self, partition: Partition, change: IsrChange, outcome: IsrOutcome) -> None:

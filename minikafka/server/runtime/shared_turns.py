@@ -1,8 +1,8 @@
 """Long work of requests, one piece at a time and in slices, so that the loop stays free for the others.
 
-Kafka has threads for this, which the operating system slices. Here whoever decodes, answers or encodes what
+Kafka has threads for this, which the operating system slices. Here code that decodes, answers or encodes what
 may be large does it in steps (``minikafka.steps``). Work that fits into its first slice is done at once, as
-if there were no steps. The rest waits in one line for all connections: one slice each turn of the loop,
+if there were no steps. What remains waits in one line for all connections: one slice each turn of the loop,
 however many such requests there are, and one of them in memory as values.
 """
 
@@ -95,7 +95,7 @@ class SharedTurns:
         try:
             return done.result()
         finally:
-            del done  # else an error keeps itself, and all that ``work`` had, until somebody collects garbage
+            del done  # else an error keeps itself, and all that ``work`` had, until the garbage is collected
 
     async def finished(self, steps: Steps[T]) -> T:
         """The same for those who can await."""

@@ -21,7 +21,7 @@ class Turns:
         self._began = self._loop.time()
 
     async def give_way(self) -> None:
-        """Let everybody else have a turn, if this one has lasted long enough."""
+        """Let all other tasks have a turn, if this one has lasted long enough."""
         if self._loop.time() - self._began >= SLICE_MS / 1000:
             await asyncio.sleep(0)
             self._began = self._loop.time()

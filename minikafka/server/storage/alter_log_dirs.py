@@ -7,7 +7,7 @@ and each of them does so.
 
 A turn of a move is one step of the loop: the future log is cut to what both have in common, a piece is copied
 (at most ``replica.fetch.max.bytes``), high watermark and log start follow. So the current log may be
-appended, truncated, or emptied between two turns, by clients, a leader or the retention, and nobody there
+appended, truncated, or emptied between two turns, by clients, a leader or the retention, and none of them
 need know of the move. What is cold is read by a disk thread first. After ``FLUSH_BYTES`` the copy waits for
 the disk: more unwritten pages would make the kernel hold up every append of the broker.
 
@@ -20,7 +20,7 @@ the replica cannot be read               its directory goes offline, and the rep
 damaged records, or any that the log     this move stops, and the future log stays until it is
 does not take                            cancelled or asked for elsewhere; others go on
 the quota is exceeded                    nothing is copied until it is not
-the broker stops, or dies                the move goes on after the start
+the broker stops, or dies                the move continues after the start
 =======================================  ====================================================
 """
 
@@ -233,7 +233,7 @@ def cut_to_common_prefix(future: UnifiedLog, current: UnifiedLog) -> None:
     on from its end.
 
     Records at one offset with one leader epoch are the same (KIP-101); so this also finds what was truncated
-    and written anew since, or while a broker was down.
+    and written again since, or while a broker was down.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR: the future log's disk fails.
@@ -243,7 +243,7 @@ def cut_to_common_prefix(future: UnifiedLog, current: UnifiedLog) -> None:
         if future.log_end_offset > current.log_end_offset:
             future.truncate_to(current.log_end_offset)
     if not future.log_start_offset <= current.log_start_offset <= future.log_end_offset:
-        # The current log has deleted what comes next, or was begun anew below.
+        # The current log has deleted what comes next, or was restarted below.
         future.truncate_fully_and_start_at(current.log_start_offset)
 
 

@@ -1,9 +1,9 @@
 """What waits for a disk, done on the thread of its log directory, and what follows when the disk fails.
 
-Log directories do not wait for each other. Whoever hands a ``DiskWriter`` work for several waits for all of
-them, so the maintenance hands in that of one (``maintenance``). What requests left goes into ``DiskLanes``:
-a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what comes for it
-meanwhile waits there, the same log once.
+Log directories do not wait for each other. A caller that hands a ``DiskWriter`` work for several waits for
+all of them, so the maintenance hands in that of one (``maintenance``). What requests left goes into
+``DiskLanes``: a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what
+comes for it meanwhile waits there, the same log once.
 
 A failed fsync or checkpoint is never tried again, because nothing is known of the disk's state from then
 on: its log directory goes offline, and the broker stops when no directory is left.
@@ -210,7 +210,7 @@ class DiskLane:
             await self._disk.flush(list(closed.values()), closed_only=True)
             await self._disk.flush(list(flushes.values()))
             for done in waiting:
-                if not done.done():  # nobody waits any more
+                if not done.done():  # it is not waited for any more
                     done.set_result(None)
 
 

@@ -1,7 +1,7 @@
-"""The log cleaner: compacts the logs of topics with ``cleanup.policy=compact``, the filthiest first. Kafka:
+"""The log cleaner: compacts the logs of topics with ``cleanup.policy=compact``, the dirtiest first. Kafka:
 ``LogCleaner``, and the state of ``LogCleanerManager``.
 
-    look for the filthiest log ──none──> rest for log.cleaner.backoff.ms
+    look for the dirtiest log ──none──> pause for log.cleaner.backoff.ms
         │ describe the work (on the loop)
     work it off (another process, or the disk thread): ``.cleaned`` files
         │ is the log still what was described? (on the loop)
@@ -19,7 +19,7 @@ What ``minikafka compact`` has prepared beside a log is swapped in the same way 
 log is still what it was made from; meanwhile the log counts as one that is being compacted.
 
 A log whose records cannot be read, or whose compaction ended with a bug, is named once and not tried again
-until the broker starts anew. A disk that fails goes offline with its logs; a full one only keeps its logs
+until the broker restarts. A disk that fails goes offline with its logs; a full one only keeps its logs
 from being compacted until there is room.
 
 Where a compaction is worked off: in a process of its own, or step by step on the disk thread.
@@ -78,7 +78,7 @@ _MODULE = "minikafka.server.storage.compaction_process"
 
 
 class CompactionProcessDied(MinikafkaError):
-    """The process has ended without an answer: somebody killed it, or memory ran out."""
+    """The process has ended without an answer: it was killed, or memory ran out."""
 
 
 class CompactionFailed(MinikafkaError):
@@ -99,7 +99,7 @@ class CompactionRunner(Protocol):
         """
         ...
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         """There is no work for a while: let go of what costs memory. ``run`` may follow."""
         ...
 
@@ -135,7 +135,7 @@ class InProcess:
         assert compaction.result is not None
         return compaction.result
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         return None
 
     def close(self) -> None:
@@ -175,7 +175,7 @@ class CompactionSubprocess:
             raise OSError(answer.errno, answer.message)
         return answer.result
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         self._end()
 
     def close(self) -> None:
@@ -326,7 +326,7 @@ class LogCleaner:
         try:
             while True:
                 if not await self.clean_dirtiest(runner):
-                    await runner.rest()
+                    await runner.release()
                     await asyncio.sleep(services.config.log_cleaner_backoff_ms / 1000)
         finally:
             self._running.discard(runner)
@@ -483,7 +483,7 @@ class LogCleaner:
             logger.info("the compaction of %s is given up: the log has changed", log.topic_partition)
         except CompactionProcessDied as error:
             logger.error("the compaction of %s is given up: %s", log.topic_partition, error)
-            await runner.rest()
+            await runner.release()
             await self._discard(job.directory)
             return False
         except CompactionFailed as error:

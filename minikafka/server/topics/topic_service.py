@@ -322,7 +322,7 @@ class TopicService:
     async def auto_create(self, names: Iterable[str], *, spend: Spend = free) -> dict[str, KafkaError]:
         """Create the topics that a client asked about. Returns why one could not be created.
 
-        One that somebody else created meanwhile is no failure. Internal topics are not made this way: their
+        One that another client created meanwhile is no failure. Internal topics are not made this way: their
         coordinators make them, with configurations of their own.
         """
         errors: dict[str, KafkaError] = {}

@@ -19,8 +19,9 @@ write it again, so the log and the members never say different things.
 
 JoinGroup, to a group of the classic protocol. Kafka: ``GroupMetadataManager.classicGroupJoin…``.
 
-A stranger with an instance id is a static member (KIP-345): new, or the one of that instance come back, which
-takes the old one's place. A stranger without one gets an id first, if its version knows that (KIP-394).
+An unknown member with an instance id is a static member (KIP-345): new, or that of the instance come back,
+which takes the old one's place. An unknown member without one gets an id first, if its version knows that
+(KIP-394).
 
 Different from Kafka: a refused join makes no group; and a static member's new id takes effect when its record
 is in the log, so a refused append has nothing to revert.
@@ -88,7 +89,7 @@ from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMet
 
 NOBODY_BACK_PAUSE_MS = 1_000
 """The least time between two looks whether a static member has joined again. Members choose their rebalance
-timeout; with 0 the group would look again at once and for ever, and nobody else would have a turn (Kafka's
+timeout; with 0 the group would look again at once and for ever, and no other work would have a turn (Kafka's
 does, on a thread of its own)."""
 
 _EMPTY = ClassicGroupState.EMPTY
@@ -241,7 +242,7 @@ class Rebalancer:
 
 
 def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
-    """Nobody owns anything of this generation; who waits for its assignment hears ``error``."""
+    """No member owns anything of this generation; those that wait for their assignment get ``error``."""
     effects: Effects = []
     group.storing_generation = None
     for member in group.members.values():
@@ -254,12 +255,12 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """Kafka's ``CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS``: so long may a new member wait for its first answer.
-It does not send heartbeats yet, and if its client gives up and asks again, it comes as somebody else."""
+It does not send heartbeats yet, and if its client gives up and asks again, it comes as another member."""
 
 
 class NewGroup(Append):
     """A group that has begun; the record makes its existence outlive this broker. If the log refuses it there
-    is no group, and whoever has joined meanwhile hears why."""
+    is no group, and members that have joined meanwhile hear why."""
 
     __slots__ = ("_forget", "_group", "_is_written")
 
@@ -531,7 +532,7 @@ class JoinHandler:
 
 def _answers_at_once(group: ClassicGroup, member: ClassicMember, request: JoinGroup) -> bool:
     """Whether a member that joins again only needs to hear of the current generation, because it has missed
-    the answer. When the leader does so in a STABLE group, it wants to assign anew."""
+    the answer. When the leader does so in a STABLE group, it wants to assign again."""
     if member.protocols != request.protocols:
         return False
     if group.state is _COMPLETING:
@@ -626,7 +627,7 @@ def session_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer,
 
 
 def new_member_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer, now_ms: int) -> Effects:
-    """An id was given out and nobody has come with it."""
+    """An id was given out and no member has joined with it."""
     group.expect_no_join(member_id)
     return rebalancer.complete_if_all_joined(group, now_ms)
 

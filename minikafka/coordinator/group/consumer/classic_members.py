@@ -2,8 +2,8 @@
 
 Kafka: ``classicGroupJoinToConsumerGroup`` and its like. A member's epoch is its generation. It is told to
 join again (REBALANCE_IN_PROGRESS) where a member of KIP-848 is told by its heartbeat's answer; its join is
-its step of reconciliation, with what it owns in its subscription; its sync fetches what it has. Nobody leads:
-the coordinator assigns.
+its step of reconciliation, with what it owns in its subscription; its sync fetches what it has. There is no
+leader: the coordinator assigns.
 
 Different from Kafka: refusals are results with an error, as in ``classic_groups``.
 """
@@ -285,7 +285,7 @@ def _first_protocol(member: ConsumerGroupMember) -> tuple[str, bytes]:
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Whether anything of its target still belongs to somebody else."""
+    """Whether anything of its target still belongs to another member."""
     return any(
         group.owner(topic_id, number) not in (None, member.member_id)
         for topic_id, numbers in group.targets.get(member.member_id, {}).items()

@@ -225,7 +225,7 @@ class ConsumerGroups:
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
             static_member_leave(draft, group.members[member_id])
-            # Its session goes on: that is how long it is waited for.
+            # Its session continues: that is how long it is waited for.
             operation = GroupOperation(OperationKind.REVOCATION, group.group_id, member_id)
             return self._updater.carry_out(draft, [Complete(operation)], answer)
         timers = self._updater.remove(draft, [member_id], now_ms)
@@ -282,7 +282,7 @@ class ConsumerGroups:
         self._updater.replay(record, now_ms)
 
     def loaded(self, now_ms: int) -> Effects:
-        """All members are waited for anew."""
+        """All members are waited for again."""
         effects: Effects = []
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
@@ -293,7 +293,7 @@ class ConsumerGroups:
         return effects
 
     def waiting(self) -> list[Ticket]:
-        """Nobody: an answer that waits belongs to an append."""
+        """None: an answer that waits belongs to an append."""
         return []
 
 

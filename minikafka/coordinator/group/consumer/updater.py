@@ -165,7 +165,7 @@ class GroupUpdater:
 
     def _begin_classic(self, draft: GroupDraft, now_ms: int) -> Effects:
         """The members of the group that this one becomes have sessions there, and rebalance if anything is to
-        be assigned anew."""
+        be assigned again."""
         if draft.becomes is None:
             return []
         effects: Effects = []

@@ -90,7 +90,7 @@ MakeBody = Callable[[Any], Body | Steps[Body]]
 
 
 class CoordinatorAnswer:
-    """The response to a request that a coordinator answers, now or later. Nobody writes one for a connection
+    """The response to a request that a coordinator answers, now or later. None is written for a connection
     that is gone."""
 
     __slots__ = ("_body", "_context", "_metrics", "_turns", "pending")

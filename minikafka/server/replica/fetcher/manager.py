@@ -95,7 +95,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
 
     def add(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Follow these leaderships from now on. A partition that failed gets another chance; one that
-        another fetcher has is taken from it; one that follows the very leadership already goes on."""
+        another fetcher has is taken from it; one that follows the very leadership already is kept."""
         if self._is_closed:
             return
         fetchers_count = self._config().num_replica_fetchers

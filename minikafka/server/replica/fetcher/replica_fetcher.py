@@ -7,14 +7,14 @@ A round: connect; ask for what the session says; take the answer partition by pa
 in between; ask for the leader's bounds where an offset was out of range.
 
 When the leader cannot be reached, does not answer in time or refuses a full fetch request, the connection is
-dropped and the loop rests for ``replica.fetch.backoff.ms``, then tries again, for ever. A session that the
-leader has lost is not worth a rest: the next request is a full one.
+dropped and the loop backs off for ``replica.fetch.backoff.ms``, then tries again, for ever. A session that
+the leader has lost needs no backoff: the next request is a full one.
 
 Invariants: one request is under way at a time; every wait ends at a deadline, but the wait for something to
 fetch; the connection ends with the loop.
 
 Differs from Kafka: nothing is built for a leader that is not there, and the partitions are not delayed one by
-one for it; a refused full request makes the loop rest where Kafka asks again at once; an outage is logged
+one for it; a refused full request makes the loop back off where Kafka asks again at once; an outage is logged
 when it begins and when it ends.
 
 The partitions of one fetcher: what to ask their leader, what its answers do to the logs. Nothing waits.
@@ -26,7 +26,7 @@ a partition's answer        what becomes of it
 ==========================  ===============================================================================
 records, or none            appended; high watermark and log start follow the leader's
 a diverging epoch           the log is cut; high watermark and log start wait for the next answer (R9)
-OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, begun anew or kept
+OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, restarted or kept
 FENCED_LEADER_EPOCH         failed: there is a newer leadership, and LeaderAndIsr will name it
 NOT_LEADER_OR_FOLLOWER,     delayed: the leader has not heard yet what we have, so not for long at first
 UNKNOWN_LEADER_EPOCH
@@ -40,15 +40,15 @@ our own disk fails          failed, and the log directory is looked after
 
 When logs are cut, as in Kafka since inter-broker protocol 2.7: every leader here speaks Fetch 12 and later,
 so a follower fetches at once from its log end, and the answer says where the logs part (KIP-595). A log
-without any leader epoch is cut to its high watermark first, and nobody is asked. OffsetForLeaderEpoch is thus
-not needed between brokers; Kafka's fetchers ask it only of leaders that are older than that.
+without any leader epoch is cut to its high watermark first, and the leader is not asked. OffsetForLeaderEpoch
+is thus not needed between brokers; Kafka's fetchers ask it only of leaders that are older than that.
 
 Invariants:
 - What an answer does to a log happens in one step of the loop, and only when the partition is still where the
   question left it: same topic id, leader epoch and fetch offset, and not delayed (R8).
 - One partition's failure leaves the others alone.
 
-Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
+Differs from Kafka: a partition that was out of range and keeps its log is delayed for the backoff: asking at
 once could get the same answer for ever; see also ``FetchBackoff``.
 """
 
@@ -143,7 +143,7 @@ class FollowerThrottle:
     again when the quota is free.
 
     Invariants: without listed partitions a round costs one look at an empty dictionary; only what is held
-    back, or no longer held back, is asked anew.
+    back, or no longer held back, is asked for again.
     """
 
     __slots__ = ("_clock", "_held", "_quota")
@@ -165,7 +165,7 @@ class FollowerThrottle:
         return topic_partition in self._held
 
     def update(self, states: FetchStates) -> None:
-        """Decide anew what is held back; partitions for which that changes are touched in ``states``."""
+        """Decide again what is held back; partitions for which that changes are touched in ``states``."""
         quota, was_held = self._quota, self._held
         if not (quota.is_active or was_held):
             return

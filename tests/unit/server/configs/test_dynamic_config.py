@@ -133,7 +133,7 @@ async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:
             seen.append((job, bytes_per_second))
             return CompactionResult((), 1, 0, 0, 0)
 
-        async def rest(self) -> None:
+        async def release(self) -> None:
             return None
 
         def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A replica moves to another log directory, and nobody who uses it notices.
+"""A replica moves to another log directory, and no client that uses it notices.
 
 Whenever the broker dies, one good log is found."""
 
@@ -137,7 +137,7 @@ def test_what_is_written_meanwhile_moves_too(broker: Moving) -> None:
     assert records_of(broker.log()).count(b"x" * 100) == broker.log().log_end_offset
 
 
-def test_what_is_truncated_and_written_anew_meanwhile_is_not_kept(broker: Moving) -> None:
+def test_what_is_truncated_and_written_again_meanwhile_is_not_kept(broker: Moving) -> None:
     """A follower parts from its leader while its replica moves."""
     partition = broker.replicas.follow(epoch=0)
     source = broker.place()
@@ -161,7 +161,7 @@ def test_what_is_truncated_and_written_anew_meanwhile_is_not_kept(broker: Moving
     assert broker.log().end_offset_for_epoch(0) == (0, 5)
 
 
-def test_a_log_that_begins_anew_meanwhile_is_copied_anew(broker: Moving) -> None:
+def test_a_log_that_restarts_meanwhile_is_copied_again(broker: Moving) -> None:
     partition = broker.replicas.follow(epoch=0)
     source = broker.place()
     replicate(broker, 100)
@@ -576,7 +576,7 @@ def test_damaged_records_stop_only_their_own_move(broker: Moving, caplog: pytest
     assert broker.log_manager.future_logs[TP].log_end_offset < 100
     broker.move("a")
     broker.move("c")
-    assert not broker.is_idle, "asked for anew, it is tried anew"
+    assert not broker.is_idle, "asked for again, it is tried again"
     broker.move("a")
 
 
@@ -634,7 +634,7 @@ def test_a_move_goes_on_after_a_clean_stop(tmp_path: Path) -> None:
     again = Moving(tmp_path)
     assert 0 < again.log_manager.future_logs[TP].log_end_offset == copied < 100
     again.run()
-    assert again.log_manager.future_logs, "nobody has said whose it is"
+    assert again.log_manager.future_logs, "it is not known whose it is"
     again.lead(epoch=1)
     assert again.replicas.disk_work.moves.is_set()
     again.run()

@@ -102,7 +102,7 @@ class _Interrupted:
         self._meanwhile()
         return result
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         return None
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ async def test_a_bug_in_the_other_process_is_told_with_its_traceback(tmp_path: P
             with pytest.raises(CompactionFailed, match=r"(?s)Traceback.*Error"):
                 await runner.run(msgspec.structs.replace(job, directory="\0"), bytes_per_second=1e9)
             process = runner._process
-            assert process is not None and process.poll() is None, "it goes on"
+            assert process is not None and process.poll() is None, "it continues"
         finally:
             runner.close()
 
@@ -364,7 +364,7 @@ async def test_another_process_does_the_same(tmp_path: Path) -> None:
             assert there == await Stage(broker).runner.run(job, bytes_per_second=1e9)
             process = runner._process
             assert process is not None and process.poll() is None, "it is kept for the next job"
-            await runner.rest()
+            await runner.release()
             assert process.poll() is not None
             assert await runner.run(job, bytes_per_second=1e9) == there, "and comes back"
         finally:
@@ -397,7 +397,7 @@ async def test_a_killed_process_is_noticed_and_replaced(tmp_path: Path) -> None:
             os.kill(runner._process.pid, signal.SIGKILL)
             with pytest.raises(CompactionProcessDied):
                 await running_job
-            await runner.rest()
+            await runner.release()
             await runner.run(job, bytes_per_second=1e9)
         finally:
             runner.close()
@@ -418,7 +418,7 @@ async def test_the_process_ends_with_the_broker_in_the_middle_of_a_job(tmp_path:
         runner.close()
 
 
-def test_the_pace_is_kept_and_rest_saves_nothing_up() -> None:
+def test_the_pace_is_kept_and_a_pause_saves_nothing_up() -> None:
     clock = ManualClock()
     pace = Pace(1000, clock)
     assert pace.pause_ms(500) == 500

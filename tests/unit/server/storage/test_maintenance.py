@@ -291,4 +291,4 @@ async def test_a_disk_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
                 assert waits is not None and not waits.done() and stuck.recovery_point == 1
         finally:
             goes_on.set()
-        await until(broker, lambda: stuck.recovery_point == 2 and waits.done(), "the disk goes on")
+        await until(broker, lambda: stuck.recovery_point == 2 and waits.done(), "the disk continues")
