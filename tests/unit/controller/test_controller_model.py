@@ -4,8 +4,8 @@ Brokers die, return and bounce, lose log directories and shut down; topics are c
 partitions are reassigned, with and without the admin node, and their reassignments cancelled; elections are
 asked for; leaders change ISRs at the worst moment; requests are late; a controller may end after any of its
 effects. The store itself checks each write (``FakeStore``): epochs rise with each write of a controller,
-nobody leads in another's epoch (I6), an ISR is part of the replicas (I12) and only its leader lets it grow, a
-controller that was replaced writes nothing (I14).
+no broker leads in another's epoch (I6), an ISR is part of the replicas (I12) and only its leader lets it
+grow, a controller that was replaced writes nothing (I14).
 """
 
 from __future__ import annotations
@@ -172,7 +172,8 @@ class ControllerModel(RuleBasedStateMachine):
 
     @rule(data=st.data(), late=st.booleans())
     def leader_changes_the_isr(self, data: st.DataObject, late: bool) -> None:
-        """Whoever believes to lead decides with the version that it knows, and writes at once or later."""
+        """A broker that believes to lead decides with the version that it knows, and writes at once or
+        later."""
         believed = [
             told
             for broker, known in sorted(self.cluster.brokers.items())

@@ -38,7 +38,7 @@ def deleted(cluster: Cluster) -> list[tuple[int, int]]:
 
 
 def moving(*targets: list[int], origin: tuple[list[int], ...] = ([1, 2],)) -> Cluster:
-    """The partitions of ``t`` are on the way to ``targets``; nobody new is in the ISR."""
+    """The partitions of ``t`` are on the way to ``targets``; no new replica is in the ISR."""
     cluster = running(*origin, brokers=BROKERS)
     cluster.store.reassign("t", *targets)
     cluster.settle()
@@ -149,7 +149,7 @@ def test_many_partitions_take_as_many_effects_as_one() -> None:
 
 
 def test_partitions_that_are_ready_together_are_finished_together() -> None:
-    """The first event looks at all, the others find nothing to do, and nobody waits."""
+    """The first event looks at all, the others find nothing to do, and wait for nothing."""
     cluster = moving([4], [4], [5], origin=([1], [2], [3]))
     cluster.catch_up()
     cluster.clear()
@@ -176,7 +176,7 @@ def test_what_is_caught_up_waits_for_others_and_is_finished_with_them_but_not_wi
     moves = [each.changes.keys() for each in cluster.all_performed(effects.WriteAssignments)]
     assert moves == [{T0, T1}]
     cluster.clear()
-    cluster.calm_down()  # the last one has nobody to wait for
+    cluster.calm_down()  # the last one has none to wait for
     assert cluster.all_performed(effects.Remind) == []
     assert not stored(cluster, 2).is_being_reassigned
 
@@ -205,7 +205,7 @@ def test_what_the_controller_writes_itself_is_no_news() -> None:
 # Other changes of an assignment
 
 
-def test_another_order_is_told_and_waits_for_nobody() -> None:
+def test_another_order_is_told_and_waits_for_no_broker() -> None:
     cluster = running([1, 2, 3])
     cluster.store.leader_writes_isr(T0, [1, 2], version=0)
     cluster.settle()
@@ -274,7 +274,7 @@ def test_an_assignment_that_was_written_by_hand_is_reached_step_by_step() -> Non
     assert (stored(cluster), cluster.store.state("t").isr) == (assignment(4, 5), (4, 5))
 
 
-def test_an_assignment_to_nobody_is_ignored() -> None:
+def test_an_assignment_to_no_broker_is_ignored() -> None:
     cluster = running([1, 2])
     for senseless in (assignment(), assignment(1, 2, removing=(1, 2)), assignment(1, 1)):
         cluster.store._put_assignments("t", {0: senseless})
@@ -282,7 +282,7 @@ def test_an_assignment_to_nobody_is_ignored() -> None:
         assert cluster.sent == []
 
 
-# Cancelled, and reassigned anew
+# Cancelled, and reassigned again
 
 
 def test_a_cancelled_reassignment_is_over_at_once_and_what_it_began_is_deleted() -> None:
@@ -402,7 +402,7 @@ def test_a_target_broker_that_is_dead_when_the_wish_comes_begins_when_it_returns
     cluster.clear()
     cluster.store.reassign("t", [4, 5])
     cluster.calm_down()
-    assert len(cluster.all_performed(effects.WritePartitionStates)) == 1  # nobody is fenced twice
+    assert len(cluster.all_performed(effects.WritePartitionStates)) == 1  # none is fenced twice
     assert stored(cluster).is_being_reassigned
     cluster.store.register(5)
     cluster.calm_down()
@@ -432,7 +432,7 @@ def test_the_leader_dies_in_the_middle_and_another_one_goes_on() -> None:
     assert cluster.brokers[BrokerId(1)].strays.keys() == {T0}  # it learns from what it is not told
 
 
-def test_the_last_member_of_the_isr_dies_in_the_middle_and_nobody_new_leads() -> None:
+def test_the_last_member_of_the_isr_dies_in_the_middle_and_no_new_replica_leads() -> None:
     cluster = moving([4, 5], origin=([1],))
     cluster.store.unregister(1)
     cluster.calm_down()
@@ -456,7 +456,7 @@ def test_a_partition_without_a_leader_is_reassigned_when_it_has_one_again() -> N
 
 
 def test_a_target_that_is_in_sync_and_dead_is_waited_for() -> None:
-    """Nobody of it could lead. Kafka would go on, and leave no replica that is alive."""
+    """None of it could lead. Kafka would continue, and leave no replica that is alive."""
     cluster = moving([4], origin=([1],))
     cluster.catch_up()
     cluster.shut_down(4)
@@ -490,7 +490,7 @@ def test_a_reassignment_is_looked_at_when_its_leader_announces_the_isr() -> None
     assert stored(cluster) == assignment(4)
 
 
-def test_a_partition_that_nobody_could_lead_begins_with_its_target() -> None:
+def test_a_partition_without_a_possible_leader_begins_with_its_target() -> None:
     cluster = running([8, 9])
     assert T0 not in cluster.store.states
     cluster.store.reassign("t", [2, 3])

@@ -74,7 +74,7 @@ def next_controller(cluster: Cluster, *, arrived: bool) -> None:
 
 
 def check(cluster: Cluster, *targets: tuple[int, ...]) -> None:
-    """Everybody is where the last wish wants it, and the others have heard that they are not wanted."""
+    """Every replica is where the last wish wants it, and the others have heard that they are not wanted."""
     store = cluster.store
     expected = {
         partition: ReplicaAssignment(tuple(map(BrokerId, each))) for partition, each in enumerate(targets)

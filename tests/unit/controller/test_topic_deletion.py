@@ -244,7 +244,7 @@ def test_the_next_controller_goes_on() -> None:
     assert cluster.disks == {1: {}, 2: {}, 3: {}}
 
 
-def test_a_topic_to_be_deleted_elects_nobody_and_does_not_grow() -> None:
+def test_a_topic_to_be_deleted_elects_no_leader_and_does_not_grow() -> None:
     cluster = running([1, 2], [2, 3])
     cluster.store.unregister(3)
     cluster.settle()
@@ -299,7 +299,7 @@ def test_a_vanished_topic_takes_the_wish_to_delete_it_along() -> None:
 
 
 def moving_away() -> Cluster:
-    """``t`` is on the way from broker 1 to broker 3, and somebody wants it deleted."""
+    """``t`` is on the way from broker 1 to broker 3, and is to be deleted."""
     cluster = running([1], [2])
     cluster.store.reassign("t", [3])
     cluster.settle()
@@ -377,11 +377,13 @@ def test_the_next_controller_finishes_the_reassignment_and_the_deletion(survives
     cluster.store.create_topic("other", [[1, 2, 3]])
     cluster.calm_down()
     assert (list(cluster.store.topics), cluster.store.deletions) == (["other"], {})
-    for broker in cluster.brokers.values():  # what the dead controller had told to go, and nobody has heard
+    for (
+        broker
+    ) in cluster.brokers.values():  # what the dead controller had told to go, and no broker has heard
         assert broker.disk.keys() - broker.strays.keys() == {TopicPartition("other", 0)}
 
 
-def test_a_topic_of_the_same_name_begins_anew_after_both() -> None:
+def test_a_topic_of_the_same_name_starts_over_after_both() -> None:
     cluster = moving_away()
     cluster.calm_down()
     cluster.store.create_topic("t", [[2, 3]], topic_id=UUID(int=77))

@@ -1,4 +1,4 @@
-"""A controller of its own, for tests of what it reads and writes; and somebody else at the same store."""
+"""A controller of its own, for tests of what it reads and writes; and another client of the same store."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def state(leader_epoch: int = 0, *isr: BrokerId) -> PartitionState:
 
 
 class ControllerTerm:
-    """A controller's store, the client that it uses, and one that somebody else uses."""
+    """A controller's store, the client that it uses, and one that another client uses."""
 
     def __init__(self, ours: SqliteStore, theirs: SqliteStore, epoch_version: int) -> None:
         self.events: list[Event] = []

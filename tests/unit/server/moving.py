@@ -150,7 +150,7 @@ class Moving:
                 each_step()
                 if with_disk_work:
                     await self._disk_work()
-            raise AssertionError(f"the mover goes on and on: {self.log_manager}")
+            raise AssertionError(f"the mover does not end: {self.log_manager}")
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -160,7 +160,7 @@ class Moving:
         return self.mover._next() is None and not self.log_manager.replacements
 
     def do_disk_work(self) -> None:
-        """What ``Maintenance`` does after the request road."""
+        """What ``Maintenance`` does after a request."""
         asyncio.run(self._disk_work())
 
     async def _disk_work(self) -> None:

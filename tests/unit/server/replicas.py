@@ -57,7 +57,7 @@ ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 ALL = (ONE, TWO, THREE)
 LISTENER = "INTERNAL"
 BROKER_EPOCH = 100
-"""Of all brokers, until one starts anew."""
+"""Of all brokers, until one restarts."""
 LAG_MS = 30_000
 
 

@@ -288,7 +288,7 @@ async def test_before_clients_knew_the_error_everything_is_done_and_they_wait(ad
     assert answer.responses[0].error_code == ErrorCode.NONE and answer.throttle_time > 0
 
 
-async def test_topics_that_come_by_themselves_cost_tokens_and_nobody_waits(admin_broker: Any) -> None:
+async def test_topics_that_come_by_themselves_cost_tokens_and_no_client_waits(admin_broker: Any) -> None:
     await alter(admin_broker, entry({"client-id": "test"}, controller_mutation_rate=0.1))
     wanted = [{"name": name, "topic_id": None} for name in ("a", "b", "c")]
     body = {

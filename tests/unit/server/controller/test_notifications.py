@@ -94,7 +94,7 @@ async def test_what_is_done_leaves_the_node_and_the_last_one_takes_it_away(tmp_p
         assert paths.decode_reassignment(left) == {A1: BOTH[A1]}
         await noted.leave_reassignments({})  # without reading again what it has written itself
         assert await term.theirs.exists(REASSIGN) is None
-        await noted.leave_reassignments({A0: BOTH[A0]})  # nobody asks for it
+        await noted.leave_reassignments({A0: BOTH[A0]})  # it was not asked for
         assert await term.theirs.exists(REASSIGN) is None
 
 
@@ -112,7 +112,7 @@ async def test_what_stays_is_not_written_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("left", [{}, {A0: BOTH[A0]}])
 @pytest.mark.parametrize("is_new_node", [False, True])
 @in_virtual_time
-async def test_what_somebody_asked_for_since_it_was_read_is_not_lost(
+async def test_what_was_asked_for_since_it_was_read_is_not_lost(
     tmp_path: Path, is_new_node: bool, left: dict[object, object]
 ) -> None:
     async with controller_term(tmp_path) as term:

@@ -127,7 +127,7 @@ async def test_a_watched_state_that_is_not_there_yet_or_is_damaged_is_told_of_wh
 
 
 @in_virtual_time
-async def test_a_state_that_nobody_watches_is_read_in_silence(tmp_path: Path) -> None:
+async def test_a_state_that_is_not_watched_is_read_in_silence(tmp_path: Path) -> None:
     async with controller_term(tmp_path) as term:
         await term.put_topic("a")
         await term.put_state(A0)

@@ -41,7 +41,7 @@ async def test_brokers_are_read_with_their_epochs_and_watched(tmp_path: Path) ->
         assert BrokersChanged() in await term.heard()
         assert (await term.store.brokers()).keys() == {TWO}
         await term.theirs.set(paths.broker_path(TWO), (await term.theirs.get(paths.broker_path(TWO))).data)
-        assert await term.heard() == [BrokersChanged()]  # written anew in its place
+        assert await term.heard() == [BrokersChanged()]  # written again in its place
 
 
 @in_virtual_time
@@ -133,7 +133,7 @@ async def test_assignments_are_written_over_what_was_expected_and_nothing_else_o
 
 
 @in_virtual_time
-async def test_assignments_are_read_again_when_somebody_else_wrote_the_topic_meanwhile(
+async def test_assignments_are_read_again_when_another_client_wrote_the_topic_meanwhile(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with controller_term(tmp_path) as term:

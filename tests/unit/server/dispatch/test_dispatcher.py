@@ -120,8 +120,8 @@ async def test_a_too_new_api_versions_is_answered_in_version_0_with_its_range(su
     assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 4)]
 
 
-async def test_who_asks_for_much_waits_for_room_and_nobody_else_does(supervisor: Supervisor) -> None:
-    """Answers that nobody reads have the memory: a request is not even decoded before there is some."""
+async def test_who_asks_for_much_waits_for_room_and_no_other_does(supervisor: Supervisor) -> None:
+    """Answers that are not read have the memory: a request is not even decoded before there is some."""
     handled = []
 
     def handler(services: Services, context: RequestContext, body: Any) -> tuple[bytes, ...]:

@@ -1,4 +1,4 @@
-"""What was produced is counted exactly, at any moment, whichever road it took and whatever became of the
+"""What was produced is counted exactly, at any moment, whichever path it took and whatever became of the
 topic, its leader or the connection."""
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def test_what_a_connection_had_counted_stays_when_it_closes(world: World, slow_p
     world.produce()
 
 
-def test_a_topic_of_the_same_name_begins_anew_and_the_total_goes_on(
+def test_a_topic_of_the_same_name_starts_over_and_the_total_continues(
     world: World, slow_paths: list[object]
 ) -> None:
     for _ in range(5):
@@ -245,7 +245,7 @@ def test_the_counts_go_on_when_the_leader_comes_back(world: World, slow_paths: l
     assert len(slow_paths) == 3
 
 
-def test_a_partition_that_is_not_hosted_any_more_is_led_by_nobody(world: World) -> None:
+def test_a_partition_that_is_not_hosted_any_more_has_no_leader(world: World) -> None:
     """Who produced to it still has it, and would else go on."""
     partition = world.replicas.partition()
     assert partition.is_leader

@@ -1,4 +1,4 @@
-"""A fetch that is served by the short road has the answer of the long one, and is counted as there."""
+"""A fetch that is served by the fast path has the answer of the slow one, and is counted as there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VERSIONS = range(13, SUPPORTED[ApiKey.FETCH].max + 1)
 TOPICS = {"orders": 3, "bills": 2}
 UNKNOWN = UUID(int=5)
 NOW_MS = 1_700_000_000_000
-EVERYBODY = QuotaEntity(None, DEFAULT)
+DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 
 
 class StubConnection:
@@ -52,7 +52,7 @@ class StubConnection:
 
 
 class Fetcher:
-    """Sends the same requests on both roads of one broker."""
+    """Sends the same requests on both paths of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
@@ -92,7 +92,7 @@ class Fetcher:
         return frame[4:]
 
     def remembering(self, **fields: Any) -> StubConnection:
-        """A connection on which such a request was just served, the long road."""
+        """A connection on which such a request was just served, by the slow path."""
         connection = StubConnection()
         self.dispatch(cast(Connection, connection), self.frame([("orders", [(0, 0, {})])], **fields))
         return connection
@@ -235,7 +235,7 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
-async def test_what_the_short_road_answers_the_long_road_answers_too(fetcher: Fetcher) -> None:
+async def test_what_the_fast_path_answers_the_slow_path_answers_too(fetcher: Fetcher) -> None:
     taken = 0
 
     @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -263,7 +263,7 @@ async def test_what_the_short_road_answers_the_long_road_answers_too(fetcher: Fe
 ALL = [("orders", [(0, 0, {}), (1, 0, {}), (2, 0, {})]), ("bills", [(0, 0, {}), (1, 2, {})])]
 
 
-async def test_the_second_fetch_of_a_consumer_takes_the_short_road(
+async def test_the_second_fetch_of_a_consumer_takes_the_fast_path(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = StubConnection()
@@ -300,7 +300,7 @@ async def test_in_a_full_answer_most_partitions_only_tell_how_they_stand(
     assert read_of == [TopicPartition("orders", 0)]
 
 
-async def test_whoever_has_to_wait_takes_the_long_road(
+async def test_a_fetch_that_has_to_wait_takes_the_slow_path(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = fetcher.remembering()
@@ -320,7 +320,7 @@ async def test_whoever_has_to_wait_takes_the_long_road(
         (0, {"last_fetched_epoch": 7}),
     ],
 )
-async def test_what_is_wrong_with_a_partition_the_long_road_says(
+async def test_what_is_wrong_with_a_partition_the_slow_path_says(
     fetcher: Fetcher, offset: int, fields: dict[str, int]
 ) -> None:
     connection = fetcher.remembering()
@@ -330,7 +330,7 @@ async def test_what_is_wrong_with_a_partition_the_long_road_says(
     assert fetcher.by_fast_path(connection, fetcher.frame(places)) is not None
 
 
-async def test_a_consumer_that_may_be_sent_elsewhere_takes_the_long_road(
+async def test_a_consumer_that_may_be_sent_elsewhere_takes_the_slow_path(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher.services.replica_manager, "replica_selector", select_in_rack)
@@ -342,14 +342,14 @@ async def test_of_a_follower_nothing_is_expected(fetcher: Fetcher) -> None:
         assert fetcher.remembering(**fields).memory is None
 
 
-async def test_a_client_with_a_quota_takes_the_long_road(fetcher: Fetcher) -> None:
+async def test_a_client_with_a_quota_takes_the_slow_path(fetcher: Fetcher) -> None:
     connection = fetcher.remembering()
     assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None
     quotas = fetcher.services.client_quotas
-    quotas.update(EVERYBODY, {QuotaType.FETCH: 1e9})
+    quotas.update(DEFAULT_CLIENT, {QuotaType.FETCH: 1e9})
     assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None
     assert fetcher.remembering_nothing(), "nor is it expected to take the short one"
-    quotas.update(EVERYBODY, {})
+    quotas.update(DEFAULT_CLIENT, {})
     assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None, "what it remembered was dropped"
     connection = fetcher.remembering()
     assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None
@@ -358,7 +358,7 @@ async def test_a_client_with_a_quota_takes_the_long_road(fetcher: Fetcher) -> No
     assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None, "its own time is not counted"
 
 
-async def test_what_was_deleted_and_made_anew_is_another_topic(fetcher: Fetcher) -> None:
+async def test_what_was_deleted_and_created_again_is_another_topic(fetcher: Fetcher) -> None:
     connection = fetcher.remembering()
     frame = fetcher.frame(ALL)
     topics = topics_of(fetcher.broker)

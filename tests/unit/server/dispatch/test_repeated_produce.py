@@ -1,4 +1,4 @@
-"""A transactional producer that repeats itself takes the short road, but for what begins a transaction."""
+"""A transactional producer that repeats itself takes the fast path, but for what begins a transaction."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.server.running import topics_of
 DEADLINE_MS = 20_000
 
 
-async def test_only_the_first_batch_of_a_transaction_takes_the_long_road(
+async def test_only_the_first_batch_of_a_transaction_takes_the_slow_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = 0
@@ -68,5 +68,5 @@ async def test_only_the_first_batch_of_a_transaction_takes_the_long_road(
         assert await write(5) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1), "its epoch is over"
         epoch = ended.producer_epoch
         assert [await write(sequence) for sequence in range(3)] == [(0, offset) for offset in (6, 7, 8)]
-        assert taken == 3, "and the short road is known as before"
+        assert taken == 3, "and the fast path is known as before"
         await connection.close()

@@ -145,7 +145,7 @@ async def test_only_the_steps_of_a_coroutine_count_and_not_its_waiting(fails: bo
 
 
 async def idle(world: World) -> None:
-    """Somebody else uses the loop."""
+    """Another task uses the loop."""
     while True:
         world.work(1000)
         await asyncio.sleep(0)

@@ -69,7 +69,7 @@ def test_an_empty_log_may_begin_with_a_batch_that_reaches_below_the_leaders_log_
         source.append_as_follower(sent, current_leader_epoch=LeaderEpoch(1))
 
 
-def test_r4_truncating_at_the_log_end_drops_epochs_in_which_nobody_wrote(replicas: Replicas) -> None:
+def test_r4_truncating_at_the_log_end_drops_epochs_without_records(replicas: Replicas) -> None:
     """KAFKA-10706: this broker led epoch 1 without writing; the next leader never heard of it."""
     partition = replicas.lead(epoch=0, isr=[1])
     replicas.append()

@@ -1,4 +1,4 @@
-"""A leader with two followers that fetch, stall and start anew as they like, and a store that loses answers.
+"""A leader with two followers that fetch, stall and restart as they like, and a store that loses answers.
 
 What must hold after every step, whatever happened:
 

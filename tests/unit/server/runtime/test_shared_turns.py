@@ -1,4 +1,5 @@
-"""Long work on the loop: what is soon done is done at once, the rest in slices, one piece after the other."""
+"""Long work on the loop: what is soon done is done at once, the others in slices, one piece after the
+other."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ async def test_another_number_of_replicas_can_be_forbidden_and_counts_from_where
 
 
 class Racing:
-    """A store in which somebody else writes first, so many times."""
+    """A store in which another client writes first, so many times."""
 
     def __init__(self, made: Cluster, times: int) -> None:
         self._made, self._set, self.times = made, made.store.set, times

@@ -174,7 +174,7 @@ class GroupMachine(RuleBasedStateMachine):
         if not isinstance(group, ConsumerGroup):
             return
         alive = {consumer.member_id for consumer in self.consumers.values() if consumer.epoch > 0}
-        assert alive == set(group.members), "those that are there, and nobody else"
+        assert alive == set(group.members), "those that are there, and no others"
         if alive:
             assert group.state == "Stable"
             wanted = {

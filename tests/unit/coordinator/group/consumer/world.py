@@ -238,7 +238,7 @@ class FakeConsumer:
 
 
 def settle(*consumers: FakeConsumer, rounds: int = 12) -> None:
-    """Everybody's heartbeats, until nothing changes any more."""
+    """The heartbeats of all members, until nothing changes any more."""
     for _ in range(rounds):
         before = len(consumers[0].world.shell.log)
         for consumer in consumers:
