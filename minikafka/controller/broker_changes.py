@@ -30,7 +30,7 @@ import msgspec
 
 from minikafka.controller.context import ControllerContext, Replicas
 from minikafka.controller.effects import Step, VersionedState
-from minikafka.controller.leader_election import after_unclean_return
+from minikafka.controller.leader_election import after_unclean_shutdown
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.controller.reassignment import finish_caught_up
@@ -40,8 +40,8 @@ from minikafka.controller.store_access import read_brokers, read_states, write_s
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 
 
-def distrust_unclean_returns(machines: Machines, returned: Collection[BrokerId]) -> Step[None]:
-    """Of ``returned``, those whose stop was not clean are eligible no more; see ``after_unclean_return``."""
+def handle_unclean_shutdowns(machines: Machines, returned: Collection[BrokerId]) -> Step[None]:
+    """Of ``returned``, those that stopped uncleanly are eligible no more; see ``after_unclean_shutdown``."""
     context = machines.context
     unclean = [broker for broker in returned if not context.brokers[broker].clean_start]
     affected = [
@@ -73,7 +73,7 @@ def _rewrite(
     versions = yield from write_states(changed)
     for each, version in versions.items():
         state = changed[each].state
-        _log.info("%s: brokers %s are back after an unclean stop: %s", each, joined(unclean), state)
+        _log.info("%s: brokers %s are back after an unclean shutdown: %s", each, joined(unclean), state)
         context.leadership[each] = VersionedState(state, version)
         if state.leader == NO_LEADER:
             machines.partitions.change([each], PartitionStatus.OFFLINE)
@@ -86,7 +86,7 @@ def _rewrite(
 def _after(state: PartitionState, unclean: Collection[BrokerId]) -> PartitionState | None:
     changed = None
     for broker in unclean:
-        after = after_unclean_return(changed or state, broker)
+        after = after_unclean_shutdown(changed or state, broker)
         changed = after or changed
     return changed
 
@@ -140,7 +140,7 @@ def _broker_startup(machines: Machines, started: Collection[BrokerId]) -> Step[N
     _log.info("new brokers: %s", joined(started))
     existing = [broker for broker in context.brokers if broker not in started]
     yield from machines.send_update_metadata(existing)
-    yield from distrust_unclean_returns(machines, started)
+    yield from handle_unclean_shutdowns(machines, started)
     yield from machines.send_update_metadata(
         started, machines.partitions_to_show(), is_full=context.is_complete
     )

@@ -252,7 +252,7 @@ class ControllerContext:
             raise InvariantError(f"something is known of a broker that is not registered: {self!r}")
         to_be_deleted = self.topics_to_be_deleted.keys()
         if not self.topics_with_deletion_started | self.topics_ineligible_for_deletion <= to_be_deleted:
-            raise InvariantError(f"a topic is being deleted without a wish to delete it: {self!r}")
+            raise InvariantError(f"a topic is being deleted without a request to delete it: {self!r}")
         if not to_be_deleted <= self.topics.keys():
             raise InvariantError(f"a topic is to be deleted that does not exist: {self!r}")
         moving = {each for each, assignment in self.assignments.items() if assignment.is_being_reassigned}

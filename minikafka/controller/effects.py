@@ -14,7 +14,7 @@ thread, and a test drives a step with a dictionary for a store.
     AssignTopicIds          None
     ReadTopicConfigs        dict[str, ElectionConfig]: of all asked topics
     ReadTopicDeletions      list[str]: the topics that are to be deleted
-    DeleteTopicNodes        None: the topic's nodes, its configuration and the wish to delete it are gone
+    DeleteTopicNodes        None: the topic's nodes, its configuration and the request to delete it are gone
     DropTopicDeletions      None
     WriteAssignments        list[TopicPartition]: those written; the others were not what was expected
     ReadReassignments       dict[TopicPartition, tuple[BrokerId, ...]]: what the admin node asks for
@@ -135,7 +135,7 @@ class DeleteTopicNodes(msgspec.Struct, frozen=True):
 
 
 class DropTopicDeletions(msgspec.Struct, frozen=True):
-    """Forget the wish to delete topics that do not exist, or that may not be deleted."""
+    """Forget the request to delete topics that do not exist, or that may not be deleted."""
 
     topics: tuple[str, ...]
 

@@ -141,7 +141,7 @@ def without_replica(state: PartitionState, replica: BrokerId) -> PartitionState:
     return _new_epoch(state, leader, isr)
 
 
-def after_unclean_return(state: PartitionState, replica: BrokerId) -> PartitionState | None:
+def after_unclean_shutdown(state: PartitionState, replica: BrokerId) -> PartitionState | None:
     """``replica`` is back from an unclean stop and may have lost the end of its log: it is eligible no more.
 
     When it is all that is left of the ISR, the eligible ones take its place there, because they surely hold

@@ -28,8 +28,8 @@ second time. A broker epoch that is not the registered one is refused, whichever
 The first step of a new controller: read everything, tell all brokers, put everything in order.
 
 Kafka: ``KafkaController.onControllerFailover``, ``initializeControllerContext``. The order, as in Kafka: old
-announcements are dropped, since everything is read now; brokers, topics and states; wishes to delete topics;
-UpdateMetadata, so that all brokers know who is alive before any is told whom to follow; replicas;
+announcements are dropped, since everything is read now; brokers, topics and states; requests to delete
+topics; UpdateMetadata, so that all brokers know who is alive before any is told whom to follow; replicas;
 partitions, where the elections are; reassignments; deletions; preferred leaders.
 
 Where it differs from Kafka:
@@ -38,7 +38,7 @@ Where it differs from Kafka:
   one). Where its registration is newer than the state that has it in the ISR, there is an election before
   anybody hears of the old epoch: what a crash took from a log must not share an epoch with what is written in
   its place (KIP-101). Kafka leaves such a partition in its old epoch.
-- The wish to delete a topic that does not exist is dropped; Kafka deletes the nodes once more.
+- The request to delete a topic that does not exist is dropped; Kafka deletes the nodes once more.
 
 What brokers answer: replicas on lost log directories, and replicas that are deleted.
 
@@ -65,7 +65,7 @@ Kafka: ``KafkaController.processTopicChange``, ``processPartitionModifications``
 
 Where it differs from Kafka:
 - Replicas of a new partition on brokers that are away are OFFLINE; Kafka calls them online.
-- A wish to delete a topic may be seen before the topic is: it is looked for before the wish is dropped.
+- A request to delete a topic may be seen before the topic is: it is looked for before the request is dropped.
 - A topic that was deleted by hand and created again is known by its id; and clients are not shown what was
   deleted by hand, where Kafka's brokers do until they restart. Its logs stay.
 - A topic's node that was written is read once, for new partitions and for new assignments of the others; for
@@ -93,7 +93,7 @@ from typing import assert_never
 
 from minikafka.controller.broker_changes import (
     broker_change,
-    distrust_unclean_returns,
+    handle_unclean_shutdowns,
     replicas_become_offline,
     replicas_become_online,
 )
@@ -123,16 +123,16 @@ from minikafka.controller.leader_election import preferred_replica_election
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.controller.reassignment import (
-    Wishes,
+    ReassignmentRequests,
     finish_those_that_waited,
     finish_together,
     follow_topic_node,
     leave_admin_node,
     reassignment_isr_change,
     reassignments_asked,
+    requests_of_record,
     resume,
     resume_reassignments,
-    wishes_of_record,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
@@ -292,8 +292,8 @@ def controller_failover(machines: Machines) -> Step[None]:
     machines.partitions.initialize()
     yield from machines.deletions.enqueue((yield from read_topic_deletions()))
     machines.deletions.mark_ineligible(_topics_with_offline_replicas(context))
-    returned = _returned_unseen(context)
-    yield from distrust_unclean_returns(machines, _brokers_of(returned))
+    returned = _restarted_members(context)
+    yield from handle_unclean_shutdowns(machines, _brokers_of(returned))
     unclean = {
         each: [member for member in members if not context.brokers[member].clean_start]
         for each, members in returned.items()
@@ -339,7 +339,7 @@ def _brokers_of(returned: dict[TopicPartition, list[BrokerId]]) -> list[BrokerId
     return list(dict.fromkeys(member for members in returned.values() for member in members))
 
 
-def _returned_unseen(context: ControllerContext) -> dict[TopicPartition, list[BrokerId]]:
+def _restarted_members(context: ControllerContext) -> dict[TopicPartition, list[BrokerId]]:
     """Members of ISRs, and eligible replicas, that have registered since the state that names them was
     written."""
     returned = {}
@@ -472,17 +472,17 @@ def partitions_change(machines: Machines, topic: str) -> Step[None]:
         return  # ``topic_change`` will see it
     record = (yield from read_topic_records([topic])).get(topic)
     created: Collection[TopicPartition] = ()
-    wishes: Wishes = {}
+    requests: ReassignmentRequests = {}
     if record is None:
         yield from topic_change(machines)  # it has vanished, or its node cannot be read
     elif record.topic_id != context.topics[topic].topic_id:
         yield from _forget(machines, [topic])
         created = context.add_topic(topic, record)
     elif not context.is_to_be_deleted(topic):
-        wishes = wishes_of_record(context, topic, record)
+        requests = requests_of_record(context, topic, record)
         created = context.add_partitions(topic, record)
     yield from _new_partition_creation(machines, created)
-    yield from follow_topic_node(machines, wishes)
+    yield from follow_topic_node(machines, requests)
 
 
 def _new_partition_creation(machines: Machines, created: Collection[TopicPartition]) -> Step[None]:

@@ -2,8 +2,8 @@
 
 Kafka: ``TopicDeletionManager``.
 
-A wish to delete a topic is a node that a client has left. From then on the topic's partitions have no leader,
-and clients are told that it is gone (``LEADER_DURING_DELETE``). Its replicas, by status::
+A request to delete a topic is a node that a client has left. From then on the topic's partitions have no
+leader, and clients are told that it is gone (``LEADER_DURING_DELETE``). Its replicas, by status::
 
     ONLINE, OFFLINE --> OFFLINE --StopReplica, delete--> DELETION_STARTED --answer--> DELETION_SUCCESSFUL
                            |                                   |
@@ -71,7 +71,7 @@ class TopicDeletionManager:
         )
 
     def enqueue(self, wanted: Iterable[str]) -> Step[None]:
-        """These topics are to be deleted. Wishes that cannot be granted are dropped, those that cannot
+        """These topics are to be deleted. Requests that cannot be granted are dropped, those that cannot
         be granted yet are kept."""
         context = self._context
         moving = context.topics_being_reassigned()

@@ -226,7 +226,9 @@ async def reassignments_asked(world: World) -> None:
     world.cause()
     await world.write(paths.REASSIGN_PARTITIONS, paths.encode_reassignment({AT: (BrokerId(TWO),)}))
     await until(lambda: world.replicas() == (TWO,), "it has moved", within_ms=SOON_MS)
-    await until(lambda: not world.has_node(paths.REASSIGN_PARTITIONS), "the wish is done", within_ms=SOON_MS)
+    await until(
+        lambda: not world.has_node(paths.REASSIGN_PARTITIONS), "the request is done", within_ms=SOON_MS
+    )
 
 
 async def reassignment_isr_changed(world: World) -> None:

@@ -87,7 +87,7 @@ class Tombstones(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._answer is not None:
             return [Answer(self._answer.ticket, coordinator_error(error))]
-        _log.warning("%d offsets and groups that are over stay in the log: %s", len(self.records), error)
+        _log.warning("%d expired offsets and groups remain in the log: %s", len(self.records), error)
         return []
 
 

@@ -2,8 +2,8 @@
 
 Behaviour (``KafkaApis.handleAlterPartitionReassignmentsRequest``): a list of replicas is the whole target of
 a partition, null cancels the reassignment; each partition has its own error. A partition that is named
-twice gets what is said last. The answer comes when the wishes are written; the request's timeout is not used,
-the store has its own.
+twice gets what is said last. The answer comes when the requests are written; the request's timeout is not
+used, the store has its own.
 
 Versions: 1 may forbid another replication factor (KIP-860).
 """

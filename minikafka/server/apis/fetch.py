@@ -223,7 +223,7 @@ def _throttle(
     time = None if context.handler_time is None else context.handler_time.record()
     throttle_time_ms = quotas.slow_down(context.connection, client, bandwidth, time)
     if throttle_time_ms and sensor is not None:
-        sensor.take_back(size_bytes, quotas.clock)
+        sensor.unrecord(size_bytes, quotas.clock)
     return throttle_time_ms
 
 

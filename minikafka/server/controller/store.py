@@ -123,7 +123,7 @@ class PartitionStates:
                 return None
             state = paths.decode_partition_state(*topic_partition, node.data)
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return None
         self._store.repaired(path)
         return VersionedState(state, node.stat.version, node.stat.mzxid)
@@ -333,7 +333,7 @@ class ControllerNotifications:
         try:
             asked = paths.decode_reassignment(node.data)
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return {}
         self._store.repaired(path)
         self._asked = _Asked(asked, node.stat.mzxid)
@@ -387,7 +387,7 @@ class GuardedStore:
                 if await self.reads.exists(path, watch=watch) is None:
                     return None
 
-    def complain(self, error: paths.DamagedNodeError) -> None:
+    def report_damage(self, error: paths.DamagedNodeError) -> None:
         """Once for each node, until it was read again."""
         if error.path not in self._damaged:
             self._damaged.add(error.path)
@@ -472,7 +472,7 @@ class ControllerStore:
         except NoNodeError:
             return None
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return None
         self._store.repaired(paths.broker_path(node_id))
         endpoints = tuple(
@@ -506,7 +506,7 @@ class ControllerStore:
             self._topic_watches.pop(topic, None)
             return None
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return None
         self._store.repaired(path)
         return TopicRecord(decoded.topic_id, decoded.partitions)
@@ -579,7 +579,7 @@ class ControllerStore:
         except NoNodeError:
             return _TopicWrite([], None)
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return _TopicWrite([], None)
         partitions = stored.partitions
         settled = [each for each in changes if partitions.get(each) in changes[each]]
@@ -591,7 +591,7 @@ class ControllerStore:
         return _TopicWrite([TopicPartition(topic, each) for each in settled], op)
 
     async def delete_topic(self, topic: str) -> None:
-        """All nodes of a topic, its configuration, and the wish to delete it."""
+        """All nodes of a topic, its configuration, and the request to delete it."""
         while True:
             nodes = await self._nodes_below(paths.topic_path(topic))
             for path in (paths.topic_config_path(topic), paths.delete_topic_path(topic)):

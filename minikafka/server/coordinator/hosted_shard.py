@@ -251,4 +251,4 @@ def _answer(ticket: Ticket, result: Any) -> None:
     try:
         ticket.answer(result)
     except Exception:  # one answer that cannot be written must not keep the others; its connection closes
-        logger.exception("an answer of a coordinator could not be given")
+        logger.exception("an answer of a coordinator could not be sent")

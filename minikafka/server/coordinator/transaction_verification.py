@@ -283,7 +283,7 @@ class TransactionVerification:
         except (BrokerUnavailable, PeerProtocolError) as error:
             if not coordinator.is_failing:
                 coordinator.is_failing = True
-                logger.warning("a transaction coordinator was not heard of: %s", error)
+                logger.warning("no answer from a transaction coordinator: %s", error)
             errors = dict.fromkeys(questions, ErrorCode.NETWORK_EXCEPTION)
         except KafkaError as error:  # UNSUPPORTED_VERSION: as Kafka, for such a broker is being upgraded
             logger.warning("a transaction is not verified: %s", error)
@@ -372,7 +372,7 @@ class TransactionVerification:
             try:
                 then(Verified(code, question.guard))
             except Exception:  # our bug with one write, which must not keep the others waiting
-                logger.exception("a write in a transaction could not go on")
+                logger.exception("a write in a transaction could not be continued")
 
 
 def produce_error(verified: Verified, operation: TransactionSupportedOperation) -> KafkaError:

@@ -60,7 +60,7 @@ class HttpResponse(NamedTuple):
     """What a page returns."""
 
     body: bytes | Sequence[bytes]
-    """Or its pieces."""
+    """Or its chunks."""
     status: int = 200
     content_type: str = PLAIN_TEXT
     headers: tuple[tuple[str, str], ...] = ()
@@ -154,7 +154,7 @@ class HttpServer:
     def _make_room(self) -> None:
         """End the connection that is missed least."""
         task = min(self._tasks, key=lambda task: self._tasks[task].worth)
-        logger.debug("an HTTP connection gives way to a new one")
+        logger.debug("an HTTP connection is closed to make room for a new one")
         self._tasks.pop(task).abort()
         task.cancel()
 
@@ -266,8 +266,8 @@ class _Conversation:
         head = h11.Response(status_code=response.status, headers=headers, reason=reason.encode())
         async with asyncio.timeout(SEND_TIMEOUT_S):
             waiting = self._protocol.send(head) or b""
-            for piece in () if head_only else _pieces(body):
-                waiting += self._protocol.send(h11.Data(data=piece)) or b""
+            for chunk in () if head_only else _chunks(body):
+                waiting += self._protocol.send(h11.Data(data=chunk)) or b""
                 if len(waiting) >= _WRITE_BYTES:
                     self._writer.write(waiting)
                     waiting = b""
@@ -277,7 +277,7 @@ class _Conversation:
             await self._writer.drain()
 
 
-def _pieces(body: Sequence[bytes]) -> Iterator[bytes]:
+def _chunks(body: Sequence[bytes]) -> Iterator[bytes]:
     for part in body:
         for start in range(0, len(part), _WRITE_BYTES):
             yield part[start : start + _WRITE_BYTES]

@@ -189,7 +189,7 @@ def _others(services: Services) -> list[Coordinator]:
 QUOTAS_MAX = 200
 THROTTLES_MAX = 20
 
-_ANYBODY = QuotaFilter({}, strict=False)
+_ANY_CLIENT = QuotaFilter({}, strict=False)
 
 
 class ClientQuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ def describe_quotas(services: Services) -> QuotasStatus:
         for quota, bound in values.items()
     ]
     sensors = quotas.sensors()
-    throttles = quotas.throttles(_ANYBODY)
+    throttles = quotas.throttles(_ANY_CLIENT)
     replication = services.replication_quotas
     return QuotasStatus(
         set=bounds[:QUOTAS_MAX],

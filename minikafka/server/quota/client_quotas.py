@@ -191,7 +191,7 @@ class ClientSensor:
         self._sensor.record(value, now_ms, check_quotas=False)
         return None
 
-    def take_back(self, value: float, clock: Clock) -> None:
+    def unrecord(self, value: float, clock: Clock) -> None:
         """What was counted did not happen after all (``unrecordQuotaSensor``)."""
         self._sensor.record(-value, clock.monotonic_ms(), check_quotas=False)
 

@@ -213,7 +213,7 @@ class Fetch:
             ):
                 return False
         if self._pending.is_waiting:
-            self._go_on(self._answer(reads))
+            self._continue(self._answer(reads))
         return True
 
     def _warmed(self) -> None:
@@ -230,9 +230,9 @@ class Fetch:
         if not self._pending.is_waiting:
             return
         self._force_respond = self._force_respond or force_respond
-        self._go_on(self._pass())
+        self._continue(self._pass())
 
-    def _go_on(self, steps: Steps[Sequence[Buffer] | None]) -> None:
+    def _continue(self, steps: Steps[Sequence[Buffer] | None]) -> None:
         """Complete the promise with what comes of ``steps``, unless they wait once more."""
         assert self._pending is not None
         if self._turns is not None:

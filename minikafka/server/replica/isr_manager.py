@@ -127,7 +127,7 @@ class IsrManager:
             if error.operation_index == 0:
                 return submitted  # a broker has registered meanwhile: look again at who is who
             refused = submitted[error.operation_index - 1]
-            outcome = await self._what_happened(refused.change)
+            outcome = await self._outcome_of(refused.change)
             self._finish(refused, outcome)
             return [each for each in submitted if each is not refused]
         for each, state, stat in zip(submitted, states, results[1:], strict=True):
@@ -152,7 +152,7 @@ class IsrManager:
             ]
             if restarted:
                 logger.warning("%s: brokers %s have restarted", change.topic_partition, joined(restarted))
-                self._finish(each, await self._what_happened(change))
+                self._finish(each, await self._outcome_of(change))
             else:
                 going.append(each)
         return going
@@ -171,7 +171,7 @@ class IsrManager:
             return state  # the write will be refused
         return keep_eligible(before, state, min_isr=change.min_isr)
 
-    async def _what_happened(self, change: IsrChange) -> IsrOutcome:
+    async def _outcome_of(self, change: IsrChange) -> IsrOutcome:
         """Why a write was refused. Raises StoreError, then it is asked again."""
         topic, partition = change.topic_partition
         try:

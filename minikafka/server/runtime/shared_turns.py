@@ -150,7 +150,7 @@ class SharedTurns:
         self._is_scheduled = False
         if self._long and (self._is_turn_of_long or not self._short):
             self._is_turn_of_long = False
-            self._go_on(self._long[0])
+            self._continue(self._long[0])
         else:
             self._is_turn_of_long = True
             self._begin()
@@ -167,7 +167,7 @@ class SharedTurns:
             if not unfinished.has_ended:
                 self._queue(unfinished)
 
-    def _go_on(self, unfinished: UnfinishedRequest) -> None:
+    def _continue(self, unfinished: UnfinishedRequest) -> None:
         """A slice of the one at the head of the line."""
         gc.set_threshold(*self._thresholds[:2], FULL_COLLECTIONS_HELD)
         now_ns = self._now_ns()

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PIECES_PER_HOP = 32
+ITEMS_PER_HOP = 32
 """Pieces of work that go to a disk thread together: at 4 ms for a piece of two fsyncs, others wait for
 their turn an eighth of a second, and the hops cost next to nothing."""
 
@@ -165,7 +165,7 @@ def _by_directory(work: Iterable[DiskWork]) -> dict[str, list[DiskWork]]:
 
 
 def _chunks(pieces: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (pieces[start : start + PIECES_PER_HOP] for start in range(0, len(pieces), PIECES_PER_HOP))
+    return (pieces[start : start + ITEMS_PER_HOP] for start in range(0, len(pieces), ITEMS_PER_HOP))
 
 
 class DiskLane:

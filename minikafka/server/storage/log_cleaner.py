@@ -480,9 +480,9 @@ class LogCleaner:
                 self._last[runner] = _stats_of(job, result, elapsed_ms)
                 self._tell(cleanable, self._last[runner], result)
                 return True
-            logger.info("the compaction of %s is given up: the log has changed", log.topic_partition)
+            logger.info("the compaction of %s is abandoned: the log has changed", log.topic_partition)
         except CompactionProcessDied as error:
-            logger.error("the compaction of %s is given up: %s", log.topic_partition, error)
+            logger.error("the compaction of %s is abandoned: %s", log.topic_partition, error)
             await runner.release()
             await self._discard(job.directory)
             return False
@@ -554,7 +554,7 @@ class LogCleaner:
     def _tell(self, cleanable: CleanableLog, stats: CleanerStats, result: CompactionResult) -> None:
         self.compactions += 1
         logger.info(
-            "compacted %s up to offset %d: %d bytes became %d, %d records stay, %d went",
+            "compacted %s up to offset %d: %d bytes became %d, %d records retained, %d removed",
             cleanable.log.topic_partition,
             result.end_offset,
             stats.bytes_read,

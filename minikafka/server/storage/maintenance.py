@@ -21,7 +21,7 @@ from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.runtime.turns import Turns
 from minikafka.server.services import Services
-from minikafka.server.storage.disk_writer import PIECES_PER_HOP, DiskLanes, DiskWriter
+from minikafka.server.storage.disk_writer import ITEMS_PER_HOP, DiskLanes, DiskWriter
 
 if TYPE_CHECKING:
     from minikafka.log.segment.retention import DeletedFiles
@@ -97,7 +97,7 @@ class Maintenance:
                 self._disk.directory_failed(directory, failure)
             # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
             turns = Turns()
-            while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
+            while work := self._services.log_manager.take_disk_work(new_logs_max=ITEMS_PER_HOP):
                 self._lanes.add_work(work)
                 await turns.give_way()
             self._lanes.add(batch)

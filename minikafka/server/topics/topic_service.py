@@ -12,16 +12,17 @@ NOT_CONTROLLER or forward it.
 
 Moving partitions to other brokers: checked here, written to the store, done by the controller.
 
-Kafka: the first step of ``KafkaController.processPartitionReassignments`` (what may be done, and U1: the wish
-in the topic's node) and ``ReplicationControlManager.alterPartitionReassignments``; KIP-455, KIP-860. Any
-broker serves this, as with everything about topics (``topic_service``): the topic's node is written on
-condition that it is what was read, so a wish never undoes what the controller or another broker has written.
+Kafka: the first step of ``KafkaController.processPartitionReassignments`` (what may be done, and U1: the
+request in the topic's node) and ``ReplicationControlManager.alterPartitionReassignments``; KIP-455, KIP-860.
+Any broker serves this, as with everything about topics (``topic_service``): the topic's node is written on
+condition that it is what was read, so a request never undoes what the controller or another broker has
+written.
 
 Invariants: each partition has its own outcome, and a bad one does not keep back the others; the good ones of
 a topic are written together; a node says of a partition where it comes from for as long as it is being moved.
 
-Where it differs from Kafka: there the answer comes when the controller has begun. Here it comes when the wish
-is written, which survives whatever becomes of the controller; ``ongoing`` shows it from then on.
+Where it differs from Kafka: there the answer comes when the controller has begun. Here it comes when the
+request is written, which survives whatever becomes of the controller; ``ongoing`` shows it from then on.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ class ReassignmentService:
     async def alter(
         self, targets: Targets, *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Ask for reassignments, or take them back. What became of each wish: None when it is written, or
-        when it has come true already.
+        """Request reassignments, or cancel them. What became of each request: None when it is written, or
+        when its target is reached already.
 
         Errors are UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
         NO_REASSIGNMENT_IN_PROGRESS, and REQUEST_TIMED_OUT while the store cannot be reached.

@@ -1,7 +1,7 @@
-"""Topics in the coordination store: Kafka's nodes for them, as clients' wishes change them.
+"""Topics in the coordination store: Kafka's nodes for them, as clients' requests change them.
 
 Kafka: the topic half of ``KafkaZkClient`` and ``AdminZkClient``. ``/brokers/topics/T`` holds the id and the
-replicas of each partition, ``/config/topics/T`` the configuration, ``/admin/delete_topics/T`` the wish to
+replicas of each partition, ``/config/topics/T`` the configuration, ``/admin/delete_topics/T`` the request to
 delete it. The states of partitions below it are the controller's (``controller/store.py``).
 
 Invariants: a topic is created with its configuration in one ``multi``, so it is there as a whole or not at
@@ -224,7 +224,7 @@ class TopicStore:
             return await self._store.exists(paths.delete_topic_path(name)) is not None
 
     async def request_deletion(self, name: str) -> None:
-        """Leave the wish for the controller. One that is there already is fine.
+        """Leave the request for the controller. One that is there already is fine.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
@@ -233,7 +233,7 @@ class TopicStore:
             await self._store.ensure_path(paths.delete_topic_path(name))
 
     async def wait_until_gone(self, name: str, *, timeout_ms: int) -> bool:
-        """Until the topic's node, and the wish to delete it, are not there any more; whether that is so.
+        """Until the topic's node, and the request to delete it, are not there any more; whether that is so.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.

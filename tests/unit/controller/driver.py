@@ -129,7 +129,7 @@ class FakeStore:
         self._put_assignments(topic, partitions)
 
     def cancel(self, topic: str, partition: int = 0) -> None:
-        """A broker serves the wish to go back to where the reassignment began."""
+        """A broker serves the request to go back to where the reassignment began."""
         partitions = dict(self.topics[topic].partitions)
         partitions[partition] = partitions[partition].reassign_to(partitions[partition].origin)
         self._put_assignments(topic, partitions)

@@ -133,10 +133,10 @@ class ControllerModel(RuleBasedStateMachine):
         if partition := self._some_partition(data):
             self.store.cancel(*partition)
 
-    @rule(data=st.data(), wishes=st.lists(REPLICAS, max_size=3))
-    def the_admin_node_is_written(self, data: st.DataObject, wishes: list[tuple[int, ...]]) -> None:
+    @rule(data=st.data(), requests=st.lists(REPLICAS, max_size=3))
+    def the_admin_node_is_written(self, data: st.DataObject, requests: list[tuple[int, ...]]) -> None:
         self.store.want_reassigned(
-            {partition: target for target in wishes if (partition := self._some_partition(data))}
+            {partition: target for target in requests if (partition := self._some_partition(data))}
         )
 
     @rule()

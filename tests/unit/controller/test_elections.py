@@ -92,7 +92,7 @@ def test_a_partition_that_never_had_a_leader_has_no_preferred_leader() -> None:
     assert ask(cluster, UNCLEAN) == {T0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-def test_the_admin_nodes_wishes_are_granted_where_they_can_be() -> None:
+def test_the_admin_nodes_requests_are_granted_where_they_can_be() -> None:
     cluster = led_by_others([1, 2], [2, 1])
     cluster.store.want_preferred(T0, T1, TopicPartition("gone", 0))
     cluster.settle()

@@ -330,21 +330,21 @@ def test_two_new_targets_before_the_controller_has_seen_the_first_are_one() -> N
     assert T0 not in cluster.disks[BrokerId(4)]
 
 
-def overtaken_by(*wish: int) -> Cluster:
-    """A broker writes another wish, just before the controller writes the target (B6)."""
+def overtaken_by(*request: int) -> Cluster:
+    """A broker writes another request, just before the controller writes the target (B6)."""
     cluster = moving([4, 5], origin=([1, 2, 3],))
 
     def overtake(effect: Effect) -> None:
         if isinstance(effect, effects.WriteAssignments):
             cluster.before = lambda effect: None
-            cluster.store.reassign("t", wish)
+            cluster.store.reassign("t", request)
 
     cluster.before = overtake
     cluster.calm_down()
     return cluster
 
 
-def test_a_wish_that_overtakes_the_end_of_a_reassignment_comes_next() -> None:
+def test_a_request_that_overtakes_the_end_of_a_reassignment_comes_next() -> None:
     cluster = overtaken_by(3, 4)
     assert (stored(cluster), cluster.store.state("t").isr) == (assignment(3, 4), (3, 4))
     assert [broker for broker, disk in cluster.disks.items() if T0 in disk] == [3, 4]
@@ -395,7 +395,7 @@ def test_a_target_broker_that_dies_is_waited_for_until_it_comes_back() -> None:
     assert (stored(cluster), cluster.store.state("t").isr) == (assignment(4, 5), (4, 5))
 
 
-def test_a_target_broker_that_is_dead_when_the_wish_comes_begins_when_it_returns() -> None:
+def test_a_target_broker_that_is_dead_when_the_request_comes_begins_when_it_returns() -> None:
     cluster = running([1, 2], brokers=BROKERS)
     cluster.store.unregister(5)
     cluster.settle()
@@ -534,7 +534,7 @@ def test_who_was_removed_is_eligible_no_more() -> None:
 # The admin node
 
 
-def test_the_admin_nodes_wish_is_written_first_and_taken_away_last() -> None:
+def test_the_admin_nodes_request_is_written_first_and_taken_away_last() -> None:
     cluster = running([1, 2], [2, 3], brokers=BROKERS)
     cluster.store.want_reassigned({T0: [4, 5], T1: [2, 4]})
     cluster.settle()
@@ -548,7 +548,7 @@ def test_the_admin_nodes_wish_is_written_first_and_taken_away_last() -> None:
     assert (stored(cluster), cluster.store.reassignments) == (assignment(4, 5), {})
 
 
-def test_wishes_that_cannot_be_granted_are_taken_away_and_the_others_are_granted() -> None:
+def test_requests_that_cannot_be_granted_are_taken_away_and_the_others_are_granted() -> None:
     cluster = running([1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2])
     cluster.store.unregister(3)
     cluster.store.create_topic("leaving", [[1]])
@@ -571,7 +571,7 @@ def test_wishes_that_cannot_be_granted_are_taken_away_and_the_others_are_granted
     assert [stored(cluster, each) for each in range(6)] == [*[assignment(1, 2)] * 5, assignment(2)]
 
 
-def test_a_wish_that_names_a_dead_broker_that_is_a_replica_already_is_granted() -> None:
+def test_a_request_that_names_a_dead_broker_that_is_a_replica_already_is_granted() -> None:
     cluster = running([1, 2])
     cluster.store.unregister(2)
     cluster.settle()
@@ -580,7 +580,7 @@ def test_a_wish_that_names_a_dead_broker_that_is_a_replica_already_is_granted() 
     assert stored(cluster) == assignment(2, 3, 1, adding=(3,))
 
 
-def test_the_apis_wish_takes_the_place_of_the_admin_nodes() -> None:
+def test_the_apis_request_takes_the_place_of_the_admin_nodes() -> None:
     cluster = running([1, 2], brokers=BROKERS)
     cluster.store.want_reassigned({T0: [4, 5]})
     cluster.settle()
@@ -591,7 +591,7 @@ def test_the_apis_wish_takes_the_place_of_the_admin_nodes() -> None:
     assert stored(cluster) == assignment(3, 1)
 
 
-def test_a_wish_of_the_admin_node_that_is_overtaken_in_the_store_is_let_go() -> None:
+def test_a_request_of_the_admin_node_that_is_overtaken_in_the_store_is_let_go() -> None:
     cluster = running([1, 2], brokers=BROKERS)
 
     def overtake(effect: Effect) -> None:
@@ -605,7 +605,7 @@ def test_a_wish_of_the_admin_node_that_is_overtaken_in_the_store_is_let_go() -> 
     assert (stored(cluster), cluster.store.reassignments) == (assignment(3), {})
 
 
-def test_a_topic_that_vanishes_takes_its_wish_along() -> None:
+def test_a_topic_that_vanishes_takes_its_request_along() -> None:
     cluster = running([1, 2], brokers=BROKERS)
     cluster.store.want_reassigned({T0: [4, 5]})
     cluster.settle()

@@ -26,7 +26,7 @@ which takes the old one's place. An unknown member without one gets an id first,
 Different from Kafka: a refused join makes no group; and a static member's new id takes effect when its record
 is in the log, so a refused append has nothing to revert.
 
-SyncGroup, Heartbeat and LeaveGroup, and members that are not heard of. Kafka: ``classicGroupSync``,
+SyncGroup, Heartbeat and LeaveGroup, and members whose session expires. Kafka: ``classicGroupSync``,
 ``classicGroupHeartbeat``, ``classicGroupLeave``, ``expireClassicGroupMemberHeartbeat``.
 
 Different from Kafka: LeaveGroup is answered at once, also when it leaves the group empty; as in Kafka 3, the
@@ -87,7 +87,7 @@ from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
 
-NOBODY_BACK_PAUSE_MS = 1_000
+STATIC_MEMBER_RECHECK_MS = 1_000
 """The least time between two looks whether a static member has joined again. Members choose their rebalance
 timeout; with 0 the group would look again at once and for ever, and no other work would have a turn (Kafka's
 does, on a thread of its own)."""
@@ -221,7 +221,7 @@ class Rebalancer:
                 effects += group.remove(member)
         if group.members and not group.elect_joined_leader():
             # Only static members, and none is back: wait until they are, or their sessions end.
-            pause_ms = max(group.rebalance_timeout_ms, NOBODY_BACK_PAUSE_MS)
+            pause_ms = max(group.rebalance_timeout_ms, STATIC_MEMBER_RECHECK_MS)
             effects.append(Park(group.join_operation, pause_ms))
             return effects
         group.next_generation(now_ms)
@@ -622,7 +622,7 @@ def session_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer,
     if member is None or member.satisfies_heartbeat:
         return []
     effects = group.remove(member)
-    _log.info("Group %s has not heard of member %s in time", group.group_id, member_id)
+    _log.info("Group %s: the session of member %s has expired", group.group_id, member_id)
     return effects + rebalancer.prepare_or_complete(group, f"member {member_id} has failed", now_ms)
 
 

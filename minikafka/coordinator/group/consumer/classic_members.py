@@ -29,7 +29,7 @@ from minikafka.coordinator.group.consumer.migration import (
     by_name,
     by_topic_id,
     downgrade_if_due,
-    told_by_protocols,
+    metadata_of_protocols,
 )
 from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers
 from minikafka.coordinator.group.effects import (
@@ -117,7 +117,7 @@ class ClassicMembers:
         draft = GroupDraft(group)
         before = _joining(draft, request, member_id)
         replaced = group.static_members.get(request.group_instance_id or "")
-        metadata = told_by_protocols(
+        metadata = metadata_of_protocols(
             request.protocols,
             instance_id=request.group_instance_id,
             client_id=request.client_id,
@@ -176,7 +176,7 @@ class ClassicMembers:
             # Who is giving back has joined already, and will join again when it has.
             if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
                 answer = Answer(ticket, SyncGroupResult(error=ErrorCode.REBALANCE_IN_PROGRESS))
-                return [*self._told_to_join(group, member), answer]
+                return [*self._request_rejoin(group, member), answer]
         except KafkaError as error:
             return [Answer(ticket, SyncGroupResult(error=error.code))]
         version = read_subscription(protocol[1]).version
@@ -200,7 +200,7 @@ class ClassicMembers:
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
         ):
-            effects += self._told_to_join(group, member)
+            effects += self._request_rejoin(group, member)
             return [*effects, Answer(ticket, HeartbeatResult(ErrorCode.REBALANCE_IN_PROGRESS))]
         return [*effects, Answer(ticket, HeartbeatResult())]
 
@@ -219,7 +219,7 @@ class ClassicMembers:
         timers = self._updater.remove(draft, leaving, now_ms) if leaving else []
         return self._updater.carry_out(draft, timers, answer)
 
-    def _told_to_join(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Effects:
+    def _request_rejoin(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Effects:
         """It must have joined again within its rebalance timeout, from the first time that it is told."""
         if member.member_id in group.awaited_joins:
             return []

@@ -89,7 +89,7 @@ class MemberState(IntEnum):
 
 _STATES = {int(state): state for state in MemberState}
 
-NOTHING_TOLD = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
+NO_METADATA = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
 NOTHING_OWNED = ConsumerGroupCurrentMemberAssignmentValue(
     member_epoch=0,
     previous_member_epoch=0,
@@ -103,7 +103,7 @@ class ConsumerGroupMember(msgspec.Struct, frozen=True):
     """``metadata`` is what the member told, ``current`` what it owns and in which epoch."""
 
     member_id: str
-    metadata: ConsumerGroupMemberMetadataValue = NOTHING_TOLD
+    metadata: ConsumerGroupMemberMetadataValue = NO_METADATA
     current: ConsumerGroupCurrentMemberAssignmentValue = NOTHING_OWNED
 
     @property

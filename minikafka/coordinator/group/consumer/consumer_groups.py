@@ -40,7 +40,7 @@ from minikafka.coordinator.group.consumer.membership import (
     static_member_leave,
 )
 from minikafka.coordinator.group.consumer.migration import draft_in_place_of
-from minikafka.coordinator.group.consumer.subscription import told_by_heartbeat
+from minikafka.coordinator.group.consumer.subscription import metadata_of_heartbeat
 from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers, revocation
 from minikafka.coordinator.group.effects import (
     Answer,
@@ -180,7 +180,7 @@ class ConsumerGroups:
         check_room(group, member_id, self._settings.group_consumer_max_size)
         replaced = group.static_members.get(request.instance_id or "")
         before = _member_of(draft, request, member_id)
-        metadata = told_by_heartbeat(before.metadata, request)
+        metadata = metadata_of_heartbeat(before.metadata, request)
         self._updater.check_memory(before, metadata)
         member = self._updater.advance(draft, before, metadata, owned=request.topic_partitions, now_ms=now_ms)
         timers: Effects = [self._updater.session(draft.group, member)]

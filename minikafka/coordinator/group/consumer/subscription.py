@@ -85,7 +85,7 @@ REGEXES_PER_HEARTBEAT = 4
 takes 30 ms, in which no other client is served. Kafka has a thread for it."""
 
 
-def told_by_heartbeat(
+def metadata_of_heartbeat(
     before: ConsumerGroupMemberMetadataValue, request: ConsumerGroupHeartbeat
 ) -> ConsumerGroupMemberMetadataValue:
     """What is known of the member after ``request``, which leaves out what has not changed."""

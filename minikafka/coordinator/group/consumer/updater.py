@@ -12,7 +12,7 @@ import msgspec
 
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import (
-    NOTHING_TOLD,
+    NO_METADATA,
     ConsumerGroup,
     ConsumerGroupMember,
     GroupChange,
@@ -116,7 +116,7 @@ class GroupUpdater:
             return
         self.groups.memory.check_member(
             msgspec.structs.replace(before, metadata=metadata).size_bytes,
-            before_bytes=0 if before.metadata is NOTHING_TOLD else before.size_bytes,
+            before_bytes=0 if before.metadata is NO_METADATA else before.size_bytes,
         )
 
     def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:

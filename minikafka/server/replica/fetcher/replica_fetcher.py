@@ -36,7 +36,7 @@ records that do not fit     failed: the log end is not what was asked from
 our own disk fails          failed, and the log directory is looked after
 ==========================  ===============================================================================
 
-*Failed* means: fetched no more until there is news of its leadership.
+*Failed* means: not fetched until its leadership changes.
 
 When logs are cut, as in Kafka since inter-broker protocol 2.7: every leader here speaks Fetch 12 and later,
 so a follower fetches at once from its log end, and the answer says where the logs part (KIP-595). A log
@@ -182,7 +182,7 @@ class FollowerThrottle:
             if not (topic_partition in was_held and topic_partition in self._held):
                 states.touch(topic_partition)
 
-    def let_go(self, topic_partition: TopicPartition) -> None:
+    def release(self, topic_partition: TopicPartition) -> None:
         """The partition is no longer this fetcher's."""
         self._held.pop(topic_partition, None)
 
@@ -278,7 +278,7 @@ class FollowedPartitions(Generic[PartitionT]):
     def remove(self, topic_partition: TopicPartition) -> None:
         """Let go of a partition at once: an answer that is under way for it is ignored."""
         state = self._states.remove(topic_partition)
-        self._throttle.let_go(topic_partition)
+        self._throttle.release(topic_partition)
         self._backoff.end(topic_partition)
         if state is not None:
             self.session.drop((state.topic_id, topic_partition.partition))
@@ -376,7 +376,7 @@ class FollowedPartitions(Generic[PartitionT]):
             last_fetched_epoch=log.leader_epoch,
             lag=max(0, data.high_watermark - log.log_end_offset),
         )
-        self._go_on(topic_partition, followed)
+        self._resume(topic_partition, followed)
         if info is not None or high_watermark_moved:
             self._replicas.follower_appended(partition, info)
 
@@ -394,7 +394,7 @@ class FollowedPartitions(Generic[PartitionT]):
             end_offset_for_epoch=log.end_offset_for_epoch,
         )
         logger.info(
-            "%s parts from its leader, where epoch %d ends at %d%s",
+            "%s diverged from its leader, where epoch %d ends at %d%s",
             topic_partition,
             diverging.epoch,
             diverging.end_offset,
@@ -417,24 +417,24 @@ class FollowedPartitions(Generic[PartitionT]):
         if offset < log.log_end_offset:
             logger.log(
                 logging.WARNING if offset < log.high_watermark else logging.INFO,
-                "cutting %s from %d to %d; its high watermark is %d",
+                "truncating %s from %d to %d; its high watermark is %d",
                 topic_partition,
                 log.log_end_offset,
                 offset,
                 log.high_watermark,
             )
         partition.truncate_to(offset)
-        return self._go_on_at_log_end(partition, topic_partition, state)
+        return self._resume_at_log_end(partition, topic_partition, state)
 
-    def _go_on_at_log_end(
+    def _resume_at_log_end(
         self, partition: PartitionT, topic_partition: TopicPartition, state: PartitionFetchState
     ) -> PartitionFetchState:
         log = partition.log
         cut = state.truncated(fetch_offset=log.log_end_offset, last_fetched_epoch=log.leader_epoch)
-        self._go_on(topic_partition, cut)
+        self._resume(topic_partition, cut)
         return cut
 
-    def _go_on(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
+    def _resume(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
         self._states.put(topic_partition, state)
         self._backoff.end(topic_partition)
 
@@ -487,7 +487,7 @@ class FollowedPartitions(Generic[PartitionT]):
                 self._truncate(partition, topic_partition, state, reset.offset)
             case ResetAction.START_OVER:
                 partition.truncate_fully_and_start_at(reset.offset)
-                self._go_on_at_log_end(partition, topic_partition, state)
+                self._resume_at_log_end(partition, topic_partition, state)
             case ResetAction.KEEP:
                 self._delay(topic_partition)
 
@@ -529,7 +529,7 @@ class FollowedPartitions(Generic[PartitionT]):
         self.remove(topic_partition)
         logger.log(
             level,
-            "fetching %s no more until there is news of its leadership: %s",
+            "fetching of %s has stopped until its leadership changes: %s",
             topic_partition,
             error,
             exc_info=None if isinstance(error, KafkaError) else error,
@@ -585,7 +585,7 @@ class ReplicaFetcher(Generic[PartitionT]):
                 try:
                     await self._round()
                 except (BrokerUnavailable, KafkaError) as error:
-                    await self._rest(str(error))
+                    await self._back_off(str(error))
         finally:
             self.partitions.session.reset()
             await self.leader.close()
@@ -615,7 +615,7 @@ class ReplicaFetcher(Generic[PartitionT]):
         elif request.is_full:
             error = response.error_code
             reason = f"it answers {ErrorCode(error).name}" if error else "its answer is to another question"
-            await self._rest(f"broker {self.leader.endpoint}: {reason}")
+            await self._back_off(f"broker {self.leader.endpoint}: {reason}")
 
     async def _take(self, response: Any) -> None:
         partitions = self.partitions
@@ -648,7 +648,7 @@ class ReplicaFetcher(Generic[PartitionT]):
             async with asyncio.timeout(wait_s):
                 await self._added.wait()
 
-    async def _rest(self, reason: str) -> None:
+    async def _back_off(self, reason: str) -> None:
         """The leader is of no use for a while."""
         backoff_ms = self._config().replica_fetch_backoff_ms
         level = logging.DEBUG if self._is_out_of_reach else logging.WARNING

@@ -129,7 +129,7 @@ async def test_what_was_asked_for_since_it_was_read_is_not_lost(
 
 
 @in_virtual_time
-async def test_a_damaged_wish_is_no_wish_is_named_once_and_stays_for_its_author(
+async def test_a_damaged_request_is_no_request_is_named_once_and_stays_for_its_author(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with controller_term(tmp_path) as term:
@@ -167,7 +167,7 @@ async def test_elections_that_are_asked_for_are_taken_and_the_next_ones_are_hear
 
 
 @in_virtual_time
-async def test_a_damaged_wish_for_elections_makes_room_for_the_next(
+async def test_a_damaged_request_for_elections_makes_room_for_the_next(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with controller_term(tmp_path) as term:

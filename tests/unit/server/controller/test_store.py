@@ -90,7 +90,7 @@ async def test_topics_from_before_topic_ids_get_one_and_keep_it(tmp_path: Path) 
 
 
 @in_virtual_time
-async def test_a_deleted_topic_leaves_nothing_and_wishes_can_be_dropped(tmp_path: Path) -> None:
+async def test_a_deleted_topic_leaves_nothing_and_requests_can_be_dropped(tmp_path: Path) -> None:
     async with controller_term(tmp_path) as term:
         before = await tree(term.theirs)
         await term.put_topic("a")
@@ -205,7 +205,7 @@ WRITES: dict[str, Callable[[ControllerStore], Awaitable[Any]]] = {
     "write_states": lambda store: store.states.write({A0: VersionedState(state(9), 1)}),
     "assign_topic_ids": lambda store: store.assign_topic_ids(["old"]),
     "delete_topic": lambda store: store.delete_topic("a"),
-    "drop_topic_deletions": lambda store: store.notifications.drop_topic_deletions(["wish"]),
+    "drop_topic_deletions": lambda store: store.notifications.drop_topic_deletions(["request"]),
     "take_isr_changes": lambda store: store.notifications.take_isr_changes(),
     "take_log_dir_events": lambda store: store.notifications.take_log_dir_events(),
     "write_assignments": lambda store: store.write_assignments({A0: AssignmentChange(OLD, MOVED)}),
@@ -226,7 +226,7 @@ async def test_a_controller_that_was_paused_past_its_successors_election_writes_
         await term.theirs.create(paths.partition_path("a", 1))
         await term.put_topic("fresh", partitions=1)
         await term.put_topic("old", topic_id=None)
-        await term.theirs.create(paths.delete_topic_path("wish"))
+        await term.theirs.create(paths.delete_topic_path("request"))
         for prefix, data in (
             (paths.ISR_CHANGE_PREFIX, paths.encode_partitions([A0])),
             (paths.LOG_DIR_EVENT_PREFIX, paths.encode_log_dir_event(1)),

@@ -17,7 +17,7 @@ from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
 from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups
-from minikafka.server.http.pages import METRICS_CONTENT_TYPE, PIECE_SAMPLES, Exposition, reasons_not_ready
+from minikafka.server.http.pages import CHUNK_SAMPLES, METRICS_CONTENT_TYPE, Exposition, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
 from minikafka.server.runtime import turns as turns_module
 from minikafka.server.storage.disk_writer import DiskWriter
@@ -401,14 +401,14 @@ async def test_without_a_port_there_is_no_server() -> None:
 
 
 def test_a_large_family_comes_in_pieces_and_has_one_head() -> None:
-    count = 3 * PIECE_SAMPLES + 1
+    count = 3 * CHUNK_SAMPLES + 1
     sources = [lambda: (Sample(MANY, number, (str(number),)) for number in range(count))]
     texts = list(Exposition(sources, lambda: 0).texts())
     text = b"".join(texts).decode()
     assert text.count("# TYPE minikafka_test gauge") == 1
     lines = [line for line in text.splitlines() if line.startswith("minikafka_test{")]
     assert len(lines) == count
-    assert max(piece.count(b"minikafka_test{") for piece in texts) == PIECE_SAMPLES
+    assert max(piece.count(b"minikafka_test{") for piece in texts) == CHUNK_SAMPLES
     assert value(parse(text), "minikafka_test", number="750") == 750
 
 

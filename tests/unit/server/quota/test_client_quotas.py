@@ -174,7 +174,7 @@ def test_what_was_taken_back_did_not_count(world: World) -> None:
     sensor = world.quotas.client("c").sensors[FETCH]
     assert sensor.record(900, world.clock) is None
     assert sensor.record(500, world.clock) is not None
-    sensor.take_back(500, world.clock)
+    sensor.unrecord(500, world.clock)
     assert world.values("byte-rate") == {"c": 90}
 
 

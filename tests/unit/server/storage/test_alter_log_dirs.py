@@ -138,7 +138,7 @@ def test_what_is_written_meanwhile_moves_too(broker: Moving) -> None:
 
 
 def test_what_is_truncated_and_written_again_meanwhile_is_not_kept(broker: Moving) -> None:
-    """A follower parts from its leader while its replica moves."""
+    """A follower diverges from its leader while its replica moves."""
     partition = broker.replicas.follow(epoch=0)
     source = broker.place()
     replicate(broker, 100, epoch=0)
@@ -398,7 +398,7 @@ def test_a_topic_deleted_between_the_renames_is_gone_everywhere(broker: Moving) 
     assert len(broker.log_manager._removals) == 2 and not broker.log_manager.replacements
 
 
-# Refusals, and wishes for later
+# Refusals, and requests for later
 
 
 def test_what_cannot_move_is_refused(broker: Moving) -> None:
@@ -425,10 +425,10 @@ def test_a_replica_that_is_not_here_is_made_where_it_was_asked_for(broker: Movin
         assert broker.place(at) == "c"
     broker.manager.delete_partition(TP)
     broker.replicas.lead(TP)
-    assert broker.place() != "c", "a wish is fulfilled once"
+    assert broker.place() != "c", "a request is fulfilled once"
 
 
-def test_wishes_are_not_kept_without_end(broker: Moving) -> None:
+def test_requests_are_not_kept_without_end(broker: Moving) -> None:
     for number in range(PREFERRED_DIRECTORIES_MAX + 10):
         broker.log_manager.prefer_directory(TopicPartition("t", number), broker.path("b"))
     assert len(broker.log_manager._preferred) == PREFERRED_DIRECTORIES_MAX
