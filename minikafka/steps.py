@@ -1,6 +1,6 @@
 """Work in steps: a generator that yields whenever somebody else may have a turn, and returns what came of it.
 
-Whoever decodes, answers or encodes arrays of a request does it so; ``server.runtime.shared_turns`` runs the
+Whoever decodes, answers or encodes arrays of a request does it so; ``server.runtime.work_scheduler`` runs the
 steps on the event loop and lets others in between when a slice of time is over. The work itself knows no
 clock. A step that yields a future goes on when that is done: it has left something to a thread.
 

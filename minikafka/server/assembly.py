@@ -40,8 +40,8 @@ from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaMa
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.server.services import Services
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService

@@ -35,8 +35,8 @@ from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 

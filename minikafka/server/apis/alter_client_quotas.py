@@ -35,7 +35,7 @@ from minikafka.log.files.names import DirectoryKind, parse_directory_name
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 
 _Parts = frozenset[tuple[str, str | None]]

@@ -27,7 +27,7 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import TopicPartition

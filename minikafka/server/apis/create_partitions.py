@@ -18,7 +18,7 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 
 STRICT_QUOTA_SINCE = 3

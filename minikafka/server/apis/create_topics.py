@@ -26,7 +26,7 @@ from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.topic_validation import validate_request_total
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.server.topics.topic_service import CreatedTopic
 

@@ -22,7 +22,7 @@ from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 

@@ -18,7 +18,7 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 
 

@@ -86,7 +86,7 @@ from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.types import BrokerId
 
 ROOT = "root"

@@ -44,7 +44,7 @@ from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.types import NO_PRODUCER_ID, Buffer, Offset, TopicPartition
 
 

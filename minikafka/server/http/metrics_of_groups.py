@@ -35,7 +35,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.cluster.broker_connection import BrokerConnection
 from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
 from minikafka.server.coordinator.operations import load_time_samples
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, BrokerId, Offset, TopicPartition
 

@@ -31,7 +31,7 @@ from minikafka.network.socket_server import SocketServer
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.loop_lag import LoopLag
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 

@@ -46,7 +46,7 @@ from minikafka.server.replica.partition_reads import (
 )
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 

@@ -92,7 +92,7 @@ from minikafka.server.replica.partition import BrokerContext
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 
 DELETE_RECORDS_PURGE_INTERVAL: Final = 1

@@ -63,7 +63,7 @@ from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.pace import Pace
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.types import TopicPartition

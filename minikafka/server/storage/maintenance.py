@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from minikafka.log.manager.disk_work import DiskWork, FileRemoval
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.services import Services
 from minikafka.server.storage.disk_writer import ITEMS_PER_HOP, DiskLanes, DiskWriter
 

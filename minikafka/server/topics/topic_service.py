@@ -55,7 +55,7 @@ from minikafka.server.cluster.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.configs.service import ConfigService
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition, joined
 

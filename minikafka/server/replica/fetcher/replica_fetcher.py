@@ -74,7 +74,7 @@ from minikafka.server.replica.fetcher.remote_leader import FetchedPartition, Lis
 from minikafka.server.replica.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minikafka.server.replica.replica_fetchers import PartitionT, Replicas
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import Turns
 from minikafka.types import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 
 EXPECTED_ERRORS = (

@@ -28,7 +28,7 @@ from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import OTHER, TP, Replicas, batch, state_of

@@ -27,7 +27,7 @@ from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_fetch import RepeatedFetch
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import running, topics_of
 

@@ -31,7 +31,7 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import BROKER_EPOCH, OTHER, THREE, TP, Replicas, state_of

@@ -19,7 +19,7 @@ from minikafka.metrics.series import Sample, Series, SeriesType
 from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups
 from minikafka.server.http.pages import CHUNK_SAMPLES, METRICS_CONTENT_TYPE, Exposition, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
-from minikafka.server.runtime import turns as turns_module
+from minikafka.server.runtime import time_slice as time_slice_module
 from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.testing import Broker
 from minikafka.types import BrokerId, TopicPartition
@@ -257,7 +257,7 @@ async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3,000 groups with names of 1,000 bytes: those of 2,000 would be 2 MB, so the limit of bytes counts."""
-    monkeypatch.setattr(turns_module, "SLICE_MS", 0)
+    monkeypatch.setattr(time_slice_module, "SLICE_MS", 0)
     await produce(broker, "orders", 2)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False

@@ -24,8 +24,8 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import SharedTurns
 from minikafka.server.services import Services
 from minikafka.testing import Broker
 from tests.unit.server.conftest import resolved

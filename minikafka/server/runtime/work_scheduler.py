@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from minikafka.clock import Clock
 from minikafka.network.responses import PendingResponse, UnfinishedRequest
-from minikafka.server.runtime.turns import SLICE_MS
+from minikafka.server.runtime.time_slice import SLICE_MS
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 
