@@ -41,7 +41,7 @@ from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
@@ -145,7 +145,7 @@ def make_services(
     services = Services(
         config=configs.broker_config,
         clock=clock,
-        turns=SharedTurns(clock),
+        scheduler=WorkScheduler(clock),
         node_id=node_id,
         cluster_id=cluster_id,
         store=store,

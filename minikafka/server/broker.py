@@ -436,7 +436,7 @@ class Broker:
         if self._services is not None:
             await self._services.replica_manager.close()
             await self._services.transaction_verification.close()
-            self._services.turns.close()
+            self._services.scheduler.close()
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()

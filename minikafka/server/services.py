@@ -36,7 +36,7 @@ from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
@@ -78,7 +78,7 @@ class Services(msgspec.Struct, kw_only=True):
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
     controller: ControllerLoop
-    turns: SharedTurns
+    scheduler: WorkScheduler
     """For the long work of requests."""
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
     fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)

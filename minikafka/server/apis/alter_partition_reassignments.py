@@ -25,7 +25,7 @@ from minikafka.types import TopicPartition
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     allow_replication_factor_change = field(request, "allow_replication_factor_change", True)
-    targets = await services.turns.finished(_targets(request))
+    targets = await services.scheduler.finished(_targets(request))
     outcomes = await services.reassignments.alter(
         targets, allow_replication_factor_change=allow_replication_factor_change
     )
@@ -33,7 +33,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         "throttle_time": 0,
         "allow_replication_factor_change": allow_replication_factor_change,
         **NO_ERROR,
-        "responses": await services.turns.finished(_responses(outcomes)),
+        "responses": await services.scheduler.finished(_responses(outcomes)),
     }
 
 

@@ -117,7 +117,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
         params=params,
         wanted=wanted,
         respond=respond,
-        turns=services.turns if is_large else None,
+        scheduler=services.scheduler if is_large else None,
     )
     return (yield from fetch.start_in_steps()) if is_large else fetch.start()
 

@@ -48,7 +48,7 @@ async def _create_first(
     topic: CoordinatorTopic, services: Services, context: RequestContext, request: Any
 ) -> Body:
     await topic.create()
-    return await services.turns.finished(_answer(services, context, request))
+    return await services.scheduler.finished(_answer(services, context, request))
 
 
 def _answer(services: Services, context: RequestContext, request: Any) -> Steps[Body]:

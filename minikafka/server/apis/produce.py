@@ -218,7 +218,7 @@ class _Produce:
             return
 
         async def append() -> None:
-            await self._services.turns.finished(self._append_heavy(slot))
+            await self._services.scheduler.finished(self._append_heavy(slot))
             self._settled()
 
         self._services.supervisor.start("PRODUCE", append)
@@ -248,7 +248,7 @@ class _Produce:
             return
         (heavy, verified), slot.heavy = slot.heavy, None
         try:
-            checked = yield from self._services.turns.apart(heavy.check)
+            checked = yield from self._services.scheduler.apart(heavy.check)
         except KafkaError as error:
             self._refuse(slot, error)
         else:
@@ -335,7 +335,7 @@ class _Produce:
                         self._services.replica_manager.hosted(slot.topic_partition)
                     except KafkaError as error:  # the flush failed, and took the log directory offline
                         slot.refuse(error)
-                response = await self._services.turns.finished(self._response())
+                response = await self._services.scheduler.finished(self._response())
             except BaseException:
                 pending.abandon()
                 raise

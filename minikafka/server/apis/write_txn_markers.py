@@ -63,7 +63,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
         codes[producer_id][at] = code
         missing -= 1
         if not missing and pending is not None and pending.is_waiting:
-            services.turns.answer(pending, _response(services, context, codes))
+            services.scheduler.answer(pending, _response(services, context, codes))
 
     for marker, at in wanted:
         _write(services, marker, at, partial(settled, marker.producer_id, at))

@@ -86,7 +86,7 @@ from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import BrokerId
 
 ROOT = "root"
@@ -760,10 +760,10 @@ class ConfigService:
         self._topics.defaults_changed()
         for apply in self._broker_subscribers:
             apply(self._broker_config)
-        turns = Turns()
+        time_slice = TimeSlice()
         for topic in self._metadata.topics():
             self._apply_topic(topic.name)
-            await turns.give_way()
+            await time_slice.give_way()
 
     def _apply_topic(self, topic: str) -> None:
         config = self.topic_config(topic)

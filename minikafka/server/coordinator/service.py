@@ -44,7 +44,7 @@ from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import NO_PRODUCER_ID, Buffer, Offset, TopicPartition
 
 
@@ -99,7 +99,7 @@ class CoordinatorLoad:
         Raises:
             KafkaError: the log cannot be read.
         """
-        turns = Turns()
+        time_slice = TimeSlice()
         position = self._partition.log.log_start_offset
         while position < self._partition.log.log_end_offset:
             records = await self._read(position)
@@ -109,7 +109,7 @@ class CoordinatorLoad:
             for at, header in iterate_headers(records):
                 self._replay_batch(memoryview(records)[at : at + header.size], header)
                 position = Offset(header.next_offset)
-                await turns.give_way()
+                await time_slice.give_way()
                 if not self._is_wanted():
                     return None
             if position == begin:

@@ -73,7 +73,7 @@ async def ask_own_broker(services: Services, api_key: ApiKey, body: Body) -> Any
     context = RequestContext(NO_CONNECTION, header, len(frame))
     answer = HANDLERS[api_key](services, context, decode_request(header, frame))
     if isinstance(answer, Generator):
-        answer = await services.turns.finished(answer)
+        answer = await services.scheduler.finished(answer)
     if isinstance(answer, Coroutine):
         answer = await answer
     if isinstance(answer, tuple):
@@ -206,7 +206,7 @@ class Dispatcher:
                 steps = _while_there_is_room(connection, header, steps)
             if handler_time is not None:
                 steps = handler_time.measure_steps(steps)
-            return self._services.turns.run(steps)
+            return self._services.scheduler.run(steps)
         request = decode_request(header, frame)
         context = RequestContext(connection, header, len(frame), handler_time)
         return self._serve(route, context, request, frame)
@@ -229,7 +229,7 @@ class Dispatcher:
             steps = _while_there_is_room(context.connection, context.header, steps)
         if context.handler_time is not None:
             steps = context.handler_time.measure_steps(steps)
-        return self._services.turns.run(steps)
+        return self._services.scheduler.run(steps)
 
     def _note(
         self, route: _Route, context: RequestContext, request: Any, frame: Buffer
@@ -321,7 +321,7 @@ class Dispatcher:
         async def answer() -> None:
             try:
                 body = await (work if handler_time is None else handler_time.measure(work))
-                response = await self._services.turns.finished(self._encode(context, body))
+                response = await self._services.scheduler.finished(self._encode(context, body))
             except BaseException:
                 pending.abandon()
                 raise

@@ -31,7 +31,7 @@ from minikafka.network.socket_server import SocketServer
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.loop_lag import LoopLag
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 
@@ -264,11 +264,11 @@ class MetricsPage:
         figures, exposition = self._loaded
         for read in figures.reads:
             await read()
-        turns = Turns()
+        time_slice = TimeSlice()
         texts = []
         for text in exposition.texts():
             texts.append(text)
-            await turns.give_way()
+            await time_slice.give_way()
         return number, texts
 
     def _load(self) -> tuple[ScrapeFigures, Exposition]:

@@ -44,7 +44,7 @@ from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMeta
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.server.http.server import HttpRequest, HttpResponse
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 
@@ -104,7 +104,7 @@ class GroupsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The others."""
 
 
-async def describe_groups(services: Services, turns: Turns, *, topic_filter: str) -> GroupsStatus:
+async def describe_groups(services: Services, time_slice: TimeSlice, *, topic_filter: str) -> GroupsStatus:
     """The groups that are coordinated here; with a filter, those with offsets in such topics."""
     hosted = services.groups.hosted_shards()
     states = Counter(shard.state for shard in hosted)
@@ -118,7 +118,7 @@ async def describe_groups(services: Services, turns: Turns, *, topic_filter: str
     listed = seen = left_out = 0
     not_seen = max(0, sum(shard.offsets_count for shard in active) - OFFSETS_SEEN_MAX)
     for _, shard, group in all_groups:
-        await turns.give_way()
+        await time_slice.give_way()
         offsets = _offsets(services, shard, group.group_id, OFFSETS_SEEN_MAX - seen)
         seen += len(offsets)
         offsets = [each for each in offsets if topic_filter in each.topic]
@@ -399,16 +399,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe(services: Services, *, topic_filter: str = "") -> Status:
-    """How things are now, within the turns of the loop that it takes to look at all. ``topic_filter``: list
+    """How things are now, within the time slices that it takes to look at all. ``topic_filter``: list
     only topics with that in their names, their partitions, and groups with offsets in them; empty: all."""
     metadata = services.metadata
-    turns = Turns()
+    time_slice = TimeSlice()
     counts = _Counts(services)
     for topic in sorted(metadata.topics(), key=lambda topic: topic.is_internal):
         counts.add(topic, is_listed=topic_filter in topic.name)
-        await turns.give_way()
+        await time_slice.give_way()
     counts.sort()
-    groups = await describe_groups(services, turns, topic_filter=topic_filter)
+    groups = await describe_groups(services, time_slice, topic_filter=topic_filter)
     brokers = list(_brokers(metadata, counts))
     partitions = counts.in_danger + counts.thin + counts.well
     return Status(

@@ -46,7 +46,7 @@ from minikafka.server.replica.partition_reads import (
 )
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
@@ -65,7 +65,7 @@ class Fetch:
 
     __slots__ = (
         "_clock", "_deadline_ms", "_force_respond", "_has_held_back", "_log_io", "_params", "_pause_ms",
-        "_pending", "_replicas", "_respond", "_rounds", "_turns", "_wanted",
+        "_pending", "_replicas", "_respond", "_rounds", "_scheduler", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -77,16 +77,16 @@ class Fetch:
         params: FetchParams,
         wanted: Sequence[WantedPartition],
         respond: Callable[[list[PartitionRead]], Sequence[Buffer] | Steps[Sequence[Buffer]]],
-        turns: SharedTurns | None = None,
+        scheduler: WorkScheduler | None = None,
     ) -> None:
-        """``turns``: of a fetch of so many partitions that it is read and answered in steps."""
+        """``scheduler``: of a fetch of so many partitions that it is read and answered in steps."""
         self._replicas = replicas
         self._log_io = log_io
         self._clock = clock
         self._params = params
         self._wanted = wanted
         self._respond = respond
-        self._turns = turns
+        self._scheduler = scheduler
         self._pending: PendingResponse | None = None
         self._deadline_ms = 0
         self._rounds = 0
@@ -235,8 +235,8 @@ class Fetch:
     def _continue(self, steps: Steps[Sequence[Buffer] | None]) -> None:
         """Complete the promise with what comes of ``steps``, unless they wait once more."""
         assert self._pending is not None
-        if self._turns is not None:
-            self._turns.answer(self._pending, steps)
+        if self._scheduler is not None:
+            self._scheduler.answer(self._pending, steps)
         elif (answer := finish(steps)) is not None and self._pending.is_waiting:
             self._pending.complete(answer)
 

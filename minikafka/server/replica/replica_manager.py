@@ -92,7 +92,7 @@ from minikafka.server.replica.partition import BrokerContext
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 
 DELETE_RECORDS_PURGE_INTERVAL: Final = 1
@@ -362,10 +362,10 @@ class ReplicaManager:
             self._set_strays_aside(request)
         leaders = self._endpoints(request.live_leaders)
         answers: list[PartitionError] = []
-        turns = Turns()
+        time_slice = TimeSlice()
         for state in request.partitions:
             answers.append(PartitionError(state.topic, state.partition, self._become(state, leaders)))
-            await turns.give_way()
+            await time_slice.give_way()
         if self.fetchers is not None:
             self.fetchers.end_idle()
         return LeaderAndIsrResponse(ErrorCode.NONE, tuple(answers))
@@ -530,10 +530,10 @@ class ReplicaManager:
             logger.warning("StopReplica of controller %d is refused: %s", request.controller_id, error)
             return StopReplicaResponse(error.code)
         answers: list[PartitionError] = []
-        turns = Turns()
+        time_slice = TimeSlice()
         for wanted in request.partitions:
             answers.append(PartitionError(wanted.topic, wanted.partition, self._stop(wanted)))
-            await turns.give_way()
+            await time_slice.give_way()
         if self.fetchers is not None:
             self.fetchers.end_idle()
         return StopReplicaResponse(ErrorCode.NONE, tuple(answers))
@@ -751,13 +751,13 @@ class ReplicaManager:
     async def shrink_isrs(self) -> None:
         """Let those leave the ISRs who lag behind. To be called every half of ``replica.lag.time.max.ms``."""
         now_ms = self.clock.monotonic_ms()
-        turns = Turns()
+        time_slice = TimeSlice()
         for topic_partition in list(self.partitions):
             partition = self.partitions.get(topic_partition)
             change = None if partition is None else partition.maybe_shrink_isr(now_ms)
             if partition is not None and change is not None:
                 self._submit(partition, change)
-            await turns.give_way()
+            await time_slice.give_way()
 
     def _clear_eligible(self, partition: Partition) -> None:
         """See ``replication.isr``; looked at when the leadership, the ISR or the configuration changes."""

@@ -38,7 +38,7 @@ FULL_COLLECTIONS_HELD = 1 << 30
 made of, 0.3 s in one go, to find that it is still used."""
 
 
-class SharedTurns:
+class WorkScheduler:
     """``run`` begins a piece of work, and finishes it where that is soon done."""
 
     def __init__(self, clock: Clock) -> None:
@@ -55,7 +55,7 @@ class SharedTurns:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-long-work")
 
     def __repr__(self) -> str:
-        return f"SharedTurns({len(self._short)} short, {len(self._long)} long)"
+        return f"WorkScheduler({len(self._short)} short, {len(self._long)} long)"
 
     def close(self) -> None:
         """Begin nothing more in the thread; what it is at is not waited for."""
@@ -193,7 +193,7 @@ class SharedTurns:
         return now_ns
 
     def _queue(self, unfinished: UnfinishedRequest) -> None:
-        """Give it turns as soon as it can use them."""
+        """Schedule it as soon as it can make progress."""
         waits_for = unfinished.waits_for
         if waits_for is not None:
             unfinished.waits_for = None

@@ -63,7 +63,7 @@ from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.pace import Pace
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.types import TopicPartition
@@ -351,7 +351,7 @@ class LogCleaner:
         log_manager = self._services.log_manager
         logs = log_manager.logs
         self._uncleanable = {at: log for at, log in self._uncleanable.items() if logs.get(at) is log}
-        turns, found = Turns(), []
+        time_slice, found = TimeSlice(), []
         self._looked_ms = self._services.clock.monotonic_ms()
         dirty_ratio_max, overdue_ms_max = 0.0, 0
         for log in list(logs.values()):
@@ -362,7 +362,7 @@ class LogCleaner:
                     overdue_ms_max = max(overdue_ms_max, cleanable.overdue_ms)
                     if cleanable.is_due:
                         found.append(cleanable)
-                await turns.give_way()
+                await time_slice.give_way()
         self.dirty_ratio_max, self.overdue_ms_max = dirty_ratio_max, overdue_ms_max
         return filthiest(each for each in found if each.is_current and self._may_clean(each.log))
 
@@ -509,7 +509,7 @@ class LogCleaner:
         """Returns False when the log is no longer what was compacted; what was swapped in until then
         stays."""
         log, log_manager = cleanable.log, self._services.log_manager
-        turns, deleted = Turns(), []
+        time_slice, deleted = TimeSlice(), []
         is_whole = True
         for new in result.segments:
             if not self._is_still(cleanable):
@@ -520,7 +520,7 @@ class LogCleaner:
             except KafkaError as error:  # the log is fenced
                 self._disk.directory_failed(log_manager.directory_of(log), error)
                 return False
-            await turns.give_way()
+            await time_slice.give_way()
         if not self._is_still(cleanable):
             is_whole = False
         if deleted:

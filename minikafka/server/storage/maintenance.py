@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from minikafka.log.manager.disk_work import DiskWork, FileRemoval
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.disk_writer import ITEMS_PER_HOP, DiskLanes, DiskWriter
 
@@ -96,10 +96,10 @@ class Maintenance:
             for directory, failure in batch.failures.items():
                 self._disk.directory_failed(directory, failure)
             # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
-            turns = Turns()
+            time_slice = TimeSlice()
             while work := self._services.log_manager.take_disk_work(new_logs_max=ITEMS_PER_HOP):
                 self._lanes.add_work(work)
-                await turns.give_way()
+                await time_slice.give_way()
             self._lanes.add(batch)
             for directory, error in self._services.log_manager.take_failures().items():
                 self._disk.directory_failed(directory, error)
@@ -108,13 +108,13 @@ class Maintenance:
 
     async def _clean_up(self) -> None:
         log_manager = self._services.log_manager
-        turns = Turns()
+        time_slice = TimeSlice()
         for log in list(log_manager.all_logs()):
             cleanup = log_manager.cleanup([log])
             for directory, error in cleanup.failed.items():
                 self._disk.directory_failed(directory, error)
             self.remove_later(cleanup.deleted, delay_ms=log.config.file_delete_delay_ms)
-            await turns.give_way()
+            await time_slice.give_way()
 
     async def _remove_files(self, directory: str) -> None:
         now_ms = self._services.clock.monotonic_ms()
@@ -143,7 +143,7 @@ class Maintenance:
         await self._disk.run(self._services.log_manager.prepare_high_watermark_checkpoints(directory))
 
     async def _expire_producers(self) -> None:
-        turns = Turns()
+        time_slice = TimeSlice()
         for log in list(self._services.log_manager.logs.values()):
             log.remove_expired_producers()
-            await turns.give_way()
+            await time_slice.give_way()

@@ -55,7 +55,7 @@ from minikafka.server.cluster.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.configs.service import ConfigService
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition, joined
 
@@ -85,9 +85,9 @@ class ReassignmentService:
         NO_REASSIGNMENT_IN_PROGRESS, and REQUEST_TIMED_OUT while the store cannot be reached.
         """
         by_topic: dict[str, dict[int, Sequence[int] | None]] = defaultdict(dict)
-        turns = Turns()
+        time_slice = TimeSlice()
         for (topic, partition), target in targets.items():
-            await turns.give_way()
+            await time_slice.give_way()
             by_topic[topic][partition] = target
         outcomes = await gather_some(
             self._alter_topic(name, wanted, allow_replication_factor_change=allow_replication_factor_change)
@@ -96,7 +96,7 @@ class ReassignmentService:
         found = dict(zip(by_topic, outcomes, strict=True))
         answers: dict[TopicPartition, KafkaError | None] = {}
         for each in targets:
-            await turns.give_way()
+            await time_slice.give_way()
             answers[each] = found[each.topic][each.partition]
         return answers
 
@@ -112,9 +112,9 @@ class ReassignmentService:
                 topic = await self._read(name)
                 errors: dict[int, KafkaError | None] = dict.fromkeys(targets)
                 changed: dict[int, ReplicaAssignment] = {}
-                turns = Turns()
+                time_slice = TimeSlice()
                 for partition, target in targets.items():
-                    await turns.give_way()
+                    await time_slice.give_way()
                     try:
                         wanted = self._reassigned(
                             topic,

@@ -93,19 +93,19 @@ class CoordinatorAnswer:
     """The response to a request that a coordinator answers, now or later. None is written for a connection
     that is gone."""
 
-    __slots__ = ("_body", "_context", "_metrics", "_turns", "pending")
+    __slots__ = ("_body", "_context", "_metrics", "_scheduler", "pending")
 
     def __init__(self, services: Services, context: RequestContext, body: MakeBody) -> None:
         """``body`` makes the response of a result, which may be a KafkaError."""
         self.pending = PendingResponse()
         self._context = context
         self._metrics = services.request_metrics
-        self._turns = services.turns
+        self._scheduler = services.scheduler
         self._body = body
 
     def answer(self, result: Any) -> None:
         if self.pending.is_waiting:
-            self._turns.answer(self.pending, self._response(result))
+            self._scheduler.answer(self.pending, self._response(result))
 
     def _response(self, result: Any) -> Steps[tuple[bytes]]:
         body = self._body(result)

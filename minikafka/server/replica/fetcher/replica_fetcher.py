@@ -74,7 +74,7 @@ from minikafka.server.replica.fetcher.remote_leader import FetchedPartition, Lis
 from minikafka.server.replica.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minikafka.server.replica.replica_fetchers import PartitionT, Replicas
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.time_slice import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 
 EXPECTED_ERRORS = (
@@ -619,11 +619,11 @@ class ReplicaFetcher(Generic[PartitionT]):
 
     async def _take(self, response: Any) -> None:
         partitions = self.partitions
-        turns = Turns()
+        time_slice = TimeSlice()
         for topic in response.responses:
             for data in topic.partitions:
                 partitions.take(topic.topic_id, data)
-                await turns.give_way()
+                await time_slice.give_way()
         if out_of_range := partitions.take_out_of_range():
             await self._reset(out_of_range)
 

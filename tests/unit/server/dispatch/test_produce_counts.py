@@ -28,7 +28,7 @@ from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import OTHER, TP, Replicas, batch, state_of
@@ -50,7 +50,7 @@ class World:
             request_metrics=self.metrics,
             client_quotas=self.quotas,
             clock=self.replicas.clock,
-            turns=SharedTurns(self.replicas.clock),
+            scheduler=WorkScheduler(self.replicas.clock),
             fast_paths=(fast_paths := FastPaths()),
         )
         self.quotas.follow(fast_paths.drop)

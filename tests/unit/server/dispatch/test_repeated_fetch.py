@@ -27,7 +27,7 @@ from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_fetch import RepeatedFetch
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import running, topics_of
 
@@ -57,7 +57,7 @@ class Fetcher:
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.services = broker.services
-        broker.services.turns = SharedTurns(ManualClock())  # a busy machine cuts no request in pieces
+        broker.services.scheduler = WorkScheduler(ManualClock())  # a busy machine cuts no request in pieces
         self.dispatch = Dispatcher(broker.services, HANDLERS)
         self.ids = {
             name: self.services.replica_manager.partition(TopicPartition(name, 0)).topic_id for name in TOPICS

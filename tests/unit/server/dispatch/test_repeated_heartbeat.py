@@ -29,7 +29,7 @@ from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import NEVER, FastPaths
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 
 CLASSIC = {"group_id": "g", "generation_id": 3, "member_id": "m"}
@@ -129,7 +129,7 @@ class Served:
             request_metrics=self.metrics,
             clock=clock,
             client_quotas=self.quotas,
-            turns=SharedTurns(clock),
+            scheduler=WorkScheduler(clock),
             fast_paths=self.fast_paths,
         )
         self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1")

@@ -31,7 +31,7 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import BROKER_EPOCH, OTHER, THREE, TP, Replicas, state_of
@@ -83,7 +83,7 @@ class OneBroker:
             request_metrics=self.metrics,
             client_quotas=self.quotas,
             clock=clock,
-            turns=SharedTurns(clock),
+            scheduler=WorkScheduler(clock),
             log_io=self.replicas.log_io,
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),

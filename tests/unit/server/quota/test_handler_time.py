@@ -25,7 +25,7 @@ from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.work_scheduler import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.testing import Broker
 from tests.unit.server.conftest import resolved
@@ -44,7 +44,7 @@ class World:
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.fast_paths = FastPaths()
         self.supervisor = Supervisor()
-        self.turns = SharedTurns(self.clock)
+        self.scheduler = WorkScheduler(self.clock)
         self.request_metrics = request_channel_metrics()
         self.received_ns = 0
         self.memory = None
