@@ -196,7 +196,7 @@ def drop_fast_paths_with_changes(services: Services) -> None:
 def _leads_for_sure(services: Services, sessions: SessionKeeper) -> bool:
     """No other broker can have been given what this one leads: its session lasts, and the controller has said
     in this session what it leads."""
-    return sessions.is_connected and services.instructed_epoch >= services.broker_epoch
+    return sessions.is_connected and services.metadata_received_epoch >= services.broker_epoch
 
 
 def _replica_manager(

@@ -89,7 +89,7 @@ class Services(msgspec.Struct, kw_only=True):
     lead and follow."""
     broker_epoch: int = -1
     """The czxid of this broker's registration (KIP-380); changes with its session."""
-    instructed_epoch: int = -1
+    metadata_received_epoch: int = -1
     """The broker epoch for which a controller has last said what to lead and follow."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""

@@ -7,7 +7,7 @@ waited longest for its peer is closed in favour of the new one: so a health chec
 connections are held open, and nothing is held by keeping silent.
 
 A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
-goes on.
+keeps running.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ What happens to a partition comes back here as a value (an append, a follower's 
 ISR change), and only here are those woken who wait for it (``ParkedOperations``).
 
 With ``flush.messages`` an answer waits for its flush (``flushed``), as in Kafka; the loop does not wait, and
-goes on with other requests.
+serves other requests.
 
 The controller's requests are carried out one at a time: their handlers hold ``state_changes``. One may name a
 thousand partitions, so others have their turn in between; each partition changes at once. A partition fails
@@ -688,9 +688,9 @@ class ReplicaManager:
         return lost
 
     def alter_log_dir(self, topic_partition: TopicPartition, log_directory: str) -> None:
-        """Move a replica to another log directory of this broker, while it goes on serving (KIP-113). A move
-        to elsewhere ends, also when it is asked for where it is. One that is not here is remembered: its log
-        will be made there.
+        """Move a replica to another log directory of this broker, while it continues to serve (KIP-113). A
+        move to elsewhere ends, also when it is asked for where it is. One that is not here is remembered: its
+        log will be made there.
 
         Raises:
             KafkaError: see ``LogManager.check_move`` and ``start_move``; KAFKA_STORAGE_ERROR: the replica

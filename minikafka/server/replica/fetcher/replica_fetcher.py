@@ -252,7 +252,7 @@ class FollowedPartitions(Generic[PartitionT]):
         current_leader_epoch: LeaderEpoch,
         fetch_offset: Offset,
     ) -> None:
-        """Follow a leadership. One that is followed already goes on as it is."""
+        """Follow a leadership. One that is followed already stays as it is."""
         current = self._states.get(topic_partition)
         if current is not None:
             if (current.topic_id, current.current_leader_epoch) == (topic_id, current_leader_epoch):
