@@ -1,7 +1,8 @@
 """The workloads that ``minikafka bench compare`` knows by name, and what is compared of each.
 
-``SUITES`` is the list of the README's table. Each turn gets fresh topics; a target lives for all rounds of a
-workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh`` says otherwise.
+``SUITES`` is the list of the table in ``docs/how-to/load.md``. Each turn gets fresh topics; a target lives
+for all rounds of a workload, and its first turn does not count (a JVM compiles in it), but where ``is_fresh``
+says otherwise.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint
 from minikafka.coordination.store import CoordinationStore
+from minikafka.deferred import deferred
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
@@ -30,7 +31,6 @@ from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordinators
-from minikafka.server.dispatch.dispatcher import ask_own_broker
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
@@ -49,7 +49,11 @@ from minikafka.server.topics.topic_store import StoredTopic
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
+    from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
+else:
+    add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
+    write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
 
 
 def open_log_manager(
@@ -133,13 +137,13 @@ def make_services(
     quotas = _replication_quotas(configs, node_id)
     replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
-    producer_ids = ProducerIdManager(node_id=node_id, store=store)
-    metrics = Metrics()
+    producer_ids, metrics = ProducerIdManager(node_id=node_id, store=store), Metrics()
     coordinators = make_coordinators(
         configs,
         CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
-        ask_here=lambda api_key, body: ask_own_broker(services, api_key, body),
+        ask_here=lambda asked: add_partitions_to_txn.ask_own_coordinator(services, asked),
+        write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         leads_for_sure=lambda: _leads_for_sure(services, sessions),
     )
     services = Services(

@@ -1,12 +1,12 @@
 """How much the client can do at all on this machine, and how much of it is left beside minikafka.
 
 Client and broker share the cores here, so a ratio beside librdkafka's mock has a ceiling: what the client
-itself costs. Four take turns on workloads of the README's table: the mock, the idle broker (``idle_broker``:
-answers as a broker must, and does nothing else), one that reads what it answers from files and does nothing
-else, and minikafka. *Idle broker / mock* is about the most that any broker could reach beside the mock on
-this machine, *idle broker that reads files / mock* the most for one whose log lies in files; minikafka beside
-these two is its share of that. ``CPU s/GB`` is what each target itself used for 10⁹ bytes of values: how idle
-the idle ones were.
+itself costs. Four take turns on workloads of ``docs/how-to/load.md``: the mock, the idle broker
+(``idle_broker``: answers as a broker must, and does nothing else), one that reads what it answers from files
+and does nothing else, and minikafka. *Idle broker / mock* is about the most that any broker could reach
+beside the mock on this machine, *idle broker that reads files / mock* the most for one whose log lies in
+files; minikafka beside these two is its share of that. ``CPU s/GB`` is what each target itself used for 10⁹
+bytes of values: how idle the idle ones were.
 
 ``BENCH_ROUNDS`` and ``BENCH_SECONDS`` say how many turns and how long. A ratio is the median of neighbouring
 turns, with the least and the greatest; a turn that failed is told, and has no value.

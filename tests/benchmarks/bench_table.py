@@ -1,4 +1,4 @@
-"""The README's table: minikafka beside Apache Kafka and beside librdkafka's mock, workload by workload.
+"""The table in ``docs/how-to/load.md``: minikafka beside Apache Kafka and librdkafka's mock, by workload.
 
 Runs the suites of ``minikafka bench compare`` twice, once beside each, and writes the table in Markdown to
 ``bench-results/table.md`` with every turn in ``bench-results/table.json``. ``BENCH_KAFKA`` names another

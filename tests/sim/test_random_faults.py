@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 import os
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ProcessPoolExecutor
 from functools import partial
 
 import pytest
@@ -40,24 +40,29 @@ def _outcome(run_seed: Callable[[int], int], seed: int) -> str | None:
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_whatever_fails_no_acked_record_is_lost(first: int) -> None:
-    assert _failures(random_faults.run_seed, first) == []
+def test_whatever_fails_no_acked_record_is_lost(pool: Executor, first: int) -> None:
+    assert _failures(pool, random_faults.run_seed, first) == []
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS_OF_REASSIGNMENTS, SEEDS_PER_TEST))
-def test_partitions_that_move_during_faults_lose_nothing_and_arrive(first: int) -> None:
-    assert _failures(random_reassignments.run_seed, first) == []
+def test_partitions_that_move_during_faults_lose_nothing_and_arrive(pool: Executor, first: int) -> None:
+    assert _failures(pool, random_reassignments.run_seed, first) == []
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS_OF_TRANSACTIONS, SEEDS_PER_TEST))
-def test_transactions_during_faults_are_all_or_nothing(first: int) -> None:
-    assert _failures(random_transactions.run_seed, first) == []
+def test_transactions_during_faults_are_all_or_nothing(pool: Executor, first: int) -> None:
+    assert _failures(pool, random_transactions.run_seed, first) == []
 
 
-def _failures(run_seed: Callable[[int], int], first: int) -> list[str]:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
-        outcomes = list(pool.map(partial(_outcome, run_seed), range(first, first + SEEDS_PER_TEST)))
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Executor]:
+    """One for all tests: a new process takes as long to load the broker as a seed takes."""
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as started:
+        yield started
+
+
+def _failures(pool: Executor, run_seed: Callable[[int], int], first: int) -> list[str]:
+    outcomes = list(pool.map(partial(_outcome, run_seed), range(first, first + SEEDS_PER_TEST)))
     return [outcome for outcome in outcomes if outcome is not None]
 
 

@@ -19,7 +19,7 @@ pytest.importorskip("pyspark")
 import pyarrow as pa
 
 from minikafka.spark.analyze import batch_statistics as batch
-from minikafka.spark.analyze import offset_order, producer_statistics, record_figures, record_statistics
+from minikafka.spark.analyze import record_statistics
 from minikafka.spark.source.record_sums import SUMS_SCHEMA, summed
 from tests.spark.record_batches import record_batch
 
@@ -143,13 +143,13 @@ def test_headers_tell_what_the_model_finds(spark: SparkSession, generated: tuple
             ):
                 assert records == model.nth((member["records"] for member in members), share)
                 assert size == model.nth((member["size"] for member in members), share)
-    same(offset_order.gaps(batches), each(model.gaps))
+    same(batch.gaps(batches), each(model.gaps))
     same(
-        offset_order.order_totals(batches),
+        batch.order_totals(batches),
         each(lambda members: [model.gap_totals(members) | model.disorder(members)]),
     )
-    same(producer_statistics.duplicates(batches), each(model.duplicates))
-    same(producer_statistics.transactions(batches), each(model.transactions))
+    same(batch.duplicates(batches), each(model.duplicates))
+    same(batch.transactions(batches), each(model.transactions))
     pieces = batch.pieces(batches, widths(spark, *((topic, 1_000) for topic, _ in by_log))).collect()
     for name, control in (("codec", False), ("leader_epoch", True), ("segment", True)):
         for log, members in by_log.items():
@@ -214,7 +214,7 @@ def test_overlapping_offsets_are_no_gap(spark: SparkSession) -> None:
         batch_row(base_offset=5, last_offset=7, position=100),
         batch_row(base_offset=12, last_offset=12, position=200),
     ]
-    ((row,),) = found(offset_order.order_totals(frame(spark, rows))).values()
+    ((row,),) = found(batch.order_totals(frame(spark, rows))).values()
     assert (row["gaps"], row["missing"], row["overlaps"]) == (1, 2, 1)
 
 
@@ -249,8 +249,8 @@ def test_records_tell_what_the_model_finds(
     for log, members in keyed.items():
         of_log = [row for row in frequencies if log_of(row) == log]
         if members:
-            assert record_figures.key_totals(of_log)._asdict() == model.keys(members)
-        top_least[log] = record_figures.top_keys_least(of_log, count=count)
+            assert record_statistics.key_totals(of_log)._asdict() == model.keys(members)
+        top_least[log] = record_statistics.top_keys_least(of_log, count=count)
     top = found(record_statistics.top_keys(keys, least(spark, top_least), count=count))
     for log, members in expected.items():
         ranked = sorted(top.get(log, []), key=lambda row: row["place"])
@@ -263,7 +263,7 @@ def test_records_tell_what_the_model_finds(
         of_log = [SimpleNamespace(**row) for row in others[log]]
         nulls = sum(row.records for row in of_log if row.bucket is None and row.error is None)
         assert nulls == len(members) - len(keyed[log])
-        figures = record_figures.size_totals([row for row in of_log if row.bucket is not None], quantiles)
+        figures = record_statistics.size_totals([row for row in of_log if row.bucket is not None], quantiles)
         assert figures.records == len(members)
         assert figures.bytes == sum(each.size for each in members)
         assert figures.tombstones == sum(each.value is None for each in members)
@@ -302,11 +302,11 @@ def test_histograms_of_a_topic_are_over_all_its_partitions(spark: SparkSession) 
     ]
     summary = record_statistics.summarised(sums(spark, rows))
     others = record_statistics.without_keys(summary, errors_max=1).collect()
-    assert record_figures.size_histogram([row for row in others if row.bucket is not None]) == [
+    assert record_statistics.size_histogram([row for row in others if row.bucket is not None]) == [
         (1, 2, 2), (2, 1, 3), (32, 1, 63), (512, 1, 901),
     ]  # fmt: skip
     frequencies = record_statistics.key_frequencies(record_statistics.by_key(summary)).collect()
-    assert record_figures.key_histogram(frequencies) == [(1, 1, 1), (2, 2, 4)]
+    assert record_statistics.key_histogram(frequencies) == [(1, 1, 1), (2, 2, 4)]
 
 
 def test_a_key_among_thousands_of_equals_is_no_top_key(spark: SparkSession) -> None:
@@ -316,7 +316,7 @@ def test_a_key_among_thousands_of_equals_is_no_top_key(spark: SparkSession) -> N
     keys = record_statistics.by_key(record_statistics.summarised(sums(spark, rows))).persist()
     frequencies = record_statistics.key_frequencies(keys).collect()
     for ties_max, expected in ((3, [b"often", b"a"]), (2, [b"often"])):
-        number = record_figures.top_keys_least(frequencies, count=2, ties_max=ties_max)
+        number = record_statistics.top_keys_least(frequencies, count=2, ties_max=ties_max)
         top = record_statistics.top_keys(keys, least(spark, {("t", 0): number}), count=2).orderBy("place")
         assert [bytes(row.key) for row in top.collect()] == expected
     keys.unpersist()

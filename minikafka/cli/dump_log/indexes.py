@@ -16,7 +16,8 @@ from minikafka.cli.dump_log.segment import Finding, ScannedBatch
 from minikafka.errors import KafkaError
 from minikafka.files import File, Files
 from minikafka.log.files.names import INDEX_SUFFIX, TIME_INDEX_SUFFIX, TXN_INDEX_SUFFIX, file_name
-from minikafka.log.segment.txn_index import CURRENT_VERSION, AbortedTransaction
+from minikafka.log.segment.index_file import OFFSET_INDEX_ENTRY, TIME_INDEX_ENTRY
+from minikafka.log.segment.txn_index import CURRENT_VERSION, TXN_INDEX_ENTRY, AbortedTransaction
 from minikafka.protocol.records.control_records import ControlRecordType, read_end_transaction_marker
 
 _ZEROS = bytes(1 << 20)
@@ -27,9 +28,6 @@ FINDINGS_MAX = 100
 """So many wrong entries of one index are named, the others counted: it has to be rebuilt anyway."""
 
 _ENTRIES_PER_READ = 8192
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
-_TXN_ENTRY = Struct(">hqqqq")
 
 
 class IndexEntry(NamedTuple):
@@ -191,7 +189,7 @@ class OffsetIndexCheck(IndexCheck):
     """
 
     SUFFIX = INDEX_SUFFIX
-    ENTRY = _OFFSET_ENTRY
+    ENTRY = OFFSET_INDEX_ENTRY
 
     def __init__(self, path: str, file: File, *, base_offset: int, is_active: bool) -> None:
         super().__init__(path, file, base_offset=base_offset, is_active=is_active)
@@ -245,7 +243,7 @@ class TimeIndexCheck(IndexCheck):
     """Every entry names the largest timestamp so far and a batch that has it."""
 
     SUFFIX = TIME_INDEX_SUFFIX
-    ENTRY = _TIME_ENTRY
+    ENTRY = TIME_INDEX_ENTRY
 
     def __init__(self, path: str, file: File, *, base_offset: int, is_active: bool) -> None:
         super().__init__(path, file, base_offset=base_offset, is_active=is_active)
@@ -296,7 +294,7 @@ class TxnIndexCheck(IndexCheck):
     """Every entry ends with an abort marker of its producer in this segment."""
 
     SUFFIX = TXN_INDEX_SUFFIX
-    ENTRY = _TXN_ENTRY
+    ENTRY = TXN_INDEX_ENTRY
 
     def __init__(self, path: str, file: File, *, base_offset: int, is_active: bool) -> None:
         # Nothing is ever reserved in a transaction index.

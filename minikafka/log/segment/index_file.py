@@ -246,7 +246,7 @@ class IndexFile:
         return low
 
 
-_OFFSET_ENTRY = Struct(">ii")
+OFFSET_INDEX_ENTRY = Struct(">ii")
 _INT = Struct(">i")
 
 
@@ -269,7 +269,7 @@ class OffsetIndex(IndexFile):
         return self.entries >= self.entries_max
 
     def entry(self, slot: int) -> OffsetPosition:
-        relative_offset, position = _OFFSET_ENTRY.unpack_from(self._mapped(), slot * 8)
+        relative_offset, position = OFFSET_INDEX_ENTRY.unpack_from(self._mapped(), slot * 8)
         return OffsetPosition(self.base_offset + relative_offset, position)
 
     def last_entry(self) -> OffsetPosition:
@@ -295,7 +295,7 @@ class OffsetIndex(IndexFile):
             raise InvariantError(
                 f"offset {offset} is not above the last one of {self!r}: {self.last_entry()}"
             )
-        self._append_entry(_OFFSET_ENTRY, relative_offset, position)
+        self._append_entry(OFFSET_INDEX_ENTRY, relative_offset, position)
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries at or above ``offset``."""
@@ -313,7 +313,7 @@ class OffsetIndex(IndexFile):
         )
 
 
-_TIME_ENTRY = Struct(">qi")
+TIME_INDEX_ENTRY = Struct(">qi")
 _LONG = Struct(">q")
 
 
@@ -359,7 +359,7 @@ class TimeIndex(IndexFile):
         self._last_timestamp = NO_TIMESTAMP
 
     def entry(self, slot: int) -> TimestampOffset:
-        timestamp, relative_offset = _TIME_ENTRY.unpack_from(self._mapped(), slot * 12)
+        timestamp, relative_offset = TIME_INDEX_ENTRY.unpack_from(self._mapped(), slot * 12)
         return TimestampOffset(timestamp, self.base_offset + relative_offset)
 
     def last_entry(self) -> TimestampOffset:
@@ -390,7 +390,7 @@ class TimeIndex(IndexFile):
         is_full = self.entries >= self.entries_max if use_last_slot else self.is_full
         if is_full or not 0 <= relative_offset <= RELATIVE_OFFSET_MAX:
             raise InvariantError(f"({timestamp}, {offset}) does not fit into {self!r}")
-        self._append_entry(_TIME_ENTRY, timestamp, relative_offset)
+        self._append_entry(TIME_INDEX_ENTRY, timestamp, relative_offset)
         self._last_timestamp = timestamp
 
     def truncate_to(self, offset: int) -> None:

@@ -27,8 +27,8 @@ from minikafka.errors import InvariantError, MinikafkaError
 from minikafka.files import File, Files
 from minikafka.log.files.open_files import OpenFiles
 
-_ENTRY = struct.Struct(">hqqqq")
-ENTRY_SIZE = _ENTRY.size
+TXN_INDEX_ENTRY = struct.Struct(">hqqqq")
+ENTRY_SIZE = TXN_INDEX_ENTRY.size
 CURRENT_VERSION = 0
 
 _ENTRIES_PER_READ = 1024
@@ -101,7 +101,7 @@ class TransactionIndex:
             )
         file = self._open()
         try:
-            written = file.write([_ENTRY.pack(CURRENT_VERSION, *transaction)], self._size)
+            written = file.write([TXN_INDEX_ENTRY.pack(CURRENT_VERSION, *transaction)], self._size)
         except OSError:
             file.truncate(self._size)
             raise
@@ -211,7 +211,7 @@ class TransactionIndex:
     def _decode(self, data: bytes, position: int, number: int) -> AbortedTransaction:
         if len(data) - position < ENTRY_SIZE:
             raise CorruptTransactionIndex(f"{self._path}: entry {number} is cut short")
-        version, *fields = _ENTRY.unpack_from(data, position)
+        version, *fields = TXN_INDEX_ENTRY.unpack_from(data, position)
         if version != CURRENT_VERSION:
             raise CorruptTransactionIndex(f"{self._path}: entry {number} has unknown version {version}")
         return AbortedTransaction._make(fields)
@@ -235,7 +235,7 @@ def decode_aborted(data: bytes, path: str) -> list[AbortedTransaction]:
     """
     whole = data[: len(data) - len(data) % ENTRY_SIZE]
     found = []
-    for number, (version, *fields) in enumerate(_ENTRY.iter_unpack(whole)):
+    for number, (version, *fields) in enumerate(TXN_INDEX_ENTRY.iter_unpack(whole)):
         if version != CURRENT_VERSION:
             raise CorruptTransactionIndex(f"{path}: entry {number} has unknown version {version}")
         found.append(AbortedTransaction._make(fields))

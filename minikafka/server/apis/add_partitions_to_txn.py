@@ -16,6 +16,8 @@ there without an authorizer, every client is served.
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from minikafka.coordinator.transaction.messages import (
@@ -60,12 +62,30 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
             "results_by_topic_v3_and_below": answers[0][1] if answers else [],
         }
 
+    is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
     answer = CoordinatorAnswer(services, context, body)
     collector = AnswerCollector(len(transactions), answer.answer)
     for index, transaction in enumerate(transactions):
-        yield from _ask(services, context, transaction, collector.ticket(index))
+        yield from _ask(services, transaction, collector.ticket(index), is_from_client=is_from_client)
         yield
     return answer.pending
+
+
+async def ask_own_coordinator(
+    services: Services, transactions: Sequence[AddPartitionsToTxn]
+) -> list[AddPartitionsToTxnResult | KafkaError]:
+    """As a request of another broker, in which each transaction has its answer."""
+    answered: asyncio.Future[list[Any]] = asyncio.get_running_loop().create_future()
+
+    def then(results: list[Any]) -> None:
+        if not answered.done():
+            answered.set_result(results)
+
+    collector = AnswerCollector(len(transactions), then)
+    for index, transaction in enumerate(transactions):
+        ticket = collector.ticket(index)
+        await services.scheduler.finished(_ask(services, transaction, ticket, is_from_client=False))
+    return await answered
 
 
 def _transactions(version: int, request: Any) -> Steps[list[AddPartitionsToTxn]]:
@@ -108,9 +128,8 @@ def _partitions(topics: Any) -> Steps[tuple[TopicPartition, ...]]:
 
 
 def _ask(
-    services: Services, context: RequestContext, transaction: AddPartitionsToTxn, ticket: RequestTicket
+    services: Services, transaction: AddPartitionsToTxn, ticket: RequestTicket, *, is_from_client: bool
 ) -> Steps[None]:
-    is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
     errors = yield from each(
         lambda at: _refusal(services, at, is_from_client=is_from_client), transaction.partitions
     )

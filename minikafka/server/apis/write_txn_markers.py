@@ -17,10 +17,11 @@ be above the producer's. It is not advertised, see ``api_versions``.
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from minikafka.coordinator.group.messages import EndTransaction
 from minikafka.errors import ErrorCode, KafkaError
@@ -30,15 +31,13 @@ from minikafka.protocol.records.control_records import ControlRecordType, EndTra
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
+from minikafka.server.coordinator.transaction_markers import CoordinatorMarkers, WrittenMarkers
 from minikafka.server.replica.delayed_produce import when_committed
 from minikafka.server.requests.accounting import encode_answer_in_steps
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import Offset, TopicPartition
-
-Codes = dict[int, dict[TopicPartition, ErrorCode]]
-"""By producer id and partition."""
 
 _NOT_THE_COORDINATOR = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -47,81 +46,139 @@ _NOT_THE_COORDINATOR = (
 )
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | PendingResponse]:
-    wanted = []
-    for marker in request.markers:
-        for topic in marker.topics:
+class Marker(NamedTuple):
+    """One transaction's, for a partition."""
+
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+    is_commit: bool
+    transaction_version: int
+    at: TopicPartition
+
+
+Done = Callable[[WrittenMarkers], None]
+"""Told what became of each marker, by producer id and partition."""
+
+
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[PendingResponse]:
+    markers = []
+    for each in request.markers:
+        version = field(each, "transaction_version", TRANSACTION_VERSION_UNKNOWN)
+        of_each = partial(
+            Marker,
+            each.producer_id,
+            each.producer_epoch,
+            each.coordinator_epoch,
+            each.transaction_result,
+            version,
+        )
+        for topic in each.topics:
             for partition in topic.partition_indexes:
-                wanted.append((marker, TopicPartition(topic.name, partition)))
+                markers.append(of_each(TopicPartition(topic.name, partition)))
                 yield
-    codes: Codes = {marker.producer_id: {} for marker in request.markers}
-    missing = len(wanted)
-    pending: PendingResponse | None = None
-
-    def settled(producer_id: int, at: TopicPartition, code: ErrorCode) -> None:
-        nonlocal missing
-        codes[producer_id][at] = code
-        missing -= 1
-        if not missing and pending is not None and pending.is_waiting:
-            services.scheduler.answer(pending, _response(services, context, codes))
-
-    for marker, at in wanted:
-        _write(services, marker, at, partial(settled, marker.producer_id, at))
-        yield
-    if not missing:
-        return (yield from _body(codes))
+    producer_ids = dict.fromkeys(each.producer_id for each in request.markers)
     pending = PendingResponse()
+
+    def done(written: WrittenMarkers) -> None:
+        if pending.is_waiting:
+            services.scheduler.answer(pending, _response(services, context, producer_ids, written))
+
+    yield from _write_all(services, markers, done)
     return pending
 
 
-def _response(services: Services, context: RequestContext, codes: Codes) -> Steps[tuple[bytes]]:
-    body = yield from _body(codes)
+async def write_markers(services: Services, markers: CoordinatorMarkers) -> WrittenMarkers:
+    """Write those of this broker's own transaction coordinator, as those of a request."""
+    written: asyncio.Future[WrittenMarkers] = asyncio.get_running_loop().create_future()
+
+    def done(outcome: WrittenMarkers) -> None:
+        if not written.done():
+            written.set_result(outcome)
+
+    to_write = [
+        Marker(
+            each.producer_id,
+            each.producer_epoch,
+            coordinator_epoch,
+            each.is_commit,
+            each.transaction_version,
+            partition,
+        )
+        for coordinator_epoch, each in markers
+        for partition in each.partitions
+    ]
+    await services.scheduler.finished(_write_all(services, to_write, done))
+    return await written
+
+
+def _write_all(services: Services, markers: Sequence[Marker], done: Done) -> Steps[None]:
+    """Call ``done`` when each is committed, or will not be; that may be now."""
+    written: dict[tuple[int, TopicPartition], ErrorCode] = {}
+    missing = len(markers)
+
+    def settled(marker: Marker, code: ErrorCode) -> None:
+        nonlocal missing
+        written[marker.producer_id, marker.at] = code
+        missing -= 1
+        if not missing:
+            done(written)
+
+    if not markers:
+        done(written)
+    for marker in markers:
+        _write(services, marker, partial(settled, marker))
+        yield
+
+
+def _response(
+    services: Services, context: RequestContext, producer_ids: Iterable[int], written: WrittenMarkers
+) -> Steps[tuple[bytes]]:
+    body = yield from _body(producer_ids, written)
     return ((yield from encode_answer_in_steps(services.request_metrics, context, body)),)
 
 
-def _write(services: Services, marker: Any, at: TopicPartition, done: Callable[[ErrorCode], None]) -> None:
+def _write(services: Services, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
     """Call ``done`` when it is committed, or will not be; that may be now."""
-    if at not in services.replica_manager.partitions:
+    if marker.at not in services.replica_manager.partitions:
         done(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    elif at.topic == GROUP_METADATA_TOPIC:
-        _end_in_group(services, marker, at, done)
+    elif marker.at.topic == GROUP_METADATA_TOPIC:
+        _end_in_group(services, marker, done)
     else:
-        _append(services, marker, at, done)
+        _append(services, marker, done)
 
 
-def _append(services: Services, marker: Any, at: TopicPartition, done: Callable[[ErrorCode], None]) -> None:
+def _append(services: Services, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
     replicas = services.replica_manager
-    kind = ControlRecordType.COMMIT if marker.transaction_result else ControlRecordType.ABORT
+    kind = ControlRecordType.COMMIT if marker.is_commit else ControlRecordType.ABORT
     batch = marker_batch(
         EndTransactionMarker(kind, marker.coordinator_epoch),
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         timestamp_ms=services.clock.now_ms(),
     )
-    terms = AppendTerms(AppendOrigin.COORDINATOR, transaction_version=_transaction_version(marker))
+    terms = AppendTerms(AppendOrigin.COORDINATOR, transaction_version=marker.transaction_version)
     try:
-        info = replicas.append(at, batch, required_acks=-1, terms=terms)
+        info = replicas.append(marker.at, batch, required_acks=-1, terms=terms)
     except KafkaError as error:
         done(error.code)
         return
     when_committed(
         replicas,
-        at,
+        marker.at,
         Offset(info.last_offset + 1),
         lambda error: done(ErrorCode.NONE if error is None else error.code),
         timeout_ms=services.config.request_timeout_ms,
     )
 
 
-def _end_in_group(
-    services: Services, marker: Any, at: TopicPartition, done: Callable[[ErrorCode], None]
-) -> None:
+def _end_in_group(services: Services, marker: Marker, done: Callable[[ErrorCode], None]) -> None:
     end = EndTransaction(
         producer_id=marker.producer_id,
         producer_epoch=marker.producer_epoch,
         coordinator_epoch=marker.coordinator_epoch,
-        is_commit=marker.transaction_result,
-        transaction_version=_transaction_version(marker),
+        is_commit=marker.is_commit,
+        transaction_version=marker.transaction_version,
         timeout_ms=services.config.request_timeout_ms,
     )
 
@@ -130,28 +187,23 @@ def _end_in_group(
         done(ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_THE_COORDINATOR else code)
 
     services.groups.ask_partition(
-        at.partition,
+        marker.at.partition,
         lambda shard, ticket, now_ms: shard.end_transaction(end, ticket, now_ms),
         RequestTicket(answered),
     )
 
 
-def _transaction_version(marker: Any) -> int:
-    version: int = field(marker, "transaction_version", TRANSACTION_VERSION_UNKNOWN)
-    return version
-
-
-def _body(codes: Codes) -> Steps[Body]:
-    markers = []
-    for producer_id, partitions in codes.items():
-        topics: dict[str, list[dict[str, Any]]] = defaultdict(list)
-        for at, code in partitions.items():
-            topics[at.topic].append({"partition_index": at.partition, "error_code": code})
-            yield
-        markers.append(
+def _body(producer_ids: Iterable[int], written: WrittenMarkers) -> Steps[Body]:
+    found: dict[int, dict[str, list[dict[str, Any]]]] = {each: defaultdict(list) for each in producer_ids}
+    for (producer_id, at), code in written.items():
+        found[producer_id][at.topic].append({"partition_index": at.partition, "error_code": code})
+        yield
+    return {
+        "markers": [
             {
                 "producer_id": producer_id,
-                "topics": [{"name": name, "partitions": found} for name, found in topics.items()],
+                "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
             }
-        )
-    return {"markers": markers}
+            for producer_id, topics in found.items()
+        ]
+    }

@@ -10,9 +10,8 @@ The cluster's topics as the group coordinator sees them. Kafka: ``MetadataImage`
 from __future__ import annotations
 
 import random
-from collections.abc import Awaitable, Callable, Iterable
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
@@ -22,8 +21,6 @@ from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid
 from minikafka.metrics.names_of_coordinators import GROUP_METRICS, TRANSACTION_METRICS
 from minikafka.metrics.registry import Metrics
-from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.codec import Body
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.cluster.producer_ids import ProducerIdManager
@@ -36,9 +33,9 @@ from minikafka.server.coordinator.topic import (
     offsets_topic,
     transaction_state_topic,
 )
-from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
+from minikafka.server.coordinator.transaction_markers import SendMarkers, TransactionMarkerChannels
 from minikafka.server.coordinator.transaction_service import BrokerTransactionSettings, TransactionService
-from minikafka.server.coordinator.transaction_verification import TransactionVerification
+from minikafka.server.coordinator.transaction_verification import AskHere, TransactionVerification
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
@@ -102,9 +99,6 @@ else:
     group_shard = deferred("minikafka.coordinator.group.shard")
     transaction_shard = deferred("minikafka.coordinator.transaction.shard")
 
-AskHere = Callable[[ApiKey, Body], Awaitable[Any]]
-"""How this broker asks itself: ``ask_own_broker``."""
-
 
 class CoordinatorParts(NamedTuple):
     """What every coordinator is made with."""
@@ -134,10 +128,11 @@ def make_coordinators(
     producer_ids: ProducerIdManager,
     *,
     ask_here: AskHere,
+    write_here: SendMarkers,
     leads_for_sure: Callable[[], bool],
 ) -> Coordinators:
     """Nothing runs yet. ``leads_for_sure``: no other broker can have been given what this one leads."""
-    transactions = _transaction_service(configs, parts, producer_ids, ask_here, leads_for_sure)
+    transactions = _transaction_service(configs, parts, producer_ids, write_here, leads_for_sure)
     return Coordinators(
         _group_service(configs, parts),
         transactions,
@@ -146,7 +141,7 @@ def make_coordinators(
             replicas=parts.replicas,
             topic=transactions.topic,
             connect=parts.connect,
-            ask_here=partial(ask_here, ApiKey.ADD_PARTITIONS_TO_TXN),
+            ask_here=ask_here,
             supervisor=parts.supervisor,
         ),
     )
@@ -184,7 +179,7 @@ def _transaction_service(
     configs: ConfigService,
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
-    ask_here: AskHere,
+    write_here: SendMarkers,
     leads_for_sure: Callable[[], bool],
 ) -> TransactionService:
     config, replicas = configs.broker_config, parts.replicas
@@ -201,7 +196,7 @@ def _transaction_service(
             listener_name=config.inter_broker_listener(),
             timeout_ms=config.request_timeout_ms,
             connect=parts.connect,
-            write_here=partial(ask_here, ApiKey.WRITE_TXN_MARKERS),
+            write_here=write_here,
         ),
         producer_ids=producer_ids,
         leads_for_sure=leads_for_sure,

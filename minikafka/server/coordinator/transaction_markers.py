@@ -2,7 +2,7 @@
 
 Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletionHandler``. Each broker has a
 channel: what waits for it leaves as one WriteTxnMarkers, and what comes meanwhile as the next. The
-coordinator's own broker is called directly, by the same handler. What became of each partition is told to the
+coordinator's own broker writes its markers without a request. What became of each partition is told to the
 shard that wanted the marker, which says what to send again; that leaves after a pause, to the leader of
 that time.
 
@@ -65,8 +65,14 @@ class WantedMarkers(NamedTuple):
         )
 
 
-WriteHere = Callable[[Body], Awaitable[Any]]
-"""The own broker's handler of WriteTxnMarkers: body of a request to entity of the response."""
+CoordinatorMarkers = Sequence[tuple[int, "WriteMarkers"]]
+"""Markers, each with the leader epoch of its transaction's partition."""
+
+WrittenMarkers = Mapping[tuple[int, TopicPartition], ErrorCode]
+"""What became of each, by producer id and partition."""
+
+SendMarkers = Callable[[CoordinatorMarkers], Awaitable[WrittenMarkers]]
+"""Have the leader of the markers' partitions write them: this broker or another one."""
 
 
 class MarkerChannel:
@@ -75,7 +81,7 @@ class MarkerChannel:
     def __init__(
         self,
         node_id: BrokerId,
-        send: Callable[[Body], Awaitable[Any]],
+        send: SendMarkers,
         *,
         supervisor: Supervisor,
     ) -> None:
@@ -107,27 +113,24 @@ class MarkerChannel:
 
     async def _deliver(self, wanted: Sequence[WantedMarkers]) -> None:
         try:
-            answer = await self._send(
-                request_body([(each.shard.leader_epoch, each.markers) for each in wanted])
-            )
+            written = await self._send([(each.shard.leader_epoch, each.markers) for each in wanted])
         except (BrokerUnavailable, PeerProtocolError, KafkaError) as error:
             if not self._failing:
                 self._failing = True
                 logger.warning("broker %d does not take markers of transactions: %s", self._node_id, error)
-            answered: dict[tuple[int, TopicPartition], ErrorCode] = {}
+            written = {}
         except Exception:  # our bug: transactions would never end for it, so they are tried again
             logger.exception("markers for broker %d could not be sent", self._node_id)
-            answered = {}
+            written = {}
         else:
             if self._failing:
                 self._failing = False
                 logger.info("broker %d takes markers of transactions again", self._node_id)
-            answered = _answered(answer)
         for each in wanted:
             producer_id = each.markers.producer_id
             each.tell(
                 {
-                    partition: answered.get((producer_id, partition), ErrorCode.REQUEST_TIMED_OUT)
+                    partition: written.get((producer_id, partition), ErrorCode.REQUEST_TIMED_OUT)
                     for partition in each.markers.partitions
                 }
             )
@@ -145,7 +148,7 @@ class TransactionMarkerChannels:
         listener_name: str,
         timeout_ms: int,
         connect: Connect,
-        write_here: WriteHere,
+        write_here: SendMarkers,
     ) -> None:
         """``listener_name`` is the one that brokers use among themselves."""
         self._node_id = node_id
@@ -215,7 +218,7 @@ class TransactionMarkerChannels:
             channel = self._channels[node_id] = MarkerChannel(node_id, send, supervisor=self._supervisor)
         return channel
 
-    def _remote(self, node_id: BrokerId) -> Callable[[Body], Awaitable[Any]]:
+    def _remote(self, node_id: BrokerId) -> SendMarkers:
         connection = BrokerConnection(
             name=f"broker {node_id}",
             client_id=f"broker-{self._node_id}-txn-marker-sender",
@@ -223,18 +226,21 @@ class TransactionMarkerChannels:
             connect=self._connect,
         )
 
-        async def send(body: Body) -> Any:
+        async def send(markers: CoordinatorMarkers) -> WrittenMarkers:
             broker = self._metadata.broker(node_id)
             if broker is None:
                 raise BrokerUnavailable(f"broker {node_id} is not alive")
             address = broker.endpoint(self._listener_name)
             version = SUPPORTED[ApiKey.WRITE_TXN_MARKERS].max  # which is not advertised
-            return await connection.request(address, ApiKey.WRITE_TXN_MARKERS, body, version=version)
+            body = request_body(markers)
+            return _answered(
+                await connection.request(address, ApiKey.WRITE_TXN_MARKERS, body, version=version)
+            )
 
         return send
 
 
-def request_body(markers: Sequence[tuple[int, WriteMarkers]]) -> Body:
+def request_body(markers: CoordinatorMarkers) -> Body:
     """A WriteTxnMarkers of markers and the leader epoch of their transaction's partition."""
     return {
         "markers": [
@@ -254,7 +260,7 @@ def request_body(markers: Sequence[tuple[int, WriteMarkers]]) -> Body:
     }
 
 
-def _answered(answer: Any) -> dict[tuple[int, TopicPartition], ErrorCode]:
+def _answered(answer: Any) -> WrittenMarkers:
     return {
         (marker.producer_id, TopicPartition(topic.name, partition.partition_index)): ErrorCode(
             partition.error_code

@@ -26,11 +26,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from itertools import repeat
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from minikafka.config.broker import BrokerConfig
+from minikafka.coordinator.transaction.messages import (
+    TRANSACTION_VERSION_2,
+    AddPartitionsToTxn,
+    AddPartitionsToTxnResult,
+)
 from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.metrics.request_metrics import KafkaTimer
 from minikafka.network.broker_client import BrokerUnavailable
@@ -93,8 +99,8 @@ class Verified(NamedTuple):
 Then = Callable[[Verified], None]
 
 
-AskHere = Callable[[Body], Awaitable[Any]]
-"""Has this broker's own handler of AddPartitionsToTxn answer."""
+AskHere = Callable[[Sequence[AddPartitionsToTxn]], Awaitable[Sequence[AddPartitionsToTxnResult | KafkaError]]]
+"""Asks this broker's own coordinator. Each transaction has its answer."""
 
 
 class _Question:
@@ -298,23 +304,25 @@ class TransactionVerification:
     async def _request(
         self, coordinator: _Coordinator, questions: list[_Question]
     ) -> dict[_Question, ErrorCode]:
-        body = _body(questions)
+        transactions = _transactions(questions)
         if coordinator.node_id == self._replicas.node_id:
-            answer = await self._ask_here(body)
+            codes = _codes(transactions, await self._ask_here(transactions))
         else:
             broker = self._replicas.metadata.broker(coordinator.node_id)
             address = None if broker is None else broker.endpoint(self._config().inter_broker_listener())
-            answer = await coordinator.connection.request(address, ApiKey.ADD_PARTITIONS_TO_TXN, body)
-        if answer.error_code:
-            return dict.fromkeys(questions, ErrorCode(answer.error_code))
-        codes = {
-            (transaction.transactional_id, TopicPartition(topic.name, partition.partition_index)): ErrorCode(
-                partition.partition_error_code
+            answer = await coordinator.connection.request(
+                address, ApiKey.ADD_PARTITIONS_TO_TXN, _body(transactions)
             )
-            for transaction in answer.results_by_transaction
-            for topic in transaction.topic_results
-            for partition in topic.results_by_partition
-        }
+            if answer.error_code:
+                return dict.fromkeys(questions, ErrorCode(answer.error_code))
+            codes = {
+                (transaction.transactional_id, TopicPartition(topic.name, partition.partition_index)): (
+                    ErrorCode(partition.partition_error_code)
+                )
+                for transaction in answer.results_by_transaction
+                for topic in transaction.topic_results
+                for partition in topic.results_by_partition
+            }
         return {
             each: codes.get(
                 (each.transaction.transactional_id, each.topic_partition), ErrorCode.UNKNOWN_SERVER_ERROR
@@ -410,20 +418,50 @@ def _one_epoch_each(questions: Iterable[_Question]) -> list[_Question]:
     ]
 
 
-def _body(questions: Iterable[_Question]) -> Body:
-    partitions: dict[Transaction, dict[str, list[int]]] = {}
+def _transactions(questions: Iterable[_Question]) -> list[AddPartitionsToTxn]:
+    partitions: dict[Transaction, list[TopicPartition]] = {}
     for each in questions:
-        topic, partition = each.topic_partition
-        partitions.setdefault(each.transaction, {}).setdefault(topic, []).append(partition)
-    return {
-        "transactions": [
+        partitions.setdefault(each.transaction, []).append(each.topic_partition)
+    return [
+        AddPartitionsToTxn(
+            transactional_id=transaction.transactional_id,
+            producer_id=transaction.producer_id,
+            producer_epoch=transaction.producer_epoch,
+            partitions=tuple(wanted),
+            verify_only=not transaction.operation.supports_epoch_bump,
+            client_transaction_version=TRANSACTION_VERSION_2,
+        )
+        for transaction, wanted in partitions.items()
+    ]
+
+
+def _codes(
+    transactions: Sequence[AddPartitionsToTxn], results: Sequence[AddPartitionsToTxnResult | KafkaError]
+) -> dict[tuple[str, TopicPartition], ErrorCode]:
+    codes = {}
+    for transaction, result in zip(transactions, results, strict=True):
+        if isinstance(result, KafkaError):
+            errors: Iterable[ErrorCode] = repeat(result.code)
+        else:
+            errors = result.errors
+        for partition, code in zip(transaction.partitions, errors, strict=False):
+            codes[transaction.transactional_id, partition] = code
+    return codes
+
+
+def _body(transactions: Iterable[AddPartitionsToTxn]) -> Body:
+    body = []
+    for each in transactions:
+        topics: dict[str, list[int]] = {}
+        for topic, partition in each.partitions:
+            topics.setdefault(topic, []).append(partition)
+        body.append(
             {
-                "transactional_id": transaction.transactional_id,
-                "producer_id": transaction.producer_id,
-                "producer_epoch": transaction.producer_epoch,
-                "verify_only": not transaction.operation.supports_epoch_bump,
+                "transactional_id": each.transactional_id,
+                "producer_id": each.producer_id,
+                "producer_epoch": each.producer_epoch,
+                "verify_only": each.verify_only,
                 "topics": [{"name": name, "partitions": numbers} for name, numbers in topics.items()],
             }
-            for transaction, topics in partitions.items()
-        ]
-    }
+        )
+    return {"transactions": body}

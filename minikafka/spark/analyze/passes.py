@@ -14,8 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from minikafka.spark.analyze import batch_statistics as batch
-from minikafka.spark.analyze import codec_trials, offset_order
-from minikafka.spark.analyze import producer_statistics as producers
+from minikafka.spark.analyze import codec_trials
 from minikafka.spark.analyze import record_statistics as record
 from minikafka.spark.analyze.analysis import LogId
 from minikafka.spark.analyze.record_statistics import (
@@ -102,25 +101,25 @@ def read_headers(
     """
     whole = batch.healthy(batches)
     totals = _single(batch.partition_totals(whole, batch_size))
-    order = _single(offset_order.order_totals(whole))
+    order = _single(batch.order_totals(whole))
     bucket_ms = bucket_widths(totals)
     pieces = _pieces(whole, bucket_ms)
-    duplicates = producers.duplicates(whole).persist()
-    transactions = producers.transactions(whole).persist()
+    duplicates = batch.duplicates(whole).persist()
+    transactions = batch.transactions(whole).persist()
     is_idempotent = any(row.idempotent_batches for row in totals.values())
     is_transactional = any(row.control_batches + row.transactional_batches for row in totals.values())
     try:
-        duplicate_totals = _single(producers.duplicate_totals(duplicates)) if is_idempotent else {}
-        transaction_totals = _single(producers.transaction_totals(transactions)) if is_transactional else {}
+        duplicate_totals = _single(batch.duplicate_totals(duplicates)) if is_idempotent else {}
+        transaction_totals = _single(batch.transaction_totals(transactions)) if is_transactional else {}
         has_open = any(row.open for row in transaction_totals.values())
-        open_ones = transactions.where(transactions.state == producers.OPEN)
+        open_ones = transactions.where(transactions.state == batch.OPEN)
         return HeaderFigures(
             totals=totals,
             codecs=pieces[batch.CODEC],
             epochs=pieces[batch.LEADER_EPOCH],
             segments=pieces[batch.SEGMENT],
             order=order,
-            gaps=_first(offset_order.gaps(whole), "before_offset")
+            gaps=_first(batch.gaps(whole), "before_offset")
             if any(row.gaps + row.overlaps for row in order.values())
             else {},
             duplicate_totals=duplicate_totals,

@@ -16,8 +16,7 @@ from minikafka.coordinator.transaction.shard import TransactionShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.coordinator.hosted_shard import RequestTicket, S, TicketCall
-from minikafka.server.coordinator.service import CoordinatorService
+from minikafka.server.coordinator.hosted_shard import RequestTicket, TicketCall
 from minikafka.server.requests.accounting import encode_answer_in_steps
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -41,7 +40,9 @@ def ask_group(
 ) -> PendingResponse:
     """Have the shard of a group do ``call``; the response is ``body`` of what it answers, or of the
     KafkaError that it raised."""
-    return ask_coordinator(services.groups, group_id, call, CoordinatorAnswer(services, context, body))
+    answer = CoordinatorAnswer(services, context, body)
+    services.groups.ask(group_id, call, RequestTicket(answer.answer))
+    return answer.pending
 
 
 def check_group_id(group_id: str) -> None:
@@ -71,7 +72,8 @@ def ask_transaction(
     """Have the shard of a transactional id do ``call``; the response is ``body`` of what it answers, or of
     the KafkaError that it raised."""
     answer = CoordinatorAnswer(services, context, body)
-    return ask_coordinator(services.transactions, transactional_id, call, answer)
+    services.transactions.ask(transactional_id, call, RequestTicket(answer.answer))
+    return answer.pending
 
 
 def known_error(result: Any, *, knows_fenced: bool) -> ErrorCode:
@@ -112,18 +114,6 @@ class CoordinatorAnswer:
         if isinstance(body, Generator):
             body = yield from body
         return ((yield from encode_answer_in_steps(self._metrics, self._context, body)),)
-
-
-def ask_coordinator(
-    coordinator: CoordinatorService[S],
-    key: str,
-    call: TicketCall[S],
-    answer: CoordinatorAnswer,
-) -> PendingResponse:
-    """Have the shard of a group or a transactional id do ``call``; the response is the answer's body of what
-    it answers, or of the KafkaError that it raised."""
-    coordinator.ask(key, call, RequestTicket(answer.answer))
-    return answer.pending
 
 
 class AnswerCollector:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from typing import Any
 
+from minikafka.coordinator.transaction.messages import AddPartitionsToTxn, AddPartitionsToTxnResult
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.protocol.wire.codec import Body
-from minikafka.server.coordinator.transaction_verification import TransactionVerification
+from minikafka.server.coordinator.transaction_verification import TransactionVerification, _body
 from minikafka.types import TopicPartition
 from tests.unit.server.conftest import AdminBroker
 
@@ -58,13 +59,14 @@ class FakeCoordinator:
             supervisor=services.supervisor,
         )
 
-    async def ask(self, body: Body) -> Any:
-        self.requests.append(list(body["transactions"]))
+    async def ask(self, transactions: Sequence[AddPartitionsToTxn]) -> list[AddPartitionsToTxnResult]:
+        self.requests.append(_body(transactions)["transactions"])
         self._asked.set()
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return _Answer(body["transactions"], self.codes.pop(0) if self.codes else self.code)
+        code = self.codes.pop(0) if self.codes else self.code
+        return [AddPartitionsToTxnResult((code,) * len(each.partitions)) for each in transactions]
 
     async def heard(self, requests: int) -> None:
         """Until so many have come."""
@@ -85,32 +87,6 @@ class FakeCoordinator:
             for request in self.requests
             for each in request
         ]
-
-
-class _Answer:
-    """An AddPartitionsToTxn response, as far as it is read."""
-
-    def __init__(self, transactions: Any, code: ErrorCode) -> None:
-        self.error_code = 0
-        self.results_by_transaction = [_Transaction(each, code) for each in transactions]
-
-
-class _Transaction:
-    def __init__(self, asked: Any, code: ErrorCode) -> None:
-        self.transactional_id = asked["transactional_id"]
-        self.topic_results = [_Topic(topic, code) for topic in asked["topics"]]
-
-
-class _Topic:
-    def __init__(self, asked: Any, code: ErrorCode) -> None:
-        self.name = asked["name"]
-        self.results_by_partition = [_Partition(number, code) for number in asked["partitions"]]
-
-
-class _Partition:
-    def __init__(self, number: int, code: ErrorCode) -> None:
-        self.partition_index = number
-        self.partition_error_code = code
 
 
 async def produce(

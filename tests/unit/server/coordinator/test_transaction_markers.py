@@ -22,7 +22,13 @@ from minikafka.server.cluster.metadata_cache import (
     TopicMetadata,
 )
 from minikafka.server.coordinator.hosted_shard import ShardState
-from minikafka.server.coordinator.transaction_markers import TransactionMarkerChannels
+from minikafka.server.coordinator.transaction_markers import (
+    CoordinatorMarkers,
+    TransactionMarkerChannels,
+    WrittenMarkers,
+    _answered,
+    request_body,
+)
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
 from tests.unit.server.running import eventually
@@ -100,6 +106,9 @@ class Cluster:
             raise BrokerUnavailable(f"broker {node_id} has gone")
         return SimpleNamespace(markers=[self._written(each) for each in markers])
 
+    async def write_here(self, markers: CoordinatorMarkers) -> WrittenMarkers:
+        return _answered(await self.write(ONE, request_body(markers)))
+
     def _written(self, marker: Any) -> Any:
         topics = [
             SimpleNamespace(
@@ -145,7 +154,7 @@ async def channels(cluster: Cluster) -> Any:
         listener_name="B",
         timeout_ms=1000,
         connect=cast(Any, cluster.connect),
-        write_here=lambda body: cluster.write(ONE, body),
+        write_here=cluster.write_here,
     )
     await supervisor.stop()
 
