@@ -27,7 +27,7 @@ def main(root: Path, directory: Path, extras: str) -> int:
         (root / ".cache").mkdir(exist_ok=True)
         with (root / ".cache" / f"{directory.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if is_current(root, directory):  # somebody else made it while we waited
+            if is_current(root, directory):  # another process made it while we waited
                 return 0
             with_extras = f", with what {EXTRAS[extras]} needs" if extras in EXTRAS else ""
             print(f"minikafka: setting up {directory.name} (once){with_extras}…", file=sys.stderr, flush=True)

@@ -176,7 +176,7 @@ class PeerProtocolError(MinikafkaError):
 
 
 class InvariantError(MinikafkaError):
-    """Something that cannot be, is. Our bug: stop loudly rather than go on."""
+    """Something that cannot be, is. Our bug: stop loudly rather than continue."""
 
 
 class ConfigError(MinikafkaError):

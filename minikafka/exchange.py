@@ -1,8 +1,8 @@
 """Two files exchange their names, at one moment (Linux: ``renameat2`` with ``RENAME_EXCHANGE``).
 
 Why not ``os.replace``: a rename *over* a file makes ext4 write out the new file's bytes before it returns,
-and so it waits for whoever fsyncs something large: up to 280 ms beside an fsync of 600 MB, where an exchange
-took 1 to 6. With nobody else there it is 0.5 ms against 0.9.
+and so it waits for a large fsync of any process: up to 280 ms beside an fsync of 600 MB, where an exchange
+took 1 to 6. Without other writers it is 0.5 ms against 0.9.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ disk underneath that loses unsynced bytes, returns EIO or fills up. This module 
 files for the core. All paths are ``str``; all sizes and positions are bytes. Calls raise ``OSError``.
 
 Only regular files are opened: a symbolic link would have its target truncated, which may be another log's or
-no log's at all, and a FIFO or a device blocks whoever opens it. Kafka follows links. Directories may be
-links.
+no log's at all, and a FIFO or a device blocks the thread that opens it. Kafka follows links. Directories may
+be links.
 
 Only ``fsync`` and ``sync_directory`` (about 2 ms) and ``read`` of a cold page may block for long; the shell
 calls those on its disk thread. ``read_cached`` never waits for the disk.
@@ -120,7 +120,7 @@ class Files(Protocol):
         ...
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replacement without waiting for the disk: ``path.tmp``, rename. Whoever reads finds the old bytes
+        """Replacement without waiting for the disk: ``path.tmp``, rename. A reader finds the old bytes
         or the new ones; after a power cut there may be old, new, or none at all, until file and directory are
         fsynced."""
         ...
@@ -291,7 +291,7 @@ class OsFile:
 
 
 class OsDirectoryLock:
-    """An exclusive ``flock``; the kernel lets go of it when the process dies."""
+    """An exclusive ``flock``; the kernel releases it when the process dies."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd

@@ -1,8 +1,8 @@
-"""Work in steps: a generator that yields whenever somebody else may have a turn, and returns what came of it.
+"""Work in steps: a generator that yields whenever other work may have a turn, and returns what came of it.
 
-Whoever decodes, answers or encodes arrays of a request does it so; ``server.runtime.work_scheduler`` runs the
+Arrays of a request are decoded, answered and encoded so; ``server.runtime.work_scheduler`` runs the
 steps on the event loop and lets others in between when a slice of time is over. The work itself knows no
-clock. A step that yields a future goes on when that is done: it has left something to a thread.
+clock. A step that yields a future continues when that is done: it has left something to a thread.
 
 Invariant: the loop's state may be another after each yield, so check-then-act never spans one.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 _MONOTONIC = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-"""Goes on while the machine sleeps and is the same for all processes, as coordination leases need it.
+"""Runs on while the machine sleeps and is the same for all processes, as coordination leases need it.
 
 macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC does both.
 """

@@ -87,7 +87,7 @@ class ReplicaAssignment(msgspec.Struct, frozen=True):
     def reassign_to(self, target: Sequence[BrokerId]) -> ReplicaAssignment:
         """On the way to ``target``, or to another target than before (``ReplicaAssignment.reassignTo``).
 
-        Every replica that is there stays named until it was stopped: one that the new target gives up is
+        Every replica that is there is named until it was stopped: one that the new target gives up is
         both adding and removing. Kafka drops it from the list at once, so a controller that dies then leaves
         its log behind. ``reassign_to(origin)`` cancels.
         """
@@ -106,7 +106,7 @@ class ElectionType(IntEnum):
     PREFERRED = 0
     """The first of the assignment is to lead, if it is in the ISR."""
     UNCLEAN = 1
-    """Somebody is to lead a partition that nobody leads, even if acked records are lost by it."""
+    """Any live replica is to lead a partition without a leader, even if acked records are lost by it."""
 
 
 class PartitionState(msgspec.Struct, frozen=True):

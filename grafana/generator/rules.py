@@ -37,7 +37,7 @@ _COPIES_NOTHING = (
 """The partition's follower was behind all the time, and its log has not grown."""
 
 _HELD_BACK = "sum by (job, topic, partition) (increase(minikafka_replication_held_back_total[{window}])) > 0"
-"""A quota has kept somebody from the partition's records: this follower's own, or that of the leader, which
+"""A quota has held back a read of the partition: this follower's own, or that of the leader, which
 is another instance."""
 
 GROUP_LAG_MIN = 10_000
@@ -68,7 +68,7 @@ ALERTS: Sequence[Alert] = (
         severity="critical",
         summary="{{ $value }} partitions of {{ $labels.job }} have no leader",
         description=(
-            "Nobody can write or read them. All brokers that may lead them are down, or none of those "
+            "They cannot be written or read. All brokers that may lead them are down, or none of those "
             "that are up was in sync. `minikafka cluster describe` names the partitions and the brokers "
             "that are missing."
         ),
@@ -139,7 +139,7 @@ ALERTS: Sequence[Alert] = (
         severity="critical",
         summary="{{ $labels.job }} has no controller",
         description=(
-            "No leader is elected, no topic created and no reassignment goes on. Either no broker is up, "
+            "No leader is elected, no topic created and no reassignment continues. Either no broker is up, "
             "or the coordination store (the SQLite file, or ZooKeeper) cannot be reached."
         ),
     ),

@@ -13,15 +13,15 @@ from types import ModuleType
 from minikafka import __version__
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
-    "analyze": ("spark.analyze", "say what is in log directories; compare replicas (Spark)"),
-    "bench": ("bench.command", "load for any broker: throughput, latency, comparisons"),
+    "analyze": ("spark.analyze", "analyze log directories; compare replicas (Spark)"),
+    "bench": ("bench.command", "benchmark any broker: throughput, latency, comparisons"),
     "broker": ("broker", "run a broker"),
     "cluster": ("cluster.command", "run several brokers on this machine; describe a cluster"),
     "compact": ("spark.compact", "keep the newest record of each key in a log directory; by Spark"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
     "consume": ("console.consume", "print the records of a topic"),
     "dump-log": ("dump_log.command", "look into segments, indexes and checkpoints; verify them"),
-    "elect-leaders": ("reassign.elect_leaders", "let preferred or unclean leaders be elected"),
+    "elect-leaders": ("reassign.elect_leaders", "elect preferred or unclean leaders"),
     "export": ("spark.export", "records of log directories to Parquet, each exactly once (Spark)"),
     "groups": ("groups.command", "list, describe and delete consumer groups; reset their offsets"),
     "produce": ("console.produce", "write lines of standard input as records"),
@@ -29,7 +29,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
     "topics": ("topics.command", "create, list, describe, alter and delete topics"),
-    "transactions": ("transactions.command", "list, describe, find and abort transactions that hang"),
+    "transactions": ("transactions.command", "list and describe transactions; find and abort hanging ones"),
 }
 """Name → module below ``minikafka.cli`` with ``parser()`` and ``main(argv) -> exit status``, and what it is
 for."""

@@ -4,9 +4,9 @@ Kafka: the quota part of ``kafka-configs.sh``; ``why`` is minikafka's own, and a
 cluster for the throttles that it remembers (``server.apis.describe_client_quotas``).
 
 An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, or a bare client id; a part
-without a name is the default. Everybody is the user ANONYMOUS, because there is no authentication.
+without a name is the default. All clients are the user ANONYMOUS, because there is no authentication.
 
-Exit status: 0 when all was done, 1 when something was refused or nobody answers, 2 for bad usage.
+Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka quotas``."""
     options = ProfileParser(
         prog=PROG,
-        description="What clients may use of the brokers, and why one was slowed down.",
+        description="Client quotas, and why a client was throttled.",
         epilog="ENTITY: client-id=NAME, user=NAME, user=NAME,client-id=NAME, or a client id. Without =NAME a "
-        "part is the default: everybody who has nothing of his own. Quotas: "
+        "part is the default: all that have no quota of their own. Quotas: "
         + ", ".join(quota.value for quota in QuotaType)
         + ".",
         allow_abbrev=False,

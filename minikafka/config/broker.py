@@ -90,7 +90,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             ConfigType.STRING,
             Importance.MEDIUM,
-            "The address that the HTTP port listens on; empty: all. Whoever reaches it may read.",
+            "The address that the HTTP port listens on; empty: all. It has no authentication.",
         ),
     ] = "127.0.0.1"
 
@@ -273,19 +273,19 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     # Work that is done from time to time.
     log_flush_offset_checkpoint_interval_ms: Annotated[
-        int, prop(INT, HIGH, "How often the recovery points are written down.", ge=0)
+        int, prop(INT, HIGH, "How often the recovery points are checkpointed.", ge=0)
     ] = MINUTE_MS
     log_flush_scheduler_interval_ms: Annotated[
         int, prop(LONG, HIGH, "How often to look for logs that flush.ms says to flush.", ge=1)
     ] = LONG_MAX
     log_flush_start_offset_checkpoint_interval_ms: Annotated[
-        int, prop(INT, HIGH, "How often the log start offsets are written down.", ge=0)
+        int, prop(INT, HIGH, "How often the log start offsets are checkpointed.", ge=0)
     ] = MINUTE_MS
     log_initial_task_delay_ms: Annotated[
         int, prop(LONG, LOW, "How long after the start the work on logs begins.", ge=0)
     ] = 30 * 1000
     log_retention_check_interval_ms: Annotated[
-        int, prop(LONG, MEDIUM, "How often to look for segments that retention lets go.", ge=1)
+        int, prop(LONG, MEDIUM, "How often to check for segments that retention deletes.", ge=1)
     ] = 5 * MINUTE_MS
     producer_id_expiration_check_interval_ms: Annotated[
         int, prop(INT, LOW, "How often to look for producer ids that have expired.", ge=1)
@@ -301,7 +301,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = DAY_MS
     replica_high_watermark_checkpoint_interval_ms: Annotated[
-        int, prop(LONG, HIGH, "How often the high watermarks are written down.", ge=1)
+        int, prop(LONG, HIGH, "How often the high watermarks are checkpointed.", ge=1)
     ] = 5 * 1000
 
     # Replication and the controller (``ReplicationConfigs``).
@@ -344,7 +344,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ) = None
     producer_purgatory_purge_interval_requests: Annotated[
         int,
-        prop(INT, MEDIUM, "Sweep finished produces out of the purgatory when this many may be in it.", ge=0),
+        prop(INT, MEDIUM, "Purge completed produces from the purgatory when it may hold this many.", ge=0),
     ] = 1000
     request_timeout_ms: Annotated[
         int, prop(INT, HIGH, "How long a broker waits for another broker's answer about transactions.", ge=1)
@@ -356,7 +356,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         bool, prop(BOOLEAN, MEDIUM, "Whether a stopping broker first has its leaders moved.")
     ] = True
     controlled_shutdown_max_retries: Annotated[
-        int, prop(INT, MEDIUM, "Tries to have the leaders moved.", ge=1)
+        int, prop(INT, MEDIUM, "How often moving the leaders is tried.", ge=1)
     ] = 3
     controlled_shutdown_retry_backoff_ms: Annotated[
         int, prop(LONG, MEDIUM, "The pause between these tries.", ge=0)
@@ -450,7 +450,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         | None
     ) = None
     zookeeper_session_timeout_ms: Annotated[
-        int, prop(INT, HIGH, "How long a broker may be silent before it is taken for dead.", ge=1)
+        int, prop(INT, HIGH, "How long the session of a broker lasts without a heartbeat.", ge=1)
     ] = 18_000
     zookeeper_connection_timeout_ms: (
         Annotated[
@@ -490,7 +490,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             INT,
             MEDIUM,
-            "Bytes that a member of a group may tell about itself: its protocols' metadata, or its topics. "
+            "Bytes of metadata that a member of a group may have: its protocols' metadata, or its topics. "
             "Kafka has no such limit.",
             ge=1,
         ),
@@ -515,7 +515,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, prop(INT, MEDIUM, "The longest session that a consumer group may have.", ge=1)
     ] = 60_000
     group_consumer_heartbeat_interval_ms: Annotated[
-        int, prop(INT, MEDIUM, "How often members of a consumer group are told to be heard of.", ge=1)
+        int, prop(INT, MEDIUM, "How often members of a consumer group must send heartbeats.", ge=1)
     ] = 5_000
     group_consumer_min_heartbeat_interval_ms: Annotated[
         int, prop(INT, MEDIUM, "The shortest heartbeat interval that a consumer group may have.", ge=1)
@@ -528,7 +528,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = INT_MAX
     group_consumer_assignors: Annotated[
         tuple[Literal["uniform", "range"], ...],
-        prop(LIST, MEDIUM, "Who may assign partitions in consumer groups; the first one is the default."),
+        prop(LIST, MEDIUM, "The assignors of consumer groups; the first one is the default."),
     ] = ("uniform", "range")
     group_consumer_migration_policy: Annotated[
         Literal["disabled", "upgrade", "downgrade", "bidirectional"],
@@ -549,7 +549,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, prop(INT, HIGH, "How long a group's records may take to reach all in-sync replicas.", ge=1)
     ] = 5_000
     offsets_retention_minutes: Annotated[
-        int, prop(INT, HIGH, "How long committed offsets are kept that nobody uses.", ge=1)
+        int, prop(INT, HIGH, "How long unused committed offsets are kept.", ge=1)
     ] = 7 * 24 * 60
     offsets_retention_check_interval_ms: Annotated[
         int, prop(LONG, HIGH, "How often offsets are looked for whose retention is over.", ge=1)
@@ -655,7 +655,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             INT,
             HIGH,
-            "For how long it is tried again before the producer hears that transactions are concurrent.",
+            "For how long it is tried again before the producer gets CONCURRENT_TRANSACTIONS.",
             ge=0,
         ),
     ] = 100
@@ -690,7 +690,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, prop(INT, MEDIUM, "Replicas of a topic that does not say.", ge=1)
     ] = 1
     auto_create_topics_enable: Annotated[
-        bool, prop(BOOLEAN, HIGH, "Whether a topic comes into being when a client first asks for it.")
+        bool, prop(BOOLEAN, HIGH, "Whether a topic is created when a client first asks for it.")
     ] = True
     delete_topic_enable: Annotated[bool, prop(BOOLEAN, HIGH, "Whether topics can be deleted.")] = True
     fetch_max_bytes: Annotated[int, prop(INT, MEDIUM, "The most bytes in one fetch response.", ge=1024)] = (
@@ -698,7 +698,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     )
     fetch_purgatory_purge_interval_requests: Annotated[
         int,
-        prop(INT, MEDIUM, "Sweep finished fetches out of the purgatory when this many may be in it.", ge=0),
+        prop(INT, MEDIUM, "Purge completed fetches from the purgatory when it may hold this many.", ge=0),
     ] = 1000
     max_incremental_fetch_session_cache_slots: Annotated[
         int, prop(INT, MEDIUM, "How many incremental fetch sessions the broker keeps.", ge=0)

@@ -3,8 +3,8 @@
 Kafka: ``ClientQuotaEntity``, ``QuotaConfig``, ``ClientQuotaControlManager`` (validation),
 ``ClientQuotaFilter``, ``DefaultQuotaCallback`` (precedence); KIP-13, KIP-55, KIP-124, KIP-546, KIP-599.
 
-An entity is a user, a client id, or both, and each of them may be the default: everybody who has no quota of
-his own. For a client with user U and client id C the first of these counts that has the quota:
+An entity is a user, a client id, or both, and each of them may be the default: all that have no quota of
+their own. For a client with user U and client id C the first of these counts that has the quota:
 
 =====  ==================================  ===========================
 order  entity                              shared by
@@ -38,10 +38,10 @@ from minikafka.errors import ErrorCode, KafkaError
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 
 THROTTLE = "throttle"
-"""An entity type that only filters have: who asks for it is told the last throttles instead of quotas."""
+"""An entity type that only filters have: with it the answer has the last throttles instead of quotas."""
 
 COMPACTION = "compaction"
-"""An entity type that only alterations have: who sets ``SWAP_IN`` of it has the broker put in what
+"""An entity type that only alterations have: setting ``SWAP_IN`` of it makes the broker swap in what
 ``minikafka compact`` has prepared. Its name is ``<topic>-<partition>:<id of the manifest>``."""
 
 SWAP_IN = "swap_in"
@@ -51,7 +51,7 @@ _EPSILON = 1e-6
 
 
 class Default(Enum):
-    """In the place of a name: everybody who has nothing of his own."""
+    """In the place of a name: all that have no quota of their own."""
 
     DEFAULT = "<default>"
 
@@ -210,7 +210,7 @@ class MatchType(IntEnum):
 
 
 class QuotaFilter(NamedTuple):
-    """Which entities somebody wants to see; a name of None: any."""
+    """Which entities to describe; a name of None: any."""
 
     names: Mapping[str, Name | None]
     strict: bool

@@ -1,7 +1,7 @@
 """Which value a property has, and where it comes from: topic or group, dynamic or static broker, default.
 
 Kafka: ``LogConfig.fromProps``, ``DynamicBrokerConfig``, ``ConfigHelper`` (DescribeConfigs' answers), KIP-226.
-Pure functions over property texts; whoever owns the dynamic values calls them again when one changes.
+Pure functions over property texts; the owner of the dynamic values calls them again when one changes.
 
 Where it differs from Kafka: when ``log.retention.hours`` sets ``retention.ms``, DescribeConfigs says so.
 Kafka drops synonyms in other units there and calls the value a default. (For brokers it is as in Kafka.)
@@ -300,7 +300,7 @@ def check_min_isr(current: Mapping[str, str], overrides: Mapping[str, str], *, p
     """``min.insync.replicas`` is the same for all brokers, and always set (KIP-966).
 
     Raises:
-        KafkaError: INVALID_CONFIG: ``overrides`` in the place of ``current`` would be something else.
+        KafkaError: INVALID_CONFIG: ``overrides`` instead of ``current`` would be something else.
     """
     if per_broker and current.get(MIN_ISR) != overrides.get(MIN_ISR):
         raise KafkaError(

@@ -179,7 +179,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "How long a deleted segment's files stay on disk.",
+            "How long a deleted segment's files are kept on disk.",
             ge=0,
             synonyms=(Synonym("log.segment.delete.delay.ms"),),
         ),
@@ -257,7 +257,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "The longest that a record of a compacted topic stays out of compaction.",
+            "The longest time before a record of a compacted topic is compacted.",
             ge=1,
             synonyms=(Synonym("log.cleaner.max.compaction.lag.ms"),),
         ),
@@ -317,7 +317,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             LONG,
             MEDIUM,
-            "The least time that a record of a compacted topic stays out of compaction.",
+            "The least time before a record of a compacted topic is compacted.",
             ge=0,
             synonyms=(Synonym("log.cleaner.min.compaction.lag.ms"),),
         ),
@@ -354,7 +354,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True):
         prop(
             BOOLEAN,
             MEDIUM,
-            "Whether tiered data goes when tiered storage is disabled. There is no tiered storage here.",
+            "Whether disabling tiered storage deletes its data. There is no tiered storage here.",
         ),
     ] = False
     remote_storage_enable: Annotated[

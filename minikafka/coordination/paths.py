@@ -237,7 +237,7 @@ def decode_cluster_id(data: bytes) -> str:
 
 
 class ControllerRegistration(msgspec.Struct, frozen=True):
-    """``/controller``, ephemeral: who the controller is."""
+    """``/controller``, ephemeral: which broker is the controller."""
 
     broker_id: BrokerId
     timestamp_ms: int
@@ -514,7 +514,7 @@ def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
 
 
 def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
-    """An empty node, as Kafka creates it, is a block of nobody's that ends before the first id."""
+    """An empty node, as Kafka creates it, is a block of no broker that ends before the first id."""
     if not data:
         return ProducerIdBlock(BrokerId(-1), 0, -1)
     raw = _from_json(PRODUCER_ID_BLOCK, data, _ProducerIdBlockJson)

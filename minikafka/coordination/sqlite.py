@@ -11,12 +11,12 @@ What happens by itself, until ``close``:
 - The session is renewed every third of its timeout, by a task on the loop and not by the SQL thread: a broker
   whose loop hangs must lose its session like one that has died.
 - While watches exist, the SQL thread polls ``PRAGMA data_version`` when it is idle. Own writes fire own
-  watches at once. Sessions of others that run out are ended by whoever notices first.
+  watches at once. Expired sessions of others are ended by the first client that notices.
 
-With ``background=False`` neither happens: whoever owns the time calls ``renew`` and ``poll`` (tests do).
+With ``background=False`` neither happens: the owner of the clock calls ``renew`` and ``poll`` (tests do).
 
 Not as in ZooKeeper: the session of a client that is cut off ends for it as soon as the client itself can tell
-(its lease has run out), even when nobody else has ended it.
+(its lease has run out), even before another client has ended it.
 
 The tree in a SQLite file: schema, opening, and what one transaction does.
 
@@ -32,17 +32,17 @@ Invariants, held by doing all of it in one transaction:
 - a node with an ``ephemeral_owner`` has no children and its owner is in ``sessions``;
 - a write by a client whose lease has run out does not commit.
 
-**Leases** compare ``clock.monotonic_ms``, which all processes of the machine must share and which must go on
+**Leases** compare ``clock.monotonic_ms``, which all processes of the machine must share and which must run on
 while the machine sleeps: CLOCK_BOOTTIME. The wall clock would do neither: set forward it would expire every
 session at once, set back it would keep the dead alive. That clock restarts at boot, so a lease is believed
 only if it ends within its timeout from now; what an earlier boot left behind is thereby expired.
 
-**Durability.** ``synchronous=FULL``: each write is fsynced before its caller hears of it (0.4 to 2 ms).
+**Durability.** ``synchronous=FULL``: each write is fsynced before its caller returns (0.4 to 2 ms).
 Leader epochs, the controller epoch and producer id blocks must not come again after a power cut, when logs
 and clients remember the later ones. What is about sessions only is NORMAL: atomic too, but a power cut may
 undo the last of it, and then all sessions are over anyway.
 
-**Tampering** (``StoreFile``). SQLite does not look at its files: it goes on writing to one that was removed
+**Tampering** (``StoreFile``). SQLite does not look at its files: it keeps writing to one that was removed
 or replaced, and from its cache it answers what one that was truncated or overwritten no longer has. All of
 that would be acknowledged and gone with the next start; a file that was replaced would split the cluster in
 two. A look is two ``stat`` (10 us). The database itself changes only when a write-ahead log is copied into
@@ -307,7 +307,7 @@ class SqliteTree:
         return int(session_id)
 
     def check_session(self, session_id: int) -> None:
-        """Raises SessionExpiredError, also when nobody has noticed yet."""
+        """Raises SessionExpiredError, also before any client has noticed."""
         row = self._connection.execute(
             "SELECT timeout_ms, expires_ms FROM sessions WHERE id = ?", (session_id,)
         ).fetchone()
@@ -315,7 +315,7 @@ class SqliteTree:
             raise SessionExpiredError(f"session {session_id} has expired")
 
     def renew_session(self, session_id: int, *, seen_zxid: int) -> None:
-        """Extend the lease, and forget the changes that everybody has seen. The session must be alive."""
+        """Extend the lease, and forget the changes that all sessions have seen. The session must be alive."""
         execute = self._connection.execute
         execute(
             "UPDATE sessions SET expires_ms = ? + timeout_ms, seen_zxid = ? WHERE id = ?",
@@ -846,7 +846,7 @@ class SqliteClient:
         return self.session_id
 
     def end_session(self) -> None:
-        """Delete the session with its ephemeral nodes, which nobody need notice from here on."""
+        """Delete the session with its ephemeral nodes, without firing our own watches."""
         self.watches.clear()
         tree = self._opened()
         with tree.transaction(write=True, durable=False):
@@ -865,7 +865,7 @@ class SqliteClient:
                 self._catch_up(tree)
                 return body(tree)
         except SessionExpiredError:
-            self._bury_myself(tree)
+            self._end_own_session(tree)
             raise
 
     def write(self, body: Callable[[SqliteTree], T], *, durable: bool = True) -> T:
@@ -876,7 +876,7 @@ class SqliteClient:
                 self._catch_up(tree)
                 result = body(tree)
         except SessionExpiredError:
-            self._bury_myself(tree)
+            self._end_own_session(tree)
             raise
         if self._file is not None:
             self._file.check()
@@ -901,7 +901,7 @@ class SqliteClient:
         self._end_expired_if_due()
 
     def _opened(self) -> SqliteTree:
-        """The store, looked at anew. Raises StoreUnusableError, ConnectionLossError."""
+        """The store, checked again. Raises StoreUnusableError, ConnectionLossError."""
         if self._tree is None:
             self._tree = SqliteTree(
                 self.path,
@@ -952,13 +952,13 @@ class SqliteClient:
             with tree.transaction(write=True, durable=False):
                 end(tree)
 
-    def _bury_myself(self, tree: SqliteTree) -> None:
+    def _end_own_session(self, tree: SqliteTree) -> None:
         self.watches.clear()
         try:
             with tree.transaction(write=True, durable=False):
                 tree.end_session(self.session_id)
         except StoreError:
-            pass  # whoever can will do it
+            pass  # another client ends it when its lease is over
 
 
 class SqlThread:

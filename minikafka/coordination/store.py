@@ -17,7 +17,7 @@ session and go when it is closed or expires. States, told to session listeners:
 
 While DISCONNECTED the store tries to come back by itself, operations raise ``ConnectionLossError``, and the
 session may or may not still live. Once EXPIRED, ephemerals and watches are gone and operations raise
-``SessionExpiredError`` until somebody calls ``start_session``, having given up the old session's roles.
+``SessionExpiredError`` until ``start_session`` is called, after the old session's roles were given up.
 A process that slept past its session learns of it before any of its writes takes effect.
 
 **Watches** fire once. ``get`` sets one only on a node that exists, ``exists`` also on one that does not.
@@ -33,8 +33,8 @@ listeners are called on the event loop, must not block, and can be a queue's ``p
 goes to the loop's exception handler.
 
 **Errors.** ``StoreError`` and below; an operation that raises has changed nothing, except for
-``ConnectionLossError`` from a write, of which nobody knows. Cancelling the task that awaits a write does not
-recall the write.
+``ConnectionLossError`` from a write, whose outcome is unknown. Cancelling the task that awaits a write
+does not recall the write.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class NodeExistsError(StoreError):
 
 
 class BadVersionError(StoreError):
-    """The node's data version is not the expected one: somebody else was faster."""
+    """The node's data version is not the expected one: another client was faster."""
 
 
 class NotEmptyError(StoreError):
@@ -215,12 +215,12 @@ class CoordinationStore(Protocol):
         """Begin a session, when there is none or it has expired. Returns its id.
 
         Raises:
-            ConnectionLossError: not now. StoreUnusableError: not ever, without somebody's help.
+            ConnectionLossError: not now. StoreUnusableError: not before an operator has repaired it.
         """
         ...
 
     async def close(self) -> None:
-        """End the session, which deletes its ephemeral nodes, and let go of everything. Idempotent."""
+        """End the session, which deletes its ephemeral nodes, and release everything. Idempotent."""
         ...
 
     def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
@@ -267,7 +267,7 @@ class CoordinationStore(Protocol):
         ...
 
     async def ensure_path(self, path: str) -> None:
-        """Create the node and its missing ancestors, empty and persistent. Existing ones stay as they are."""
+        """Create the node and its missing ancestors, empty and persistent. Existing ones are kept."""
         ...
 
 
@@ -338,7 +338,7 @@ def parent_of(path: str) -> str:
 
 
 class WatchTable:
-    """Who wants to be told about which node, for the engines that keep that themselves (``ZKWatchManager``):
+    """The watches by node, for the engines that keep that themselves (``ZKWatchManager``):
     data and exists watches in one table (what fires one fires the other), children watches in another. The
     engine says which thread owns it."""
 

@@ -9,16 +9,16 @@ told what they missed (``SessionWatches``): so here, too, a client is told befor
 
 Not as in the other engines:
 - A client that is cut off learns that its session has expired when it reaches a server again, which may be
-  much later. Until then it is DISCONNECTED. Its writes reach nobody meanwhile.
+  much later. Until then it is DISCONNECTED. Its writes reach no server meanwhile.
 - An operation that is none (``InvalidNodeError``) fails a ``multi`` before anything is sent, even when an
   earlier one would have failed too.
 - A ``multi`` has a limit: ``jute.maxbuffer`` of the server, of which its default is assumed. One that is too
   large is an ``InvalidNodeError`` too.
 - A read is answered by the server that the client is connected to, and may lag behind what others wrote
-  through another server. Whoever depends on what he read writes with its version.
+  through another server. A caller that depends on what it read writes with its version.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
-Connections are plain: no TLS, no SASL, and nodes that anybody may change, as Kafka's without
+Connections are plain: no TLS, no SASL, and nodes that any client may change, as Kafka's without
 ``zookeeper.set.acl``.
 """
 
@@ -158,11 +158,11 @@ class ZooKeeperStore:
                 await self._ensure_root(session)
             self._check_open()
             if not session.connected.is_set():
-                raise ConnectionLossError(f"the connection to ZooKeeper was lost ({session.trouble})")
+                raise ConnectionLossError(f"the connection to ZooKeeper was lost ({session.last_error})")
         except TimeoutError:
             await session.close()
             raise ConnectionLossError(
-                f"ZooKeeper does not answer within {self._connection_timeout_ms} ms ({session.trouble})"
+                f"ZooKeeper does not answer within {self._connection_timeout_ms} ms ({session.last_error})"
             ) from None
         except BaseException:
             await session.close()
@@ -305,7 +305,7 @@ class ZooKeeperStore:
         if self._state is SessionState.EXPIRED:
             raise SessionExpiredError(f"session {self._session_id} has expired")
         if self._state is not SessionState.CONNECTED or self._session is None:
-            reason = "no session was started" if self._session is None else self._session.trouble
+            reason = "no session was started" if self._session is None else self._session.last_error
             raise ConnectionLossError(f"there is no connection to ZooKeeper ({reason})")
         return self._session
 
@@ -319,7 +319,7 @@ class ZooKeeperStore:
             case SessionState.CONNECTED:
                 self._catching_up = asyncio.create_task(self._catch_up(session), name="set watches again")
             case SessionState.DISCONNECTED:
-                _log.warning("coordination session %d: %s", self._session_id, session.trouble)
+                _log.warning("coordination session %d: %s", self._session_id, session.last_error)
                 self._change_state(state)
             case SessionState.EXPIRED:
                 self._watches.clear()
@@ -365,7 +365,7 @@ class ZooKeeperStore:
             await session.call(lambda kazoo: kazoo.exists_async(target, session.watch_fired), receive, path)
         except (ConnectionLossError, SessionExpiredError):
             raise
-        except StoreError:  # whoever watches will ask, and learn why
+        except StoreError:  # the watcher will read it, and learn why
             self._tell(WatchEvent(EventType.NODE_DATA_CHANGED, path))
 
     async def _watch_children_again(self, session: ZooKeeperSession, path: str) -> None:

@@ -13,17 +13,17 @@ What is asked of kazoo, and why:
 - It never begins a **second session**. kazoo would, right after it has learned that the first has expired,
   and would send what is queued in the name of the new one. ``_Handler.over`` allows no further connection.
 - It is handed ``REQUESTS_IN_FLIGHT_MAX`` requests at a time, the others wait here. kazoo is woken by a byte
-  in a socket pair: some hundred bytes that nobody reads would block the loop.
+  in a socket pair: some hundred unread bytes would block the loop.
 - Each of those has a **deadline**. kazoo looks for a silent server only when it has nothing to send, so that
   steady requests to a frozen server would wait for ever. A request that is overdue cuts the connection.
 
 A request that was handed over while kazoo was losing its connection may be carried out after the next one is
 made, ahead of all later ones. Its caller has long been told ``ConnectionLossError``, which allows for that.
 
-kazoo gives up its thread at an answer that it does not understand. Then the session counts as expired, though
+kazoo ends its thread at an answer that it does not understand. Then the session counts as expired, though
 the server keeps it, and its ephemeral nodes, until its timeout.
 
-The store's words in kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
+The store's calls as kazoo's and back: paths below a chroot, transactions, answers, errors, sizes.
 
 Pure functions; paths are valid. Kafka: ``ZooKeeperClient``'s requests and responses.
 """
@@ -78,7 +78,7 @@ from minikafka.coordination.store import (
 )
 
 REQUEST_BYTES_MAX = 0xFFFFF
-"""The server's default of ``jute.maxbuffer``: it hangs up on whoever sends a larger request."""
+"""The server's default of ``jute.maxbuffer``: it closes a connection that sends a larger request."""
 OP_OVERHEAD_BYTES = 60
 """What a ``create`` takes beside its path and its data: a header, lengths, flags, an access control list."""
 
@@ -302,18 +302,18 @@ class ZooKeeperSession:
         return f"ZooKeeperSession({self.id}, {state}, in_flight={len(self._in_flight)})"
 
     @property
-    def trouble(self) -> str:
+    def last_error(self) -> str:
         """Why the last attempt to connect failed, in kazoo's words."""
-        return self._log.trouble
+        return self._log.last_error
 
     @property
     def credentials(self) -> tuple[int, bytes] | None:
-        """The session's id and password, while it is connected: whoever has them can take it over."""
+        """The session's id and password, while it is connected: a client that has them can take it over."""
         credentials: tuple[int, bytes] | None = self._client.client_id
         return credentials
 
     def start(self) -> None:
-        """Begin to connect, and go on trying until ``close``. ``connected`` says when."""
+        """Begin to connect, and keep trying until ``close``. ``connected`` says when."""
         self._client.start_async()
 
     def call(
@@ -322,7 +322,7 @@ class ZooKeeperSession:
         """Send a request after all earlier ones.
 
         ``send`` starts it, ``receive`` makes the result of its answer, at the moment when that arrives and
-        before anything that arrives later, whether or not somebody still awaits it. ``subject`` is for
+        before anything that arrives later, whether or not it is still awaited. ``subject`` is for
         messages.
 
         Raises (from the future):
@@ -337,7 +337,7 @@ class ZooKeeperSession:
         return request.future
 
     def drop_connection(self, reason: str) -> None:
-        """Cut the connection; kazoo notices, fails what is in flight and connects anew."""
+        """Cut the connection; kazoo notices, fails what is in flight and reconnects."""
         _log.info("coordination session %d: cutting the connection to ZooKeeper: %s", self.id, reason)
         self._handler.shut_down_socket()
 
@@ -351,7 +351,7 @@ class ZooKeeperSession:
             self._give_up(ConnectionLossError("the store is being closed"))
             if not self.connected.is_set():
                 self._abandon()
-            # kazoo waits for its thread, so somebody else must. Not the loop's executor, which waits for its
+            # kazoo waits for its thread, so another thread must. Not the loop's executor, which waits for its
             # threads at the end of the program: this one may hang on a server that does not answer.
             threading.Thread(target=self._stop_kazoo, name="close-zookeeper-session", daemon=True).start()
             patience = CLOSE_TIMEOUT_MS / 1000
@@ -389,7 +389,7 @@ class ZooKeeperSession:
         else:
             error = store_error(failure, request.subject)
             request.give_up(error)
-            if isinstance(error, SessionExpiredError):  # kazoo will learn of it when the server hangs up
+            if isinstance(error, SessionExpiredError):  # kazoo will learn of it when the server disconnects
                 self._change_state(SessionState.EXPIRED)
             elif isinstance(failure, KazooConnectionLoss):  # kazoo tells those who wait before it tells all
                 self._change_state(SessionState.DISCONNECTED)
@@ -397,7 +397,7 @@ class ZooKeeperSession:
             self._send_waiting()
 
     def _give_up(self, error: StoreError) -> None:
-        """Fail all requests. Those in flight stay there until kazoo lets go of them."""
+        """Fail all requests. Those in flight are kept until kazoo releases them."""
         waiting, self._waiting = self._waiting, deque()
         for request in (*self._in_flight, *waiting):
             request.give_up(error)
@@ -426,7 +426,9 @@ class ZooKeeperSession:
                 self.connected.set()
             case SessionState.DISCONNECTED:
                 self.connected.clear()
-                self._give_up(ConnectionLossError(f"the connection to ZooKeeper was lost ({self.trouble})"))
+                self._give_up(
+                    ConnectionLossError(f"the connection to ZooKeeper was lost ({self.last_error})")
+                )
             case SessionState.EXPIRED:
                 self.connected.clear()
                 self._handler.over = True
@@ -460,13 +462,13 @@ class ZooKeeperSession:
         self._handler.shut_down_socket()
 
     def _post(self, callback: Callable[..., object], *arguments: object) -> None:
-        """From any thread. A loop that is closed has nobody left to be told."""
+        """From any thread. A loop that is closed needs no callback."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(callback, *arguments)
 
 
 class _Request(Generic[T]):
-    """One call: how it is sent, what becomes of its answer, who awaits it."""
+    """One call: how it is sent, what becomes of its answer, and its waiter."""
 
     __slots__ = ("_given_up", "_receive", "future", "send", "subject", "timer")
 
@@ -546,11 +548,11 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
 class _KazooLog(logging.LoggerAdapter[logging.Logger]):
     """kazoo warns of each attempt to connect, ten a second. The store says it once; this keeps the reason."""
 
-    trouble = "no attempt so far"
+    last_error = "no attempt so far"
 
     def log(self, level: int, msg: object, *args: object, **kwargs: Any) -> None:
         if level == logging.WARNING and args:  # the warnings without arguments give no reason
-            self.trouble = str(msg) % args
+            self.last_error = str(msg) % args
         if level < logging.ERROR:
             level = logging.DEBUG if level > logging.DEBUG else logging.DEBUG - 1
         super().log(level, msg, *args, **kwargs)

@@ -49,7 +49,7 @@ class RecipeError(MinikafkaError):
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that were not given out before."""
+    """Ports without a listener, that were not given out before."""
     ports: list[int] = []
     with contextlib.ExitStack() as probes:
         while len(ports) < count:
@@ -63,7 +63,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def answers(port: int) -> bool:
-    """Does somebody answer ApiVersions there?"""
+    """Whether a broker answers ApiVersions there."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=ANSWER_TIMEOUT_S) as connection:
             connection.sendall(API_VERSIONS)

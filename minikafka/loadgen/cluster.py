@@ -26,8 +26,8 @@ from minikafka.loadgen.station import plain_reason
 from minikafka.loadgen.workload import Kind, Workload
 
 ANSWER_S = 30.0
-DOUBT_S = 3.0
-"""How long to wait for a target that is known to be in trouble."""
+UNHEALTHY_ANSWER_S = 3.0
+"""How long to wait for a target that is known to be unhealthy."""
 LEADERS_S = 60.0
 PAUSE_S = 0.05
 MOCK_CLUSTER_ID = "mockCluster"
@@ -154,7 +154,7 @@ class Cluster:
     def offsets(self, names: Sequence[str], *, earliest: bool = False) -> TopicOffsets:
         """Where every partition ends (or begins). Raises TargetError.
 
-        A broker may not have heard yet that it leads a topic that is new: it is asked again.
+        A broker may not know yet that it leads a topic that is new: it is asked again.
         """
         deadline = time.monotonic() + self._answer_s
         while True:
@@ -195,7 +195,7 @@ class Cluster:
 
     @property
     def _answer_s(self) -> float:
-        return DOUBT_S if self.is_in_doubt else ANSWER_S
+        return UNHEALTHY_ANSWER_S if self.is_in_doubt else ANSWER_S
 
     def wait_for_brokers(self, count: int, *, deadline_s: float) -> None:
         """Until that many are in the cluster. Raises TargetError: they are not within ``deadline_s``."""

@@ -183,7 +183,7 @@ def alternate(
 
 
 def _is_impossible(entry: Entry, recipe: Recipe) -> bool:
-    """The mock lacks things, and brokers that are there cannot be started anew."""
+    """The mock lacks things, and brokers that run already cannot be restarted."""
     return (isinstance(recipe, MockRecipe) and not entry.is_for_mock) or (
         isinstance(recipe, Address) and entry.is_fresh
     )

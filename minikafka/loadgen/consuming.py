@@ -197,7 +197,7 @@ class Consuming:
         for consumer in self._consumers:
             consumer.start(measured_from_ns=measured_from_ns, repeats_until_ns=repeats_until_ns)
         failure = None
-        while failure is None and self._goes_on():
+        while failure is None and self._should_continue():
             self._report(is_last=False)
             time.sleep(TICK_S)
             failure = self._failure()
@@ -216,7 +216,7 @@ class Consuming:
     def _measured_from_ns(self, start_ns: int) -> int:
         return start_ns + int(self._job.workload.warmup_s * 1e9)
 
-    def _goes_on(self) -> bool:
+    def _should_continue(self) -> bool:
         command = self._station.command()
         if isinstance(command, Go):  # the producers begin: our own start was only to be there
             for consumer in self._consumers:

@@ -1,8 +1,8 @@
 """What the parent and its worker processes say to each other: one JSON line a message.
 
-A worker hears its job, prepares, answers ``Ready``, hears ``Go``, and sends ``Interval`` for each of its
+A worker reads its job, prepares, answers ``Ready``, reads ``Go``, and sends ``Interval`` for each of its
 flows about twice a second until ``Done``. The end of its input means that the parent is gone: it ends too.
-What a worker has said stays true if it is killed, so that the counts of a failed run are those up to then.
+What a worker has reported counts if it is killed, so that the counts of a failed run are those up to then.
 """
 
 from __future__ import annotations

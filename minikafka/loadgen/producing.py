@@ -100,7 +100,7 @@ class Producing:
                         topic, value, key, partition if key is None else BY_KEY, on_delivery=delivered
                     )
                     break
-                except BufferError:  # the queue is full: the record goes on being late
+                except BufferError:  # the queue is full: the record gets later
                     client.poll(0.01)
                     if not self._tick():
                         return
@@ -222,7 +222,7 @@ class Producing:
         return not self._station.is_stopped and self._reachability.failure() is None
 
     def _flush(self) -> None:
-        """Until every record is answered, or nobody can answer."""
+        """Until every record is answered, or no broker can answer."""
         while sum(map(len, self._clients)):
             for client in self._clients:
                 client.poll(0.01 / len(self._clients))

@@ -147,7 +147,7 @@ MEMBERS_S = 60.0
 
 
 class Address(msgspec.Struct, frozen=True):
-    """Brokers that somebody else runs."""
+    """Brokers that run already."""
 
     bootstrap: str
     pids: tuple[int, ...] = ()

@@ -4,7 +4,7 @@ CPU and memory of the target's processes, from ``/proc`` (Linux).
 
 Do generator and target agree? Every run ends with these checks; one that fails makes the run fail.
 
-The target's side is what ListOffsets says before and after, so records that somebody else wrote to the same
+The target's side is what ListOffsets says before and after, so records that another client wrote to the same
 topic show as a difference too. In a compacted topic offsets are no count of records, and no request asks for
 one: there it can only be said that the consumers have come to the end and read no more records than offsets.
 """

@@ -1,6 +1,6 @@
-"""One workload against one target: topics made, workers started, heard and ended, counts reconciled.
+"""One workload against one target: topics made, workers started, listened to and ended, counts reconciled.
 
-``run`` yields ``Progress`` while it goes on and the ``Result`` at its end. A target that dies in the middle,
+``run`` yields ``Progress`` while it runs and the ``Result`` at its end. A target that dies in the middle,
 Ctrl-C and a worker that fails end the run early; the result then has the counts up to then, and says why.
 
 The course of a run: topics → records that must be there before (a backlog, what CONSUME reads, and for STREAM
@@ -9,7 +9,7 @@ producers' end → offsets of the target → the consumers' end → checks.
 
 How a workload is cut into the jobs of its worker processes.
 
-The worker processes, seen from their parent: started, heard, told, ended.
+The worker processes, seen from their parent: started, told what to do, listened to, ended.
 
 Each has a thread here that reads what it says into one queue. A worker that ends without ``Done`` counts with
 what it said before; the last line of its standard error says why.
@@ -176,7 +176,7 @@ class WorkerError(MinikafkaError):
     """A worker cannot do its job; the message is for the person who asked for it."""
 
 
-class Heard(msgspec.Struct, frozen=True):
+class Received(msgspec.Struct, frozen=True):
     """A report, or None for the end of the worker's process."""
 
     worker: Worker
@@ -186,7 +186,7 @@ class Heard(msgspec.Struct, frozen=True):
 class Worker:
     """One process with one job."""
 
-    def __init__(self, job: Job, heard: queue.SimpleQueue[Heard]) -> None:
+    def __init__(self, job: Job, received: queue.SimpleQueue[Received]) -> None:
         self.done: Done | None = None
         self.is_ready = self.has_ended = False
         self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 closed by close()
@@ -198,13 +198,13 @@ class Worker:
             stderr=self._errors,
             start_new_session=True,  # Ctrl-C is for the parent, which tells its workers
         )
-        self._heard = heard
+        self._received = received
         self._send(encoded(job))
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def tell(self, command: Command) -> None:
-        """A worker that has ended hears nothing."""
+        """A worker that has ended is skipped."""
         self._send(encoded(command))
 
     def _send(self, line: bytes) -> None:
@@ -219,8 +219,8 @@ class Worker:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if line.endswith(b"\n"):  # else it was killed while it spoke
-                self._heard.put(Heard(self, report_decoder.decode(line)))
-        self._heard.put(Heard(self, None))
+                self._received.put(Received(self, report_decoder.decode(line)))
+        self._received.put(Received(self, None))
 
     def reason(self) -> str:
         """Why it ended without ``Done``."""
@@ -251,7 +251,7 @@ class Fleet:
 
     def __init__(self) -> None:
         self.workers: list[Worker] = []
-        self._heard: queue.SimpleQueue[Heard] = queue.SimpleQueue()
+        self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
 
     def __enter__(self) -> Fleet:
         return self
@@ -264,41 +264,41 @@ class Fleet:
         """Start a process for each job, and wait until all are ready. Raises WorkerError: one cannot."""
         launched = []
         for job in jobs:
-            launched.append(Worker(job, self._heard))
+            launched.append(Worker(job, self._received))
             self.workers.append(launched[-1])  # one by one: whatever comes, ``__exit__`` ends them
         deadline = time.monotonic() + READY_DEADLINE_S
         while not all(worker.is_ready for worker in launched):
-            heard = self.hear(max(deadline - time.monotonic(), 0))
-            if heard is None:
+            received = self.receive(max(deadline - time.monotonic(), 0))
+            if received is None:
                 raise WorkerError(f"the worker processes were not ready after {READY_DEADLINE_S:g} s")
-            if heard.worker.is_ready:
+            if received.worker.is_ready:
                 continue
-            failure = heard.worker.done.failure if heard.worker.done is not None else None
-            raise WorkerError(failure or heard.worker.reason())
+            failure = received.worker.done.failure if received.worker.done is not None else None
+            raise WorkerError(failure or received.worker.reason())
         return launched
 
-    def hear(self, timeout_s: float) -> Heard | None:
+    def receive(self, timeout_s: float) -> Received | None:
         """The next thing that a worker says; what it says of its own state is noted. None: nothing came."""
         try:
-            heard = self._heard.get(timeout=timeout_s)
+            received = self._received.get(timeout=timeout_s)
         except queue.Empty:
             return None
-        match heard.report:
+        match received.report:
             case Ready():
-                heard.worker.is_ready = True
+                received.worker.is_ready = True
             case Done():
-                heard.worker.done = heard.report
-                heard.worker.has_ended = True
+                received.worker.done = received.report
+                received.worker.has_ended = True
             case None:
-                heard.worker.has_ended = True
+                received.worker.has_ended = True
             case Interval():
                 pass
-        return heard
+        return received
 
 
 PROGRESS_S = 1.0
 START_DELAY_S = 0.05
-"""From the decision to start until time zero, so that all processes have heard of it."""
+"""From the decision to start until time zero, so that all processes have received of it."""
 RUN, PRELOAD_FLOW = "run", "preload"
 INTERRUPTED = "interrupted"
 """The problem of a run that ``is_interrupted`` ended."""
@@ -332,7 +332,7 @@ def run(
 
     Raises:
         KeyboardInterrupt: it was interrupted before there was any load.
-        TargetError: nobody answers within ``timeout_s``, or the target refuses what the run needs.
+        TargetError: no broker answers within ``timeout_s``, or the target refuses what the run needs.
         WorkerError: a worker cannot even begin. ConfigError: there is no such process.
     """
     cluster = Cluster(target.bootstrap, timeout_s=timeout_s)
@@ -550,14 +550,14 @@ class Run:
 
     def _listen(self) -> Iterator[Progress]:
         """Take in one report, if one comes soon."""
-        heard = self._fleet.hear(0.2)
-        if heard is not None:
-            if isinstance(heard.report, Interval):
-                self._take_in(heard.report)
-            elif heard.worker.done is None and heard.worker.has_ended:
-                self._problems.append(heard.worker.reason())
-            elif heard.report is heard.worker.done and heard.worker.done is not None:
-                self._note(heard.worker.done.failure)
+        received = self._fleet.receive(0.2)
+        if received is not None:
+            if isinstance(received.report, Interval):
+                self._add_interval(received.report)
+            elif received.worker.done is None and received.worker.has_ended:
+                self._problems.append(received.worker.reason())
+            elif received.report is received.worker.done and received.worker.done is not None:
+                self._note(received.worker.done.failure)
         now_ns = time.monotonic_ns()
         if now_ns >= self._next_progress_ns:
             self._next_progress_ns = now_ns + int(PROGRESS_S * 1e9)
@@ -568,7 +568,7 @@ class Run:
         if failure is not None and failure not in self._problems:
             self._problems.append(failure)
 
-    def _take_in(self, interval: Interval) -> None:
+    def _add_interval(self, interval: Interval) -> None:
         name = interval.flow
         if name not in self._flows:
             self._flows[name] = FlowBuilder(name)
@@ -651,7 +651,7 @@ def _count(workers: Sequence[Worker], name: str) -> int:
 
 
 def finish(events: Iterator[Progress | Result]) -> Result:
-    """The result alone, for those who show no progress."""
+    """The result alone, for callers that show no progress."""
     for event in events:
         if isinstance(event, Result):
             return event

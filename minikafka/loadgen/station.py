@@ -48,7 +48,7 @@ class Station:
         self._commands.put(END)
 
     def send(self, report: Report) -> None:
-        """A parent that is gone hears nothing; the end of our input says so."""
+        """A parent that is gone is not told; the end of our input says so."""
         with contextlib.suppress(BrokenPipeError):
             self._target.write(encoded(report))
             self._target.flush()
@@ -111,7 +111,7 @@ class Reachability:
         self._down_since_ns = 0
 
     def failure(self) -> str | None:
-        """Why to give up; None while there is hope."""
+        """Why to stop; None while a broker answers."""
         if not self._down_since_ns or time.monotonic_ns() - self._down_since_ns < self._give_up_ns:
             return None
         reason = f" ({self._reason})" if self._reason else ""

@@ -30,7 +30,7 @@ class Measure(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """``workload`` None: only the start is timed, in every turn anew."""
+    """``workload`` None: only the start is timed, again in every turn."""
 
     purpose: str
     measures: list[Measure]

@@ -1,4 +1,4 @@
-"""A worker process: hears one job on standard input, does it, and reports on standard output.
+"""A worker process: reads one job from standard input, does it, and reports on standard output.
 
 ``python -m minikafka.loadgen.worker``; the parent is ``runner.Fleet``.
 
@@ -65,7 +65,7 @@ class Connecting:
         for _ in self._job.numbers:
             began_ns = time.monotonic_ns()
             client = Producer(config)
-            if not self._answers(client, self._opened, began_ns) or not self._goes_on():
+            if not self._answers(client, self._opened, began_ns) or not self._should_continue():
                 return
             self._clients.append(client)
 
@@ -78,10 +78,10 @@ class Connecting:
             due_ns = start_ns + offset_ns
             while (left_ns := due_ns - time.monotonic_ns()) > 0:
                 time.sleep(min(left_ns / 1e9, PAUSE_MAX_S))
-                if not self._goes_on():
+                if not self._should_continue():
                     return
             client = self._clients[index % len(self._clients)]
-            if not self._answers(client, self._asked, due_ns) or not self._goes_on():
+            if not self._answers(client, self._asked, due_ns) or not self._should_continue():
                 return
 
     def _answers(self, client: Producer, recorder: Recorder, began_ns: int) -> bool:
@@ -99,7 +99,7 @@ class Connecting:
         recorder.count(began_ns=began_ns, now_ns=time.monotonic_ns(), size=0)
         return True
 
-    def _goes_on(self) -> bool:
+    def _should_continue(self) -> bool:
         self._station.report_if_due([self._opened, self._asked])
         self._station.command()
         self._failure = self._failure or self._reachability.failure()

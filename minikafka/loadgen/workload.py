@@ -1,6 +1,6 @@
 """One workload: what is sent, read or opened, how fast and for how long. Every subcommand fills one of these.
 
-| kind | who works | what is timed |
+| kind | clients | what is timed |
 |---|---|---|
 | PRODUCE | producers | due (or handed over, without a rate) → acknowledged |
 | STREAM | producers and consumers | that, and due → consumed |

@@ -4,9 +4,9 @@ Kafka: ``UnifiedLog.analyzeAndValidateRecords`` and ``LogValidator``; KIP-467 (w
 KIP-937 (timestamps before and after), KIP-126 (conversion of the codec).
 
 A client sends exactly one batch of format 2, with base offset 0, and only the broker writes control batches.
-Its records stay the bytes that they are: what changes are the first 16 bytes (offset and leader epoch,
+Its records keep their bytes: what changes are the first 16 bytes (offset and leader epoch,
 outside of the CRC), or the header when the timestamp type or the largest timestamp is not what the topic
-wants. Only a topic with a codec of its own has batches built anew. A leader's batches are taken by a follower
+wants. Only a topic with a codec of its own has batches rebuilt. A leader's batches are taken by a follower
 as they come.
 """
 
@@ -51,12 +51,12 @@ RECORD_BYTES_MIN = 7
 """Length, attributes, both deltas, no key, no value, no header."""
 
 CHECKED_HERE_BYTES_MAX = 4 << 20
-"""What a client's batch may decompress to where the append is: 2 to 8 ms. Who sends larger ones gets
+"""What a client's batch may decompress to where the append is: 2 to 8 ms. A client with larger ones gets
 ``HeavyBatch``."""
 CHECKED_HERE_RECORDS_MAX = 50_000
 """At 0.15 µs each."""
 CONVERTED_HERE_BYTES_MAX = 256 << 10
-"""Of records that are compressed anew, at some 50 MB/s."""
+"""Of records that are compressed again, at some 50 MB/s."""
 
 _MAGIC_AT = 16
 STAMP_BYTES = 16

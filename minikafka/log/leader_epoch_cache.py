@@ -22,7 +22,7 @@ Where the file is not whole or disagrees with a batch, all epochs are read from 
 
 So after a start each epoch that has a record begins and ends where the records say. One without records
 (elected, never wrote) may be lost: nothing can diverge by it, and the next election takes a larger epoch,
-because the store fsynced this one before the leader heard of it.
+because the store fsynced this one before the leader learned of it.
 
 Different from Kafka, besides: a file whose entries do not increase is damaged, not silently repaired.
 """

@@ -1,7 +1,7 @@
 """Loading a log from its directory, whatever state that is in. Kafka: ``LogLoader``, ``LogSegment.recover``.
 
 After a clean stop the files are taken as they are; sizes and last entries of indexes are looked at, and a
-damaged or missing index is built anew from its segment. After an unclean one, everything from the recovery
+damaged or missing index is rebuilt from its segment. After an unclean one, everything from the recovery
 point on is read and checked (``_recover_segment``); at the first bad batch the log ends, and all later
 segments go. Then all leader epochs are held against the batches (``_find_contradiction``). Last, offsets that
 the log must have and does not are named (``_find_lost_offsets``).
@@ -18,7 +18,7 @@ Differs from Kafka
 - Kafka fsyncs each epoch before use and then trusts its file. Here the file may be torn after a power cut, or
   older than the log (``leader_epoch_cache``), and a wrong entry makes replicas truncate below the high
   watermark.
-- Of offsets that are gone Kafka says nothing, and its consumers go on behind the gap.
+- Of offsets that are gone Kafka says nothing, and its consumers continue behind the gap.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ class LogLoader:
         if lost:
             _log.error(
                 "%s: offsets %s are lost, a segment was emptied or removed while the broker was stopped: "
-                "stop it and put the missing .log files back into %s, or consumers go on behind them",
+                "stop it and put the missing .log files back into %s, or consumers skip them",
                 self._producers.topic_partition,
                 ", ".join(f"{first} to {last}" for first, last in lost),
                 self._directory,
@@ -257,9 +257,9 @@ class LogLoader:
         return segment.offset_index.is_plausible(segment.size) and segment.time_index.is_plausible()
 
     def _repair(self, damaged: list[LogSegment]) -> None:
-        """Build the indexes of flushed segments anew; their batches are kept as they are."""
+        """Rebuild the indexes of flushed segments; their batches are kept as they are."""
         for segment in damaged:
-            _log.warning("%s: an index is missing or damaged; building it anew", segment.path)
+            _log.warning("%s: an index is missing or corrupt, rebuilding it", segment.path)
             segment.rebuild_indexes()
             if segment.has_aborted_transactions or not segment.txn_index.exists:
                 continue
@@ -289,7 +289,7 @@ class LogLoader:
                 overlap = segment.find_batch(following.base_offset)
             except CorruptSegment:
                 segment.release()
-                continue  # whoever reads there is told
+                continue  # its readers get the error
             if overlap is None:
                 segment.release()
                 continue
@@ -380,7 +380,7 @@ class LogLoader:
         self._segments.add(segment)
 
 
-# ---- a segment that nobody vouches for
+# ---- a segment that may be damaged
 
 
 def _recover_segment(
@@ -392,7 +392,7 @@ def _recover_segment(
 ) -> int:
     """Check every batch of a closed segment and cut off the first bad one with all behind it.
 
-    The indexes, the transaction index, the producer state and the leader epochs are built anew on the way.
+    The indexes, the transaction index, the producer state and the leader epochs are rebuilt on the way.
     Memory stays bounded whatever the headers claim.
 
     Args:
@@ -425,7 +425,7 @@ def _recover_segment(
     segment.become_inactive()
     if valid_bytes < end:
         _log.warning(
-            "%s: no valid batch at position %d: %d bytes are cut off, the log goes on at offset %d",
+            "%s: no valid batch at position %d: %d bytes are cut off, the log continues at offset %d",
             segment.path,
             valid_bytes,
             end - valid_bytes,
@@ -440,7 +440,7 @@ def _in_order(
 ) -> Iterator[tuple[BatchHeader, ReadBatch]]:
     """The batches up to the first whose offsets or epoch cannot be.
 
-    A batch that leaves a gap or begins an epoch is right only if the one behind it goes on from there; so it
+    A batch that leaves a gap or begins an epoch is right only if the next one continues from there; so it
     is held back until that one is seen.
     """
     epoch: int = NO_EPOCH
@@ -634,6 +634,6 @@ def _between(segments: LogSegments) -> Iterator[tuple[int, int]]:
                 last = segment.find_last_batch_below(following.base_offset)
                 yield (segment.base_offset if last is None else last.next_offset), last_offset
         except CorruptSegment:
-            pass  # it has bytes there that are no batch: whoever reads them is told, they are not missing
+            pass  # it has bytes there that are no batch: their readers get the error, they are not missing
         finally:
             segment.release()

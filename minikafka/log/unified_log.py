@@ -597,7 +597,7 @@ class UnifiedLog:
             self._delete_segment(old)  # its index is full though it is empty (KAFKA-6388): begin it again
         else:
             old.become_inactive()
-            # Its records may be flushed, or about to be, so that no flush comes by again; but the indexes
+            # Its records may be flushed, or about to be, so that no later flush covers them; but the indexes
             # were trimmed just now, and the time index has got its last entry.
             self._small_files_to_sync += [old.offset_index.path, old.time_index.path]
         segment = LogSegment.create(
@@ -667,7 +667,7 @@ class UnifiedLog:
         return deleted
 
     def take_deleted_files(self) -> list[DeletedFiles]:
-        """Files that retention, truncation or a roll have renamed and nobody has taken for removal yet."""
+        """Files that retention, truncation or a roll have renamed and that were not taken for removal yet."""
         deleted, self._deleted_files = self._deleted_files, []
         return deleted
 
@@ -781,7 +781,7 @@ class UnifiedLog:
         return True
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Drop everything; the log goes on, empty, at ``offset``. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
+        """Drop everything; the empty log continues at ``offset``. Raises KafkaError (KAFKA_STORAGE_ERROR)."""
         if self._closed_reason is not None:
             self._refuse()
         try:
@@ -954,7 +954,7 @@ class UnifiedLog:
         self.directory = directory
 
     def rename(self, directory: str) -> None:
-        """Rename the log's directory (``renameDir``); reads and appends go on as if nothing had happened.
+        """Rename the log's directory (``renameDir``); reads and appends continue as if nothing had happened.
 
         A flush that is under way may not have found its files, so it does not count, and the small ones are
         fsynced once more. Raises OSError.

@@ -1,7 +1,7 @@
-"""What went through a broker, counted by topic: plain integers that are added to where the work is done.
+"""A broker's traffic, counted by topic: plain integers that are added to where the work is done.
 
 Kafka: ``BrokerTopicStats``, ``BrokerTopicMetrics``. Kafka counts everything twice, for the topic and for all
-topics; here the total is added up when somebody asks, so a request pays for one addition. Nearly all Produce
+topics; here the total is added up when it is read, so a request pays for one addition. Nearly all Produce
 requests share that with the count of their API (``ProduceTally``).
 
 Invariants: there are counts for each topic that is hosted here and for no other, so their number is bounded;
@@ -30,8 +30,8 @@ _TALLIED: Final = frozenset(("messages_in", "bytes_in", "produce_requests"))
 
 
 class TopicStats:
-    """Counts of one topic. Whoever does the work adds to them, or to a tally; who wants to know one asks for
-    its ``value``."""
+    """Counts of one topic. The code that does the work adds to them, or to a tally; ``value`` reads
+    one."""
 
     __slots__ = (*FIELDS, "_tallies")
 
@@ -86,7 +86,7 @@ class BrokerTopicStats:
         self.replication_bytes_out = 0
         """What followers were answered with."""
         self.elsewhere = TopicStats()
-        """Requests for topics that are not here, and what topics that went have left."""
+        """Requests for topics that are not here, and what deleted topics have left."""
         self._topics: dict[str, TopicStats] = {}
 
     def __repr__(self) -> str:

@@ -23,7 +23,7 @@ partitions without a leader by the controller.
 The series of clients and their quotas; see ``names``.
 
 Kafka's are per quota, tagged with the user and the client id that it is set for; an empty label stands for
-everybody who shares it. Which requests a client made is counted with no quota set, too.
+all clients that share it. Which requests a client made is counted with no quota set, too.
 
 The series about transactions, of their coordinators and of the partitions that ask them. See ``names``.
 
@@ -59,7 +59,7 @@ def _quota(group: str, attribute: str, help: str) -> Series:
 
 
 def _throttle_time(group: str) -> Series:
-    return _quota(group, "throttle-time", "Mean throttle time of late, in milliseconds; nobody: NaN.")
+    return _quota(group, "throttle-time", "Recent mean throttle time in milliseconds; NaN if not throttled.")
 
 
 CLIENT_PRODUCED = counter(
@@ -96,7 +96,7 @@ MARKERS_WITHOUT_LEADER: Final = _channels(
     "UnknownDestinationQueueSize", "Transactions whose markers wait for a partition to have a leader."
 )
 LOG_APPEND_RETRIES: Final = _channels(
-    "LogAppendRetryQueueSize", "Transactions whose markers are written, which could not be noted yet."
+    "LogAppendRetryQueueSize", "Transactions whose markers are written, but not their completion."
 )
 TRANSACTIONAL_IDS: Final = gauge(
     "minikafka_transactional_ids", "Transactional ids that are coordinated here, by state.", "state"
@@ -225,7 +225,7 @@ PARTITION_OLDEST_OFFSET = gauge(
     "partition",
 )
 PARTITION_LEADER = gauge(
-    "kafka_topic_partition_leader", "The leader's broker id; -1: nobody leads.", "topic", "partition"
+    "kafka_topic_partition_leader", "The leader's broker id; -1: no leader.", "topic", "partition"
 )
 PARTITION_REPLICA_COUNT = gauge(
     "kafka_topic_partition_replicas", "Replicas of the assignment.", "topic", "partition"
@@ -330,7 +330,9 @@ CLEANER_DELAY = mbean_gauge(
     "max-compaction-delay-secs",
     "By how much a log's compaction is later than max.compaction.lag.ms, of the latest.",
 )
-CLEANER_DEAD = mbean_gauge(_CLEANER, "DeadThreadCount", "Cleaners that a bug has ended for the moment.")
+CLEANER_DEAD = mbean_gauge(
+    _CLEANER, "DeadThreadCount", "Cleaners that died of a bug and are not restarted yet."
+)
 CLEANER_IN_PROGRESS = gauge("minikafka_log_cleaner_in_progress", "Logs that are being compacted.")
 CLEANER_COMPACTIONS = counter("minikafka_log_cleaner_compactions", "Compactions that were swapped in.")
 LOGS = (
@@ -367,10 +369,8 @@ FETCHER_MAX_LAG = _fetcher_manager("MaxLag", "Records by which the partition tha
 FETCHER_MIN_RATE = _fetcher_manager(
     "MinFetchRate", "Fetch requests a second of the slowest fetcher, over the last minute; none: 0."
 )
-FETCHER_DEAD = _fetcher_manager("DeadThreadCount", "Fetchers whose loop has ended for no reason.")
-FETCHER_FAILED = _fetcher_manager(
-    "FailedPartitionsCount", "Partitions that are not fetched any more because something is wrong with them."
-)
+FETCHER_DEAD = _fetcher_manager("DeadThreadCount", "Fetchers that died.")
+FETCHER_FAILED = _fetcher_manager("FailedPartitionsCount", "Partitions whose fetching has failed.")
 FETCHER_REQUESTS = _fetcher("Requests", "Fetch requests of followers, answered or not.")
 FETCHER_BYTES = _fetcher("Bytes", "Bytes of records that followers appended.")
 FETCHER_LAG = mbean_gauge(
@@ -401,7 +401,7 @@ REPLICATION_BOUND = gauge(
 )
 REPLICATION_HELD_BACK = counter(
     "minikafka_replication_held_back",
-    "How often a fetch went without the partition because the replication quota of that type was exceeded.",
+    "How often a fetch left the partition out because the replication quota of that type was exceeded.",
     "type",
     "topic",
     "partition",
@@ -552,13 +552,13 @@ CONTROLLER_EVENTS = {
         "kafka.controller:ControllerStats", f"{kind}RateAndTimeMs", f"{help} Milliseconds, of the latest."
     )
     for kind, help in (
-        ("ControllerChange", "How long it took to take office."),
-        ("LeaderElection", "Brokers came or went: until those that they led have leaders."),
+        ("ControllerChange", "How long a new controller took to become active."),
+        ("LeaderElection", "Brokers joined or failed: until their partitions have leaders."),
         ("TopicChange", "Topics were created, or partitions added."),
         ("TopicDeletion", "Steps of the deletion of topics."),
         ("PartitionReassignment", "Steps of reassignments."),
-        ("AutoLeaderBalance", "Looks at whether leadership is spread as it is preferred."),
-        ("ManualLeaderBalance", "Elections that somebody asked for."),
+        ("AutoLeaderBalance", "Checks whether the preferred replicas lead."),
+        ("ManualLeaderBalance", "Elections that a client asked for."),
         ("ControlledShutdown", "Brokers that asked to have their leaders moved."),
         ("IsrChange", "Changes of ISRs that leaders announced."),
         ("LeaderAndIsrResponseReceived", "Answers to LeaderAndIsr."),
@@ -712,7 +712,7 @@ SCRAPE_SECONDS = gauge(
     "minikafka_scrape_seconds", "How long the scrape before this one took, with its pauses."
 )
 SCRAPE_SLICE_SECONDS = gauge(
-    "minikafka_scrape_slice_seconds_max", "Its longest piece, in which the event loop did nothing else."
+    "minikafka_scrape_slice_seconds_max", "Its longest slice, in which the event loop did nothing else."
 )
 SERIES_LEFT_OUT = gauge(
     "minikafka_scrape_left_out",

@@ -1,5 +1,5 @@
 """The series of Spark jobs. A job has runs, not an uptime, so all of them are gauges of its latest run: they
-grow while it runs and stay until the next. ``spark_job`` is the subcommand: analyze, compact, export."""
+grow while it runs and are kept until the next. ``spark_job`` is the subcommand: analyze, compact, export."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """All metrics of a broker, by name, and the sensors that feed them. Pure.
 
-Kafka: ``Metrics``, ``MetricName``, ``KafkaMetric``. Who shows metrics to somebody reads ``metrics`` and
+Kafka: ``Metrics``, ``MetricName``, ``KafkaMetric``. A reporter reads ``metrics`` and
 measures; nothing is pushed. Sensors of things that come and go have a life: ``remove_expired`` takes those
 away that have not recorded for so long, with their metrics and their children.
 
@@ -50,7 +50,7 @@ class Quota(NamedTuple):
 
 
 class QuotaViolationError(Exception):
-    """A measurement has crossed its bound. Expected: whoever records decides what follows."""
+    """A measurement has crossed its bound. Expected: the caller of ``record`` decides what follows."""
 
     def __init__(self, metric: KafkaMetric, value: float, bound: float) -> None:
         super().__init__(f"{metric.name} violated its quota: {value:g}, the bound is {bound:g}")
@@ -113,7 +113,7 @@ class Sensor:
         self._metrics: list[KafkaMetric] = []
         self.name = name
         self.life_ms = life_ms
-        """How long it stays without a value; None: as long as its registry."""
+        """How long it is kept without a value; None: as long as its registry."""
         self.last_record_ms = now_ms
 
     def __repr__(self) -> str:
@@ -233,7 +233,7 @@ class Metrics:
         return made
 
     def add_metric(self, name: MetricName, measurable: Measurable, quota: Quota | None = None) -> KafkaMetric:
-        """A metric without a sensor: measured when somebody looks.
+        """A metric without a sensor: measured when it is read.
 
         Raises:
             InvariantError: there is one of that name.
@@ -268,7 +268,7 @@ class Metrics:
 
 
 class Throttle(NamedTuple):
-    """Why somebody was slowed down, once. ``observed`` is a rate, or the tokens, which are below zero."""
+    """Why a client was throttled, once. ``observed`` is a rate, or the tokens, which are below zero."""
 
     quota: QuotaType
     user: str

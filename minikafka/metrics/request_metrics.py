@@ -1,4 +1,4 @@
-"""How many requests of each API came, which errors they were answered with, and where their time went.
+"""How many requests of each API came, which errors they were answered with, and where their time was spent.
 
 Kafka: ``RequestMetrics``, ``RequestChannel.Response``. The counts are exact: one addition a request, which is
 one for its topic too where nearly all Produce requests go (``ProduceTally``). Times are taken of every
@@ -197,7 +197,7 @@ def quantiles(values: Iterable[float], shares: Sequence[float]) -> list[float]:
 
 
 class RequestCounter:
-    """The requests of one version of one API. ``count`` is added to by whoever serves one without a tally."""
+    """The requests of one version of one API. ``count`` counts those that are served without a tally."""
 
     __slots__ = ("_tallies", "count")
 
@@ -216,7 +216,7 @@ class RequestCounter:
     def tally(self) -> ProduceTally:
         """A new one, whose requests are counted here too.
 
-        It does not begin with one that is timed, but goes on in the round that this counter is in: else a
+        It does not begin with one that is timed, but continues the round that this counter is in: else a
         topic's first request would always be timed, and of many topics more than one in ``TIMED_ONE_IN``.
         """
         tally = ProduceTally(-self.count & TIMED_MASK)
@@ -224,7 +224,7 @@ class RequestCounter:
         return tally
 
     def settle(self, tally: ProduceTally) -> None:
-        """Keep what a tally has, and let go of it."""
+        """Keep what a tally has, and drop it."""
         self._tallies.remove(tally)
         self.count += tally.produce_requests
 
@@ -233,7 +233,7 @@ class ProduceTally:
     """Requests of one version, each with one batch that was appended to one topic: one number that the topic
     and the API share.
 
-    Who serves such a request takes 1 from ``until_timed``, and times it when that was 0 or less
+    The code that serves such a request takes 1 from ``until_timed``, and times it when that was 0 or less
     (``note_timed``); it adds the batch's size to ``bytes_in``, and to ``further_records`` those behind its
     first. Counting down says at once which one to time, and Python keeps such small numbers ready.
     """
@@ -265,7 +265,7 @@ class ProduceTally:
 
 
 class RequestMetrics:
-    """One ``request`` of the series: an API, or for Fetch who asks. See ``RequestChannelMetrics``."""
+    """One ``request`` of the series: an API, for Fetch the kind of reader. See ``RequestChannelMetrics``."""
 
     __slots__ = (
         "_counters", "_mask", "errors", "name", "parent", "sizes", "throttle_ms", "throttled", "timed",

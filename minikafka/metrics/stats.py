@@ -36,14 +36,14 @@ one consumer, or ten, 10 kB              0.72 - 1.08  1.00
 - *The burst comes back.* A client may have ten seconds' worth at once, and pays with silence. After eleven
   seconds the burst is forgotten, the silence counts as ten seconds in which the client had nothing, and it
   may have the same again.
-- *Debts are written off.* Ten producers who share a quota have each had a request appended before any of them
+- *Debts are written off.* Ten producers sharing a quota have each had a request appended before any of them
   hears of a throttle time. Where that is more than eleven seconds' worth, the samples are gone before the
   throttle times are over.
 
 So here a sample *ends* when its values are paid for at the bound, if that is later than its last value; it is
 forgotten when its end is as old as all windows together, and the samples that are left begin there. What a
 client had since it came is then never more than the bound allows for that time, but for the first ten
-seconds' worth and one request of each who shares. The lower figures above are of the time in which the first
+seconds' worth and one request of each that shares. The lower figures above are of the time in which the first
 burst is paid for; then each 30 s have what is allowed, within one request.
 
 What is allowed and not taken is forgotten as in Kafka, eleven to twelve seconds later. A debt is remembered
@@ -159,7 +159,7 @@ class SampledStat:
         return Sample(now_ms, self._EMPTY)
 
     def _advance(self, now_ms: int) -> Sample:
-        """The oldest sample begins anew."""
+        """Reuse the oldest sample."""
         samples = self._samples
         self._current = (self._current + 1) % (self.config.samples + 1)
         if self._current == len(samples):
@@ -228,7 +228,7 @@ class Max(SampledStat):
 
 
 DEBT_WINDOWS: Final = 10
-"""For ten clients who share, and requests of what all windows allow: each may have one under way."""
+"""For ten clients that share, and requests of what all windows allow: each may have one under way."""
 
 
 class _Sample:
@@ -247,7 +247,7 @@ class _Sample:
 
 
 class QuotaRate:
-    """See the module header. ``bound``: set it anew and what came before is paid for as it was."""
+    """See the module header. ``bound`` may be set: what was recorded before counts as it did."""
 
     __slots__ = ("_samples", "bound", "config")
 
@@ -260,7 +260,7 @@ class QuotaRate:
         return f"QuotaRate({list(self._samples)}, bound={self.bound:g})"
 
     def record(self, value: float, now_ms: int) -> None:
-        """Into the latest sample, or into a new one when that is a window old. A negative value takes back
+        """Into the latest sample, or into a new one when that is a window old. A negative value undoes
         what was recorded just before."""
         samples = self._samples
         if not samples or now_ms - samples[-1].start_ms >= self.config.window_ms:
@@ -381,7 +381,7 @@ class TokenBucket:
     def __init__(self, config: WindowConfig, tokens_per_s: float | None = None) -> None:
         self.config = config
         self.tokens_per_s = tokens_per_s
-        """Set it anew and the tokens that are there stay, as far as there is room for them."""
+        """When it is set, the tokens that are there are kept, as far as there is room for them."""
         self._tokens = math.inf
         self._updated_ms = 0
 

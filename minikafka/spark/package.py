@@ -44,8 +44,8 @@ def is_zipped() -> bool:
 def write_package(path: Path) -> Path:
     """Write the package as a zip to ``path``, and return it. Raises OSError.
 
-    Byte code goes with it, because nobody writes it into a zip: each Python worker would compile every module
-    that it imports. Another version of Python takes the sources.
+    Byte code goes with it, because Python writes none into a zip: each Python worker would compile every
+    module that it imports. Another version of Python takes the sources.
     """
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for file in sorted(PACKAGE.rglob("*")):

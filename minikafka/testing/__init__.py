@@ -1,4 +1,4 @@
-"""Kafka brokers for somebody's tests: real ones, in the test's own process, gone without a trace afterwards.
+"""Kafka brokers for tests: real ones, in the test's own process, gone without a trace afterwards.
 
 In an asynchronous test, on the test's own event loop (any loop)::
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 if (
     TYPE_CHECKING
-):  # the server is imported when a broker starts, so that a pytest run without brokers stays quick
+):  # the server is imported when a broker starts, so that a pytest run without brokers is quick
     from minikafka.server.broker import Broker as ServerBroker
 
 Property = str | int | float | bool
@@ -39,7 +39,7 @@ class Broker:
 
     Args:
         config: Kafka's broker properties; they win over the defaults made here (a free port, ``data_dir``).
-        data_dir: keep the records here, so that a later ``Broker`` goes on with them. None: a temporary
+        data_dir: keep the records here, so that a later ``Broker`` continues with them. None: a temporary
             directory that goes when the broker stops.
         host: the address to listen on and to advertise.
     """
@@ -106,7 +106,7 @@ class Broker:
         self._server, self._data_dir = server, data_dir
 
     async def stop(self) -> None:
-        """Stop cleanly; a broker that is not running stays so."""
+        """Stop cleanly; a broker that is not running is left so."""
         if self._server is None or self._data_dir is None:
             return
         server, data_dir = self._server, self._data_dir

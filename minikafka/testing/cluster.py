@@ -7,7 +7,7 @@ elect a controller. What a test does to them happens at the edges: their connect
 Not thread-safe: it belongs to the loop that started it. A loop that is blocked for longer than
 ``zookeeper.session.timeout.ms`` (3 s here) takes the sessions of all brokers along.
 
-One broker of a ``Cluster``: the real one, with everything that it says and hears in the test's hands.
+One broker of a ``Cluster``: the real one, with all that it sends and receives under the test's control.
 
 Clients and other brokers reach it through relays, and it reaches the store through a gate (SQLite) or a relay
 (ZooKeeper). So it can be cut off, held still and killed without a word of the server's code for that.
@@ -28,8 +28,8 @@ own clock that its lease has run out; one that finds out late is the harder case
 
 The file system of a broker that a test may kill: from one moment on nothing that it does reaches the disk.
 
-What was written before stays, as after a SIGKILL: the page cache outlives a process. What the broker still
-writes while its remains are put away (its checkpoints, the mark of a clean shutdown) goes nowhere, and
+What was written before is kept, as after a SIGKILL: the page cache outlives a process. What the broker still
+writes while its remains are closed (its checkpoints, the mark of a clean shutdown) goes nowhere, and
 answers as if it had succeeded.
 
 Memory maps are the exception: the indexes are written through them. Appends have ended, but a time index gets
@@ -177,7 +177,7 @@ class MortalFiles(OsFiles):
 
 
 class ClusterBroker:
-    """Made by ``Cluster``. ``node_id``, ``data_dir`` and ``port`` stay the same over restarts."""
+    """Made by ``Cluster``. ``node_id``, ``data_dir`` and ``port`` are the same over restarts."""
 
     def __init__(
         self, node_id: int, *, config: Mapping[str, Property], data_dir: str, network: Network
@@ -281,7 +281,7 @@ class ClusterBroker:
             raise
 
     async def stop(self) -> None:
-        """Stop cleanly; a broker that is not running stays so."""
+        """Stop cleanly; a broker that is not running is left so."""
         server = self._server
         if server is None:
             return
@@ -300,10 +300,10 @@ class ClusterBroker:
         await asyncio.gather(*(relay.shut() for relay in (self._front, *self._store_ways)))
         for _, relay in self._ways.values():
             await relay.cut()
-        await self._put_away(server)
+        await self._close_remains(server)
 
-    async def _put_away(self, server: ServerBroker) -> None:
-        """End the tasks and threads of a dead broker, and close its files. Nobody hears any of it."""
+    async def _close_remains(self, server: ServerBroker) -> None:
+        """End the tasks and threads of a dead broker, and close its files. Its peers are not told."""
         import msgspec
 
         services = server.services
@@ -380,7 +380,7 @@ class Cluster:
         brokers: how many; their ids are 1, 2, 3 and so on.
         config: Kafka's broker properties, for all of them; they win over the defaults made here. With
             ``coordination`` or ``zookeeper.connect`` the cluster uses that store.
-        data_dir: keep records and store here, so that a later ``Cluster`` goes on with them. None: a
+        data_dir: keep records and store here, so that a later ``Cluster`` continues with them. None: a
             temporary directory that goes when the cluster stops.
     """
 
@@ -430,12 +430,12 @@ class Cluster:
         return None
 
     def leader_of(self, topic: str, partition: int) -> int | None:
-        """Who leads a partition, as the last controller has told; None: nobody, or it is not known yet."""
+        """The leader of a partition, as the last controller has told; None: no leader, or not known yet."""
         best = self._best_informed()
         return _leader(best[0], topic, partition) if best else None
 
     def isr_of(self, topic: str, partition: int) -> tuple[int, ...]:
-        """Who is in sync, as the leader knows; the controller hears of it seconds later."""
+        """The ISR, as the leader knows it; the controller learns of it seconds later."""
         from minikafka.types import TopicPartition
 
         leader = self.leader_of(topic, partition)
@@ -505,7 +505,7 @@ class Cluster:
         broker.hold_store()
 
     def resume(self, node_id: int) -> None:
-        """Let a paused broker go on: it finds what came meanwhile, and that its session has run out."""
+        """Let a paused broker continue: it finds what came meanwhile, and that its session has run out."""
         self.heal(node_id)
 
     def delay(self, source: int, target: int, ms: float) -> None:
@@ -514,7 +514,7 @@ class Cluster:
         self._network.flow(source, target).delay_ms = ms
 
     def drop(self, source: int, target: int) -> None:
-        """Nothing that ``source`` sends to ``target`` arrives, until ``heal``; the other direction goes on.
+        """Nothing that ``source`` sends to ``target`` arrives, until ``heal``; the other direction works.
         TCP would send it again, so what was dropped arrives after that, on connections that still live."""
         self._broker(source), self._broker(target)
         self._network.flow(source, target).hold()
@@ -534,7 +534,7 @@ class Cluster:
 
         As an operator does it by hand with ZooKeeper's shell, in one transaction: the partition's state is
         written with the new leader and the next leader epoch, and ``/controller`` is deleted, so that a new
-        controller is elected, which tells everybody. (The controllership may move, too.)
+        controller is elected, which tells all brokers. (The controllership may move, too.)
 
         Raises:
             ValueError: ``to`` is not in the ISR.
@@ -594,7 +594,7 @@ class Cluster:
         ]
 
     def _best_informed(self) -> list[ClusterBroker]:
-        """Those who have heard from the last controller, that itself first: it is told before the others."""
+        """Those with metadata from the last controller, that one first: it has it before the others."""
         brokers = self._reachable()
         epochs = {each.node_id: each.server.services.replica_manager.controller_epoch for each in brokers}
         return sorted(

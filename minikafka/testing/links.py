@@ -1,11 +1,11 @@
 """The links of a cluster for tests: TCP relays on loopback whose traffic a test may hold back or delay.
 
 Every end is a broker's id, or a name for what is not a broker (``CLIENTS``, ``STORE``). Traffic from one end
-to another has a ``Flow``, whoever opened the connection: what broker 1 sends to broker 2 as a request and
+to another has a ``Flow``, whichever opened the connection: what broker 1 sends to broker 2 as a request and
 what it sends there as an answer are held back together.
 
-What is held back is not lost: TCP would send it again, so it arrives when the flow goes on, unless the
-connection was given up meanwhile. That is how a network that drops packets looks to both ends.
+What is held back is not lost: TCP would send it again, so it arrives when the flow is released, unless the
+connection was closed meanwhile. That is how a network that drops packets looks to both ends.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ class Flow:
 
     def __init__(self) -> None:
         self.delay_ms = 0.0
-        self.goes_on = asyncio.Event()
-        self.goes_on.set()
+        self.released = asyncio.Event()
+        self.released.set()
 
     def __repr__(self) -> str:
-        return f"Flow({'goes on' if self.goes_on.is_set() else 'held'}, {self.delay_ms:g} ms)"
+        return f"Flow({'open' if self.released.is_set() else 'held'}, {self.delay_ms:g} ms)"
 
     def hold(self) -> None:
-        self.goes_on.clear()
+        self.released.clear()
 
     def release(self) -> None:
         self.delay_ms = 0.0
-        self.goes_on.set()
+        self.released.set()
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Carry bytes until either side ends the connection."""
@@ -65,7 +65,7 @@ class Flow:
                 due, data = await on_the_way.get()
                 if (wait_s := due - loop.time()) > 0:
                     await asyncio.sleep(wait_s)
-                await self.goes_on.wait()
+                await self.released.wait()
                 if not data:
                     return
                 writer.write(data)
@@ -90,7 +90,7 @@ class Relay:
         return f"Relay({self.port} to {self._target()}, {len(self._connections)} connections)"
 
     async def open(self) -> None:
-        """Listen. Raises OSError when somebody else has taken the port."""
+        """Listen. Raises OSError when the port is taken."""
         if self._server is None:
             self._server = await asyncio.start_server(self._connected, LOOPBACK, self.port)
             self.port = self._server.sockets[0].getsockname()[1]
@@ -146,7 +146,7 @@ class Network:
         self._relays: list[Relay] = []
 
     def __repr__(self) -> str:
-        changed = {ends: flow for ends, flow in self._flows.items() if not flow.goes_on.is_set()}
+        changed = {ends: flow for ends, flow in self._flows.items() if not flow.released.is_set()}
         return f"Network(held: {list(changed)})"
 
     def flow(self, source: End, target: End) -> Flow:

@@ -1,4 +1,4 @@
-"""What metrics cost: the accounting on the road of a request, and a scrape of many partitions.
+"""What metrics cost: the accounting on the path of a request, and a scrape of many partitions.
 
 Two brokers take turns, this one and one whose source has no accounting (``uncounted_broker``), under the same
 load (``paired_produce``), both in the environment of the tests. Two processes of the very same code differ by
@@ -9,7 +9,7 @@ only ever cost. CPU is what the broker's process used for a request: it tells mo
 something else is the slower one. ``same`` is that of a third broker, which is the first one's twin: how far
 from 1 the measurement itself may lie.
 
-``road`` is the loop's part alone, without sockets (``request_road``): the accounting's own cost shows best
+``path`` is the loop's part alone, without sockets (``request_path``): the accounting's own cost shows best
 there, and is the largest share of what it is compared with.
 
 Asked: produce throughput at least 0.98 of that without; a scrape of 1,000 partitions never holds up the loop
@@ -41,7 +41,7 @@ from tests.benchmarks.paired_produce import (
     median_interval,
     undisturbed,
 )
-from tests.benchmarks.request_road import measure
+from tests.benchmarks.request_path import measure
 from tests.integration.support.process import BrokerProcess
 from tests.support.ports import free_port
 
@@ -62,7 +62,7 @@ _MODULES = {"with": _COUNTED, "without": "tests.benchmarks.uncounted_broker", "s
 
 
 def run(quick: bool) -> list[dict[str, Any]]:
-    """Rows of a summary, then of the road, then of the scrapes."""
+    """Rows of a summary, then of the path, then of the scrapes."""
     rounds: dict[Workload, list[Round]] = {workload: [] for workload in WORKLOADS}
     for _ in range(ROUNDS // 4 if quick else ROUNDS):
         with tempfile.TemporaryDirectory() as directory, contextlib.ExitStack() as stack:
@@ -73,7 +73,7 @@ def run(quick: bool) -> list[dict[str, Any]]:
             for number, workload in enumerate(WORKLOADS):
                 rounds[workload].append(one_round(brokers, workload, f"paired-{number}"))
     rows = [row for workload, its_rounds in rounds.items() for row in compared(workload, its_rounds)]
-    return [*rows, *roads(quick), *scrapes()]
+    return [*rows, *paths(quick), *scrapes()]
 
 
 @contextlib.contextmanager
@@ -140,7 +140,7 @@ def compared(workload: Workload, rounds: list[Round]) -> list[dict[str, Any]]:
     ]
 
 
-def roads(quick: bool) -> list[dict[str, Any]]:
+def paths(quick: bool) -> list[dict[str, Any]]:
     """Microseconds of the loop for one small Produce."""
     rows = []
     for frames in (1, 5):
@@ -148,7 +148,7 @@ def roads(quick: bool) -> list[dict[str, Any]]:
         ratio, low, high = median_interval([each.counted / each.uncounted for each in pairs])
         rows.append(
             {
-                "road": f"{frames} requests a chunk",
+                "path": f"{frames} requests a chunk",
                 "counted_us": round(min(each.counted for each in pairs), 2),
                 "uncounted_us": round(min(each.uncounted for each in pairs), 2),
                 "ratio": round(ratio, 4),

@@ -1,7 +1,7 @@
 """What a stock client takes for a broker and what costs next to nothing: the other side of ``bench_ceiling``.
 
-It is no broker. It keeps no record: it reads each Produce request off its socket, because whoever answers one
-must, adds the counts in the headers of its batches to its offsets, and acknowledges. A Fetch is answered with
+It is no broker. It keeps no record: it reads each Produce request off its socket, because answering one takes
+that, adds the counts in the headers of its batches to its offsets, and acknowledges. A Fetch is answered with
 batches that were built once: as many records as the offsets promise, as big as the topic's first one, all
 zeros; only the base offset in front of a batch is its own. Left out are the check of CRCs and records, files,
 replicas, groups (a consumer hears of a coordinator and cannot join), idempotence, transactions, retention,
@@ -131,7 +131,7 @@ class IdleBroker(socketserver.ThreadingTCPServer):
         return f"{HOST}:{self._here['port']}"
 
     def answer(self, frame: memoryview) -> list[Buffer]:
-        """The pieces of the response to one request; none to a Produce with acks=0.
+        """The buffers of the response to one request; none to a Produce with acks=0.
 
         Raises:
             PeerProtocolError: malformed, or an API or version that ApiVersions does not name.
@@ -199,15 +199,15 @@ class IdleBroker(socketserver.ThreadingTCPServer):
                 )
         if not base_offsets:
             time.sleep(request.max_wait / 1000)
-        pieces: list[Buffer] = []
-        for number, piece in enumerate(fetch_response(header, answers)):
+        buffers: list[Buffer] = []
+        for number, buffer in enumerate(fetch_response(header, answers)):
             if number % 2:  # fields and records alternate
                 if self._stored is not None:
-                    piece = self._stored.read(piece, number)
-                pieces += (_BASE_OFFSET.pack(base_offsets[number // 2]), piece[_BASE_OFFSET.size :])
+                    buffer = self._stored.read(buffer, number)
+                buffers += (_BASE_OFFSET.pack(base_offsets[number // 2]), buffer[_BASE_OFFSET.size :])
             else:
-                pieces.append(piece)
-        return pieces
+                buffers.append(buffer)
+        return buffers
 
     def _list_offsets(self, request: Any) -> Body:
         def found(name: str, index: int, timestamp: int) -> dict[str, Any]:
@@ -294,7 +294,7 @@ class Stored:
         self._memory = threading.local()
 
     def read(self, records: Buffer, number: int) -> Buffer:
-        """The same bytes from a file, in memory that is kept for the ``number``-th piece of an answer."""
+        """The same bytes from a file, in memory that is kept for the ``number``-th buffer of an answer."""
         size = len(records)
         if size not in self._files:
             self._files[size] = self._write(records, STORED_BYTES // size + 1)
@@ -334,8 +334,8 @@ class Connection(socketserver.BaseRequestHandler):
                     buffer = memoryview(bytearray(length))
                 if not read(connection, buffer[:length]):
                     return
-                if pieces := self.server.answer(buffer[:length].toreadonly()):
-                    send(connection, pieces)
+                if buffers := self.server.answer(buffer[:length].toreadonly()):
+                    send(connection, buffers)
 
 
 def read(connection: socket.socket, buffer: memoryview) -> bool:
@@ -350,13 +350,13 @@ def read(connection: socket.socket, buffer: memoryview) -> bool:
     return True
 
 
-def send(connection: socket.socket, pieces: list[Buffer]) -> None:
+def send(connection: socket.socket, buffers: list[Buffer]) -> None:
     """All of them, as a rule with one system call."""
-    if len(pieces) > IOV_MAX:
-        pieces = [b"".join(pieces)]
-    sent = connection.sendmsg(pieces)
-    if sent < sum(map(len, pieces)):
-        connection.sendall(memoryview(b"".join(pieces))[sent:])
+    if len(buffers) > IOV_MAX:
+        buffers = [b"".join(buffers)]
+    sent = connection.sendmsg(buffers)
+    if sent < sum(map(len, buffers)):
+        connection.sendall(memoryview(b"".join(buffers))[sent:])
 
 
 def batch(value_bytes: int, records: int, bytes_max: int) -> memoryview:

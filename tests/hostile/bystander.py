@@ -1,4 +1,4 @@
-"""A producer that has done nothing wrong: 1,000 records a second with acks=all, while somebody else attacks.
+"""A producer that has done nothing wrong: 1,000 records a second with acks=all, while another client attacks.
 
 It is librdkafka in a process of its own, so that neither the attack's Python nor the broker's holds it up.
 The latency of a record counts from the moment when it was due, so a broker that stands still for a second

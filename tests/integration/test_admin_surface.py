@@ -44,10 +44,10 @@ def test_kafka_python_configures_groups_subscriptions_and_loggers(broker: Broker
         admin.reset_configs([ConfigResource(ConfigResourceType.GROUP, group, [SESSION])])
         assert group not in str(admin.list_config_resources([ConfigResourceType.GROUP]))
 
-        subscription = ConfigResource(ConfigResourceType.CLIENT_METRICS, topic, {"match": "client_id=nobody"})
+        subscription = ConfigResource(ConfigResourceType.CLIENT_METRICS, topic, {"match": "client_id=none"})
         admin.alter_configs([subscription])
         assert topic in str(admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]))
-        assert "client_id=nobody" in described(ConfigResourceType.CLIENT_METRICS, topic)
+        assert "client_id=none" in described(ConfigResourceType.CLIENT_METRICS, topic)
         admin.reset_configs([ConfigResource(ConfigResourceType.CLIENT_METRICS, topic, ["match"])])
         assert topic not in str(admin.list_config_resources([ConfigResourceType.CLIENT_METRICS]))
         assert "root" in described(ConfigResourceType.BROKER_LOGGER, "1")

@@ -49,7 +49,7 @@ def command(arguments: Sequence[str]) -> list[str]:
 
 
 def bench(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run it to its end; whatever happens, nobody sees a traceback."""
+    """Run it to its end; whatever happens, it prints no traceback."""
     done = subprocess.run(
         command(arguments), cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE_S, check=False
     )

@@ -31,7 +31,7 @@ def connect(zookeeper_server: ZooKeeperServer, topic: str) -> str:
 
 @pytest.fixture
 def tree(connect: str) -> Iterator[KazooClient]:
-    """The tree as somebody else sees it, who has nothing of minikafka's."""
+    """The tree as a client sees it that has nothing of minikafka's."""
     with contextlib.closing(KazooClient(connect)) as client:
         assert client.start_async().wait(30)
         client.ensure_path("/")

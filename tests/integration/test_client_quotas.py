@@ -72,12 +72,12 @@ def described(broker: BrokerProcess) -> dict[str, dict[str, float]]:
 
 def test_kafka_python_sets_finds_and_removes_quotas(broker: BrokerProcess) -> None:
     alter(broker, {"client-id": "ours"}, producer_byte_rate=1e9, request_percentage=99.5)
-    alter(broker, {"user": "somebody", "client-id": None}, consumer_byte_rate=1e9)
+    alter(broker, {"user": "alice", "client-id": None}, consumer_byte_rate=1e9)
     found = described(broker)
     assert found["client-id=ours"] == {"producer_byte_rate": 1e9, "request_percentage": 99.5}
-    assert found["client-id=None,user=somebody"] == {"consumer_byte_rate": 1e9}
+    assert found["client-id=None,user=alice"] == {"consumer_byte_rate": 1e9}
     alter(broker, {"client-id": "ours"}, producer_byte_rate=None, request_percentage=None)
-    alter(broker, {"user": "somebody", "client-id": None}, consumer_byte_rate=None)
+    alter(broker, {"user": "alice", "client-id": None}, consumer_byte_rate=None)
     assert not found.keys() & described(broker).keys()
 
 

@@ -34,7 +34,7 @@ def refused(broker: BrokerProcess) -> str:
     return line
 
 
-def test_brokers_that_do_not_belong_are_refused_and_harm_nobody(start_cluster: StartCluster) -> None:
+def test_brokers_that_do_not_belong_are_refused_and_do_no_harm(start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     cluster.make_topic("unharmed")
     with Load(cluster.bootstrap, ["unharmed"]) as load:

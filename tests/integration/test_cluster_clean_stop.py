@@ -1,5 +1,5 @@
 """Brokers that are stopped with SIGTERM and started again, and no producer notices: a rolling restart; and a
-leader that has nobody to hand over to, for a while or for good."""
+leader that has no replica to hand over to, for a while or for good."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def alone(cluster: ProcessCluster) -> tuple[int, int]:
     return leader, follower
 
 
-def test_who_has_nobody_to_hand_over_to_tries_again_until_there_is_somebody(
+def test_without_a_replica_to_hand_over_to_it_tries_again_until_there_is_one(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
     cluster = start_cluster(properties={"controlled.shutdown.max.retries": 50})
@@ -81,10 +81,10 @@ def test_who_has_nobody_to_hand_over_to_tries_again_until_there_is_somebody(
     load.check(cluster.bootstrap, clients["confluent-kafka"])
 
 
-def test_who_has_nobody_to_hand_over_to_stops_in_the_end(
+def test_without_a_replica_to_hand_over_to_it_stops_in_the_end(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
-    """Cleanly, and its records are there when it returns; meanwhile nobody leads."""
+    """Cleanly, and its records are there when it returns; meanwhile there is no leader."""
     cluster = start_cluster()
     leader, follower = alone(cluster)
     broker = cluster.brokers[leader]

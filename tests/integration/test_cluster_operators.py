@@ -74,7 +74,7 @@ def test_a_plan_is_executed_under_load_with_a_throttle_that_is_gone_afterwards(
 @pytest.mark.timeout(200)
 def test_describe_says_who_is_out_of_sync_and_since_when(start_cluster: StartCluster) -> None:
     # The session must outlast the looks at the cluster, each a process of its own: a leader that is told of a
-    # dead follower begins anew with what it knows of it.
+    # dead follower begins again with what it knows of it.
     cluster = start_cluster(
         properties={"replica.lag.time.max.ms": 1500, "zookeeper.session.timeout.ms": 60_000}
     )
@@ -104,7 +104,7 @@ def test_describe_says_who_is_out_of_sync_and_since_when(start_cluster: StartClu
 
 
 @pytest.mark.timeout(200)
-def test_whoever_is_there_leads_when_that_is_asked_for(start_cluster: StartCluster) -> None:
+def test_any_live_replica_leads_when_that_is_asked_for(start_cluster: StartCluster) -> None:
     cluster = start_cluster()
     make_topic(cluster, 1, 2, **{"min.insync.replicas": "1"})
     with Load(cluster.bootstrap, [TOPIC]):
@@ -118,7 +118,7 @@ def test_whoever_is_there_leads_when_that_is_asked_for(start_cluster: StartClust
         state = cluster.store.state(TOPIC)
         return state is not None and state.leader == -1
 
-    confluent.wait_until(has_no_leader, "nobody leads")
+    confluent.wait_until(has_no_leader, "no leader")
     client = confluent.admin(bootstrap)
     refused = client.elect_leaders(ElectionType.PREFERRED, [at]).result(confluent.DEADLINE_S)
     assert "PREFERRED_LEADER_NOT_AVAILABLE" in str(refused[at])

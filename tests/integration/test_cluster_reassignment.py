@@ -53,7 +53,7 @@ def has_log(cluster: ProcessCluster, node_id: int, topic: str = TOPIC) -> bool:
 
 
 def check_logs(cluster: ProcessCluster, holders: set[int]) -> None:
-    """Each of ``holders`` has the same records, and nobody else has any."""
+    """Each of ``holders`` has the same records, and no other broker has any."""
     end = confluent.latest(cluster.bootstrap, TOPIC)
     logs = {cluster.log_below(node_id, TOPIC, end) for node_id in holders}
     assert len(logs) == 1 and logs.pop()
@@ -78,7 +78,7 @@ def test_a_partition_moves_around_a_cluster_under_load(
 
 
 @pytest.mark.timeout(200)
-def test_a_move_to_a_broker_that_does_not_answer_is_taken_back(
+def test_a_move_to_a_broker_that_does_not_answer_is_cancelled(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
     # The session must outlast what is asked while it stands still: no dead broker is moved to.

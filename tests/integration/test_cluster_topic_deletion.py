@@ -157,7 +157,7 @@ def read_until(consumer: Consumer, condition: Callable[[list[bytes | None]], boo
 def test_deleted_under_load_and_made_again_at_once(
     start_cluster: StartCluster, clients: dict[str, Client]
 ) -> None:
-    """What is there afterwards is another topic: it has none of the old records, and whoever asks for the old
+    """What is there afterwards is another topic: it has none of the old records, and a request for the old
     one is told that it is not there. A producer and a consumer of the old one go on with the new one.
 
     No session ends meanwhile: where the old topic's leader had moved, librdkafka takes the new topic's leader

@@ -174,7 +174,7 @@ def empty(index: Path) -> None:
 
 @pytest.mark.parametrize("clean", [True, False], ids=["clean", "killed"])
 def test_damaged_and_missing_indexes_are_made_again(start_broker: StartBroker, clean: bool) -> None:
-    # After a clean stop nobody looks at an index's content: Kafka too trusts what passes its sanity check.
+    # After a clean stop an index's content is not read: Kafka too trusts what passes its sanity check.
     damages: list[Callable[[Path], None]] = [remove, cut_unevenly]
     if not clean:
         damages += [fill_with_garbage, fill_with_zeros, empty]

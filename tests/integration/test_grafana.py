@@ -386,7 +386,7 @@ def test_every_alert_fires_on_its_fault(
         "MinikafkaUnderReplicated",
     )
     assert prometheus.firing() <= {*fired}
-    cluster.engine.pause()  # so that nobody can become the next controller
+    cluster.engine.pause()  # so that no broker can become the next controller
     cluster.brokers[controller].kill()
     fires("MinikafkaNoController")
     with NearlyFullDisk() as disk:

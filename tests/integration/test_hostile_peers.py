@@ -1,6 +1,6 @@
-"""Peers that lie, break off and talk nonsense get their error or a closed connection; nobody else suffers.
+"""Peers that lie, break off and talk nonsense get their error or a closed connection; others do not notice.
 
-After every case the same well-behaved client, connected all the time, goes on working; the log of the topic
+After every case the same well-behaved client, connected all the time, still works; the log of the topic
 has not changed by one byte; the broker's memory has not jumped.
 """
 
@@ -60,7 +60,7 @@ def harbour(request: pytest.FixtureRequest, harbour_once: Harbour) -> Iterator[H
 
 STRICTER_THAN_KAFKA = {
     "offsets that are not one after the other",  # Kafka looks at those of compressed records only
-    "a codec that nobody has",  # UNKNOWN_SERVER_ERROR
+    "an unknown codec",  # UNKNOWN_SERVER_ERROR
     "gzip that is none",  # UNKNOWN_SERVER_ERROR
     "a client id that is no UTF-8",  # Java replaces what it does not understand
 }
@@ -85,9 +85,9 @@ CLOSED_AT_ONCE = {
     "a frame of two gigabytes": frame(b"x" * 100, size=2**31 - 1),
     "HTTP": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",
     "TLS": bytes.fromhex("16030100c8010000c40303") + NOISE[:200],
-    "an api key that nobody has": wire.request(32_000, 0, b""),
+    "an unknown api key": wire.request(32_000, 0, b""),
     "a negative api key": wire.request(-5, 0, b""),
-    "a version of Produce that nobody has": wire.request(wire.PRODUCE, 99, b""),
+    "an unknown version of Produce": wire.request(wire.PRODUCE, 99, b""),
     "a negative version": wire.request(wire.METADATA, -3, b""),
     "half a header": frame(struct.pack(">hh", wire.FETCH, 4)),
     "a client id longer than its frame": frame(struct.pack(">hhih", wire.FETCH, 4, 1, 30_000) + b"me"),
@@ -228,7 +228,7 @@ BAD_BATCHES: dict[str, tuple[Callable[[], bytes], set[int]]] = {
         {CORRUPT_MESSAGE, INVALID_RECORD},
     ),
     "a client's control batch": (lambda: wire.batch(many(1), attributes=0x20), {INVALID_RECORD}),
-    "a codec that nobody has": (
+    "an unknown codec": (
         lambda: wire.batch(many(1), attributes=6),
         {CORRUPT_MESSAGE, INVALID_RECORD, 76},
     ),

@@ -1,4 +1,4 @@
-"""What a broker that nobody has asked for anything special has in memory, and what it has not.
+"""What a broker that was not asked for anything special has in memory, and what it has not.
 
 Start and idle memory are mostly imports, and one line is enough to bring all of them back;
 ``minikafka.deferred`` says how a module is put off until its first use. The broker's own modules are loaded

@@ -206,7 +206,7 @@ class TestAStartThatCannotWork:
         assert "AnotherClusterEntirely" in line
         assert (tmp_path / "data" / "meta.properties").read_text() == before
 
-    def test_a_property_that_nobody_knows(self, tmp_path: Path) -> None:
+    def test_an_unknown_property(self, tmp_path: Path) -> None:
         assert "log.segmnt.bytes" in refused(BrokerProcess(tmp_path / "data"), "--set=log.segmnt.bytes=1")
 
     def test_a_value_that_cannot_be(self, tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_throttled_moves_take_as_long_as_was_said_beforehand(
 
 @pytest.mark.timeout(200)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_at_one_byte_a_second_a_move_stands_still_and_nobody_else_notices(
+def test_at_one_byte_a_second_a_move_stands_still_and_nothing_else_does(
     start_cluster: StartCluster, clients: dict[str, Client], report_at_the_end: Report
 ) -> None:
     cluster = start_cluster()

@@ -246,9 +246,7 @@ def test_a_transaction_that_takes_too_long_is_aborted(
         slow.commit()
 
 
-def test_nobody_asks_for_a_longer_timeout_than_there_is(
-    txn_broker: BrokerProcess, topic: str, make: Make
-) -> None:
+def test_a_longer_timeout_than_allowed_is_refused(txn_broker: BrokerProcess, topic: str, make: Make) -> None:
     with pytest.raises(Exception, match=r"(?i)transaction.*timeout"):
         make("confluent-kafka", txn_broker.bootstrap, topic, timeout_ms=15 * 60_000 + 1)
 
@@ -371,7 +369,7 @@ def late_write(broker: BrokerProcess, topic: str) -> None:
 def test_a_transaction_that_hangs_is_found_and_ended(
     start_broker: StartBroker, topic: str, make: Make
 ) -> None:
-    # Nobody checks that a transaction has the partition, as before Kafka 3.6: so one can hang.
+    # It is not checked that a transaction has the partition, as before Kafka 3.6: so one can hang.
     broker = start_broker(properties=PROPERTIES | {"transaction.partition.verification.enable": "false"})
     bootstrap = broker.bootstrap
     confluent.make_topic(bootstrap, topic)

@@ -31,7 +31,7 @@ CONF = {
 
 SHARED_CONF = CONF | {
     # Queries over a few rows: writing, compiling and loading a class for each takes longer than to interpret
-    # it, and so does planning the rest anew after every stage. What runs as a process does both.
+    # it, and so does planning the rest again after every stage. What runs as a process does both.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",

@@ -59,7 +59,7 @@ class ObjectStore:
             str(source), f"{BUCKET}/{path}", pyarrow.fs.LocalFileSystem(), self._files, use_threads=False
         )
 
-    def know_nobody(self, *, after_requests: int = 0) -> None:
+    def revoke_keys(self, *, after_requests: int = 0) -> None:
         """No key counts any more; until now each did."""
         self._ask("POST", "/moto-api/reset-auth", str(after_requests))
 

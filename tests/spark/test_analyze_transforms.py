@@ -150,32 +150,32 @@ def test_headers_tell_what_the_model_finds(spark: SparkSession, generated: tuple
     )
     same(batch.duplicates(batches), each(model.duplicates))
     same(batch.transactions(batches), each(model.transactions))
-    pieces = batch.pieces(batches, widths(spark, *((topic, 1_000) for topic, _ in by_log))).collect()
+    breakdowns = batch.breakdowns(batches, widths(spark, *((topic, 1_000) for topic, _ in by_log))).collect()
     for name, control in (("codec", False), ("leader_epoch", True), ("segment", True)):
         for log, members in by_log.items():
             expected = model.grouped(members, name, control=control)
-            actual = {row[name]: row.asDict() for row in pieces if (log_of(row), row.of) == (log, name)}
+            actual = {row[name]: row.asDict() for row in breakdowns if (log_of(row), row.of) == (log, name)}
             assert actual.keys() == expected.keys()
             for value, wanted in expected.items():
                 names = wanted.keys() if control else ("batches", "records", "bytes")
                 assert {key: actual[value][key] for key in names} == {key: wanted[key] for key in names}
     for log, members in by_log.items():
-        assert placed(pieces, log) == model.throughput(members, 1_000)
+        assert placed(breakdowns, log) == model.throughput(members, 1_000)
     batches.unpersist()
 
 
-def test_a_topic_in_pieces_of_time(spark: SparkSession) -> None:
+def test_a_topic_in_buckets_of_time(spark: SparkSession) -> None:
     rows = [
         batch_row(base_offset=number, last_offset=number, max_timestamp=time, records=number + 1, size=70)
         for number, time in enumerate([5, 999, 1000, 4321, -1, 1999])
     ]
-    pieces = batch.pieces(frame(spark, rows), widths(spark, ("t", 1000), ("other", 1))).collect()
-    assert placed(pieces, ("t", 0)) == model.throughput(rows, 1000)
+    breakdowns = batch.breakdowns(frame(spark, rows), widths(spark, ("t", 1000), ("other", 1))).collect()
+    assert placed(breakdowns, ("t", 0)) == model.throughput(rows, 1000)
 
 
-def test_a_topic_without_timestamps_has_no_pieces_of_time(spark: SparkSession) -> None:
-    pieces = batch.pieces(frame(spark, [batch_row(max_timestamp=-1)]), widths(spark)).collect()
-    assert sorted(row.of for row in pieces) == ["codec", "leader_epoch", "segment"]
+def test_a_topic_without_timestamps_has_no_buckets_of_time(spark: SparkSession) -> None:
+    breakdowns = batch.breakdowns(frame(spark, [batch_row(max_timestamp=-1)]), widths(spark)).collect()
+    assert sorted(row.of for row in breakdowns) == ["codec", "leader_epoch", "segment"]
 
 
 def widths(spark: SparkSession, *of_topics: tuple[str, int]) -> DataFrame:
@@ -186,9 +186,9 @@ def log_of(row: Any) -> Log:
     return row.topic, row.partition
 
 
-def placed(pieces: list[Any], log: Log) -> dict[int, tuple[int, int]]:
+def placed(breakdowns: list[Any], log: Log) -> dict[int, tuple[int, int]]:
     """Records and bytes by time."""
-    rows = [row for row in pieces if (log_of(row), row.of) == (log, "start_ms")]
+    rows = [row for row in breakdowns if (log_of(row), row.of) == (log, "start_ms")]
     return {row.start_ms: (row.records, row.bytes) for row in rows}
 
 
@@ -278,7 +278,7 @@ def test_records_tell_what_the_model_finds(
 
 
 def sums(spark: SparkSession, rows: Iterable[Record]) -> DataFrame:
-    """The records as the source hands them on: each log's added up, in two pieces."""
+    """The records as the source hands them on: each log's added up, in two parts."""
     by_log: dict[Log, list[Record]] = {}
     for row in rows:
         by_log.setdefault((row.topic, row.partition), []).append(row)

@@ -258,7 +258,7 @@ class TestRefusals:
         index.unlink()
         index.mkdir()
         message = self.refused(spark, directory)
-        assert message == f"{index} is a directory in the place of a file: move it away"
+        assert message == f"{index} is a directory where a file should be: move it away"
 
     def test_a_directory_that_a_broker_holds(self, spark: SparkSession, directory: LogDirectory) -> None:
         lock = lock_directory(OsFiles(), str(directory.path))

@@ -253,7 +253,7 @@ def test_a_directory_that_does_not_say_whose_it_is_is_one_line(
 
 
 def test_the_command(java: None, broker: BrokerProcess) -> None:
-    """First what it refuses before it starts Spark, then the whole road."""
+    """First what it refuses before it starts Spark, then the whole job."""
     directory = str(broker.data_dir)
     gone = command(directory + "/nowhere", "--topic", TOPIC)
     assert gone.returncode == 1

@@ -82,7 +82,7 @@ def test_nothing_younger_than_the_lag_but_what_was_compacted_before() -> None:
     assert bound(aged, *without_timestamps, lag_ms=1000) == 30
 
 
-def test_a_transaction_goes_on_until_its_marker() -> None:
+def test_a_transaction_continues_until_its_marker() -> None:
     rows = [
         seen(0, 1, transactional_data=5),
         seen(0, 2, transactional_data=6, marker=8),

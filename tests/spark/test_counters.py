@@ -1,4 +1,4 @@
-"""What Prometheus hears of a job, on each of three roads, and that the dashboard has something to show."""
+"""What Prometheus hears of a job, in each of three ways, and that the dashboard has something to show."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_page_is_there_while_the_job_runs(tmp_path: Path) -> None:
         with pytest.raises(UnusableMetrics, match=f"--metrics-port 127.0.0.1:{port}: .*in use"):
             taken = arguments(metrics_port=listen_address(str(port)))
             published(JobCounters("compact"), taken).__enter__()
-        with pytest.raises(OSError, match="refused"):  # nobody else can see it
+        with pytest.raises(OSError, match="refused"):  # not visible to others
             urllib.request.urlopen(f"http://127.0.0.2:{port}/metrics", timeout=60)
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60)

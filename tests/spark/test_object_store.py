@@ -111,7 +111,7 @@ def test_what_the_store_refuses_is_one_line(store: ObjectStore, logs: LogDir, ca
     file = log.storage.open(log.file(0))
     assert bytes(file.read(file.size() - 1, 10)) and not file.read(file.size() + 1, 10)
 
-    store.know_nobody()
+    store.revoke_keys()
     expected = "s3://lake/kafka cannot be read: The AWS Access Key Id you provided does not exist"
     assert refusal(store.uri("kafka")).startswith(expected)
     with pytest.raises(UnusableLocation, match=r"s3://lake/kafka/orders-0/0{20}\.log cannot be read: "):

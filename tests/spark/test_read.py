@@ -140,7 +140,7 @@ def test_columns_are_chosen_by_schema_or_option(source: SparkSession, logs: LogD
 
 
 def test_filters_skip_what_cannot_match(source: SparkSession, logs: LogDir) -> None:
-    """Segments that a filter rules out are garbage here: whoever reads them fails."""
+    """Segments that a filter rules out are garbage here: reading them fails."""
     for topic, partition in (("t", 0), ("t", 1), ("u", 0)):
         for base in (0, 100, 200):
             path = logs.segment(topic, [batch(base, 100)], partition=partition)
@@ -177,7 +177,7 @@ def test_filters_are_left_to_spark_where_the_session_says_so(source: SparkSessio
 
 
 def test_counting_needs_headers_only(source: SparkSession, logs: LogDir) -> None:
-    """The records are garbage with the right header: nobody looks at them."""
+    """The records are garbage with the right header: they are not read."""
     path = logs.segment("t", [batch(0, 50), batch(50, 50)])
     data = bytearray(path.read_bytes())
     data[100:150] = bytes(50)
@@ -319,7 +319,7 @@ class Stream:
         assert self._batches.setdefault(number, rows) == rows
 
 
-def test_a_stream_goes_on_where_it_stopped(source: SparkSession, logs: LogDir, tmp_path: Path) -> None:
+def test_a_stream_continues_where_it_stopped(source: SparkSession, logs: LogDir, tmp_path: Path) -> None:
     """Records, partitions and topics are added between its runs; each row is seen once."""
     path = logs.segment("t", [batch(0, 10)])
     stream = Stream(source, logs.path, tmp_path / "checkpoint")

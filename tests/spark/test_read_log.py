@@ -149,7 +149,7 @@ def test_an_index_entry_that_leads_to_no_batch_is_passed_over() -> None:
         250: batch(28, 5)[:61],  # bytes that look like one, of offsets that the entry rules out
         300: batch(25, 5)[:61],
     }
-    pieces, end = cut(
+    chunks, end = cut(
         index,
         segment_size=400,
         first_offset=0,
@@ -157,7 +157,7 @@ def test_an_index_entry_that_leads_to_no_batch_is_passed_over() -> None:
         split_bytes=50,
         header_at=headers.__getitem__,
     )
-    assert [(piece.position, piece.offset) for piece in pieces] == [(0, 0), (100, 5), (300, 25)]
+    assert [(chunk.position, chunk.offset) for chunk in chunks] == [(0, 0), (100, 5), (300, 25)]
     assert end == 400
 
 

@@ -35,8 +35,8 @@ def record(offset: int | None, key: bytes | None, value: bytes | None, error: st
     return Record(LOG.topic, LOG.partition, offset, key, value, error)
 
 
-def rows_of(pieces: Sequence[Sequence[Record]]) -> list[dict[str, Any]]:
-    batches = list(summed(map(record_batch, pieces), LOG))
+def rows_of(chunks: Sequence[Sequence[Record]]) -> list[dict[str, Any]]:
+    batches = list(summed(map(record_batch, chunks), LOG))
     assert all(each.num_rows for each in batches)
     found = [row for each in batches for row in each.to_pylist()]
     assert all((row["topic"], row["partition"]) == LOG for row in found)
@@ -72,7 +72,7 @@ def check(rows: list[dict[str, Any]], records: Sequence[Record]) -> None:
     st.randoms(use_true_random=False),
     st.booleans(),
 )
-def test_pieces_add_up_to_the_whole(
+def test_chunks_add_up_to_the_whole(
     drawn: list[tuple[bytes | None, bytes | None]],
     cuts: list[int],
     rows_max: int,
@@ -84,10 +84,10 @@ def test_pieces_add_up_to_the_whole(
     if is_shuffled:
         random.shuffle(records)
     edges = sorted({0, len(records), *(min(cut, len(records)) for cut in cuts)})
-    pieces = [records[start:end] for start, end in pairwise(edges)]
+    chunks = [records[start:end] for start, end in pairwise(edges)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(record_sums, "ROWS_MAX", rows_max)
-        check(rows_of(pieces), records)
+        check(rows_of(chunks), records)
 
 
 def test_a_key_that_comes_back_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:

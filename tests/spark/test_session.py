@@ -64,7 +64,7 @@ def make_java(home: Path, *, release: str | None = None, says: str = "") -> None
     java.write_text(f"#!/bin/sh\necho '{says}' >&2\n")
     java.chmod(0o755)
     if release is not None:
-        (home / "release").write_text(f'IMPLEMENTOR="somebody"\nJAVA_VERSION="{release}"\n')
+        (home / "release").write_text(f'IMPLEMENTOR="vendor"\nJAVA_VERSION="{release}"\n')
 
 
 def test_java_is_found_without_starting_it(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_it_is_imported_when_it_is_used() -> None:
     assert NAME in sys.modules
 
 
-def test_it_has_the_names_of_the_module_whoever_changes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_has_the_names_of_the_module_wherever_they_are_changed(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy, module = deferred(NAME), importlib.import_module(NAME)
     assert proxy.count == 1
     monkeypatch.setattr(module, "count", 2)

@@ -47,7 +47,7 @@ def test_no_link_makes_a_new_file_elsewhere(operation: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("operation", OPENING)
-def test_a_fifo_blocks_nobody(operation: str, tmp_path: Path) -> None:
+def test_a_fifo_does_not_block(operation: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "file.tmp")
     with pytest.raises(OSError):
         OPENING[operation](str(tmp_path / "file.tmp"))

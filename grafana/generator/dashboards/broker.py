@@ -190,7 +190,7 @@ STORAGE = Section(
         ),
         graph(
             "Time of a flush",
-            "Until the disk has all of a log's segments. Nobody waits for it but flush.messages=1; "
+            "Until the disk has all of a log's segments. Only flush.messages=1 waits for it; "
             "seconds mean a disk at its limit.",
             Query(series(FLUSHES, BROKER, 'quantile="0.50"'), "{{instance}} p50"),
             Query(series(FLUSHES, BROKER, 'quantile="0.99"'), "{{instance}} p99"),
@@ -250,7 +250,7 @@ COMPACTION = Section(
         ),
         by_broker(
             "Bytes that cannot be compacted",
-            "In logs that the cleaner has given up because they are damaged. Normal is 0.",
+            "In logs that the cleaner skips because they are damaged. Normal is 0.",
             total(series(f"{CLEANER_MANAGER}uncleanable_bytes", BROKER), "instance"),
             unit="bytes",
             thresholds=above(critical=1),

@@ -28,7 +28,7 @@ HEALTH = Section(
         ),
         faults(
             "Offline partitions",
-            "Partitions without a leader: nobody can write or read them. Normal is 0.",
+            "Partitions without a leader: they cannot be written or read. Normal is 0.",
             highest(series(f"{CONTROLLER}offlinepartitionscount")),
             "partitions",
         ),
@@ -153,7 +153,7 @@ ELECTIONS = Section(
     "The controller",
     [
         by_broker(
-            "Who is the controller?",
+            "Which broker is the controller?",
             "1 at the broker that is. It changes when that broker stops or loses its session, and not "
             "otherwise.",
             series(f"{CONTROLLER}activecontrollercount"),
@@ -177,7 +177,7 @@ ELECTIONS = Section(
         graph(
             "What the controller deals with",
             "Events a second, by kind. Quiet but for restarts, new topics and reassignments.",
-            Query(_handled("leaderelection"), "brokers came or went"),
+            Query(_handled("leaderelection"), "brokers joined or failed"),
             Query(_handled("topicchange"), "topics"),
             Query(_handled("partitionreassignment"), "reassignments"),
             Query(_handled("isrchange"), "ISR changes"),
@@ -185,10 +185,10 @@ ELECTIONS = Section(
         ),
         graph(
             "How long it takes, p99",
-            "Until brokers that came or went are dealt with, which is how long their partitions are "
+            "Until brokers that joined or failed are handled, which is how long their partitions are "
             "without leaders once the session has expired; until a topic has leaders; until a new "
             "controller is in office. It grows with the number of partitions.",
-            Query(_took("leaderelection"), "brokers came or went"),
+            Query(_took("leaderelection"), "brokers joined or failed"),
             Query(_took("topicchange"), "topics"),
             Query(_took("controllerchange"), "taking office"),
             unit="ms",

@@ -62,7 +62,7 @@ STATE = Section(
         ),
         number(
             "Without members",
-            "Classic groups that have offsets but nobody who reads. Their lag grows.",
+            "Classic groups that have offsets but no members. Their lag grows.",
             Query(total(series(f"{MANAGER}numgroupsempty")), "groups"),
         ),
         number(
@@ -73,7 +73,7 @@ STATE = Section(
         number(
             "Longest wait",
             "Lag of the worst group divided by the speed at which it reads: in that time it has caught up, "
-            "if nothing more came. Nothing is shown while nobody commits.",
+            "if nothing more came. Nothing is shown while the group does not commit.",
             Query(f"max({total(LAG, 'consumergroup')} / ({total(READ, 'consumergroup')} > 0))", "seconds"),
             unit="s",
             thresholds=above(warning=60, critical=600),

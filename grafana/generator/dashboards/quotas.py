@@ -1,4 +1,4 @@
-"""Quotas and throttling: who is slowed down, by which bound, and for how long."""
+"""Quotas and throttling: which clients are throttled, by which bound, and for how long."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ THROTTLED = Section(
     [
         graph(
             "Throttled requests",
-            "Requests a second whose answer a quota delayed, by API. 0 where nobody has a quota, or keeps "
+            "Requests a second whose answer a quota delayed, by API. 0 where there is no quota, or all keep "
             "to it.",
             Query(top(10, total(rate(f"{REQUESTS}throttletimems_count", BROKER), "request")), "{{request}}"),
             unit="reqps",
@@ -80,7 +80,7 @@ CLIENTS = Section(
         _used("Request", "request_time", "The same for the time that handlers take."),
         graph(
             "Throttle time by entity",
-            "The mean of late, for producers and consumers. An empty part of a name is shared by all who "
+            "The mean of late, for producers and consumers. An empty part of a name is shared by all that "
             "have no quota of their own. `minikafka quotas why` tells each throttle with its formula.",
             Query(top(10, _throttle_time("produce")), f"{ENTITY} producing"),
             Query(top(10, _throttle_time("fetch")), f"{ENTITY} fetching"),
@@ -120,7 +120,7 @@ REPLICATION = Section(
         ),
         graph(
             "Held back",
-            "How often a second a fetch went without the partition because of the throttle, the most ten. "
+            "How often a second a fetch left the partition out because of the throttle, the most ten. "
             "Some are how a throttle works; one that is held back and copies nothing stands still.",
             Query(
                 top(
@@ -140,7 +140,7 @@ REPLICATION = Section(
 QUOTAS_DASHBOARD = Dashboard(
     name="quotas",
     title="quotas and throttling",
-    description="Who is slowed down, by which bound, and for how long.",
+    description="Which clients are throttled, by which bound, and for how long.",
     variables=[broker_choice()],
     sections=[THROTTLED, CLIENTS, REPLICATION],
 )

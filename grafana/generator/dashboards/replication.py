@@ -1,4 +1,4 @@
-"""Replication and reassignment: who is not in sync, how far behind, and how a throttled move gets on."""
+"""Replication and reassignment: replicas that are not in sync, their lag, and throttled moves."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ STATE = Section(
         ),
         faults(
             "Failed partitions",
-            "Partitions that are not fetched any more because something is wrong with them. Normal is 0; "
-            "the broker's log says why.",
+            "Partitions whose fetching has failed. Normal is 0; the broker's log says why.",
             total(series(f"{FETCHERS}failedpartitionscount", BROKER)),
             "partitions",
         ),
@@ -90,7 +89,7 @@ LAGGING = Section(
         graph(
             "Lag by partition",
             "The ten that lag most. A replica that is moved begins with all of its records and falls to "
-            "0; a line that stays level is a fetcher that is stuck.",
+            "0; a level line is a fetcher that is stuck.",
             Query(
                 top(10, highest(series(LAG, BROKER, TOPIC), "instance", "topic", "partition")),
                 "{{instance}} {{topic}}-{{partition}}",
@@ -155,10 +154,10 @@ MOVES = Section(
         throttled_bytes(
             "LeaderReplication",
             "Throttled bytes, leaders",
-            "Bytes a second of throttled replicas, at who leads them, and the bound. At the bound the "
+            "Bytes a second of throttled replicas, at the leaders, and the bound. At the bound the "
             "move takes as long as the throttle says.",
         ),
-        throttled_bytes("FollowerReplication", "Throttled bytes, followers", "The same at who copies."),
+        throttled_bytes("FollowerReplication", "Throttled bytes, followers", "The same at the followers."),
         rows(
             "Replicas that lag now",
             "What is left to copy. Divided by the throttle it is the time that a move still takes.",
@@ -175,7 +174,7 @@ MOVES = Section(
 REPLICATION_DASHBOARD = Dashboard(
     name="replication",
     title="replication and reassignment",
-    description="Who is not in sync, how far behind, and how a move gets on under its throttle.",
+    description="Which replicas are not in sync, their lag, and the progress of throttled moves.",
     variables=[broker_choice(), topic_choice()],
     sections=[STATE, IN_SYNC, LAGGING, MOVES],
 )

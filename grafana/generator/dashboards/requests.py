@@ -1,4 +1,4 @@
-"""Requests: how many, how long they take, in which phase, what is refused; and who waits in purgatories."""
+"""Requests: how many, how long they take, in which phase, what is refused; and what waits in purgatories."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ WAITING = Section(
 REQUESTS_DASHBOARD = Dashboard(
     name="requests",
     title="requests and purgatory",
-    description="How many requests, how long they take and in which phase, what is refused, and who waits.",
+    description="How many requests, how long they take and in which phase, what is refused, and what waits.",
     variables=[broker_choice(), request_choice()],
     sections=[ALL, PHASES, WAITING],
 )

@@ -1,4 +1,4 @@
-"""Topics and their partitions: who writes and reads how much, how large they are, and which are in danger."""
+"""Topics and their partitions: how much is written and read, how large they are, and which are at risk."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ PARTITIONS = Section(
 TOPICS_DASHBOARD = Dashboard(
     name="topics",
     title="topics and partitions",
-    description="Who writes and reads how much, how large the logs are, and which partitions are in danger.",
+    description="How much is written and read, how large the logs are, and which partitions are at risk.",
     variables=[topic_choice()],
     sections=[SIZES, TRAFFIC_BY_TOPIC, PARTITIONS],
 )

@@ -31,7 +31,7 @@ STATE = Section(
         ),
         number(
             "Open",
-            "Transactions that have written something and are not ended. One that stays open holds back "
+            "Transactions that have written something and are not ended. One that remains open holds back "
             "readers at read_committed; transaction.timeout.ms ends it.",
             Query(_ids("Ongoing"), "transactions"),
         ),
@@ -42,7 +42,7 @@ STATE = Section(
         ),
         faults(
             "Without a leader",
-            "Transactions whose markers wait for a partition that nobody leads.",
+            "Transactions whose markers wait for a partition without a leader.",
             total(series(f"{CHANNELS}unknowndestinationqueuesize")),
             "transactions",
             is_warning=True,

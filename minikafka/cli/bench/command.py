@@ -44,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
     options = ProfileParser(
         prog=PROG,
-        description="Load for any Kafka-compatible broker, and what it makes of it.",
+        description="Benchmark of any Kafka-compatible broker.",
         epilog="Latencies count from when a record was due: a stall of the target shows in all of them.",
         allow_abbrev=False,
     )

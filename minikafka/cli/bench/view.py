@@ -1,4 +1,4 @@
-"""What ``minikafka bench`` shows while a run goes on, and writes when it is over.
+"""What ``minikafka bench`` shows during a run, and writes when it is over.
 
 On a terminal one line is kept up to date; otherwise there is a plain line every few seconds. Both go to
 standard error, so that standard output is the report.

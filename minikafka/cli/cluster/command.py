@@ -2,7 +2,7 @@
 
 One child process a broker (``minikafka-broker`` with a port, a directory and a log file of its own), or all
 in this process. They share a SQLite file in the data directory, or a ZooKeeper. A cluster that is started
-again on the same directory goes on with its records, if it has as many brokers as before.
+again on the same directory continues with its records, if it has as many brokers as before.
 
 ``minikafka cluster describe`` is another command (``describe``): it looks at a cluster that runs.
 So are ``start``, ``stop`` and ``kill`` (``control``), which ask the one that runs on the same data
@@ -11,7 +11,7 @@ directory.
 Exit status: 0 after a clean stop, 1 when the cluster cannot start or all brokers have ended, 2 for bad usage.
 A second signal ends everything at once, as a crash would.
 
-What ``minikafka cluster`` shows: who lives, who the controller is, who leads what.
+What ``minikafka cluster`` shows: live brokers, the controller, leaders.
 
 Asked of the cluster itself with Metadata, every second. On a terminal a table that is drawn again when
 something has changed; elsewhere one line for each thing that has.
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 
-LOOK_AGAIN_S = 1.0
+REFRESH_S = 1.0
 DEADLINE_MS = 3_000
 ROWS_MAX = 40
 """Partitions on a terminal; more do not fit."""
 
-NOBODY = -1
+NO_NODE = -1
 
 
 class Seen(NamedTuple):
@@ -59,10 +59,10 @@ class Seen(NamedTuple):
     brokers: tuple[int, ...]
     controller: int
     partitions: dict[str, tuple[int, tuple[int, ...]]]
-    """``topic-number`` → the leader, who is in sync."""
+    """``topic-number`` → the leader, the ISR."""
 
 
-NOTHING = Seen((), NOBODY, {})
+NOTHING = Seen((), NO_NODE, {})
 
 
 class ClusterView:
@@ -81,7 +81,7 @@ class ClusterView:
 
     @property
     def controller(self) -> int:
-        """Who it was when last looked at; -1: nobody."""
+        """Which it was when last looked at; ``NO_NODE``: none."""
         return self._seen.controller
 
     def begin(self, banner: Sequence[tuple[str, str]]) -> None:
@@ -114,13 +114,13 @@ class ClusterView:
                 if seen is not None and seen != self._seen:
                     before, self._seen = self._seen, seen
                     self._show(before, seen)
-                await asyncio.sleep(LOOK_AGAIN_S)
+                await asyncio.sleep(REFRESH_S)
         finally:
             if self._client is not None:
                 await self._client.close()
 
     async def _look(self) -> Seen | None:
-        """Ask the broker that answered last; when it does not, another. None: nobody answers now."""
+        """Ask the broker that answered last; when it does not, another. None: no broker answers now."""
         body = {
             "topics": None,
             "allow_auto_topic_creation": False,
@@ -193,11 +193,11 @@ def _table(seen: Seen, of_cluster: Sequence[int]) -> Table:
 
 
 def _ids(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers)) or "nobody"
+    return ", ".join(map(str, brokers)) or "none"
 
 
 def _leader(broker: int) -> str:
-    return "nobody" if broker == NOBODY else str(broker)
+    return "none" if broker == NO_NODE else str(broker)
 
 
 FAILURE = 1
@@ -357,7 +357,7 @@ def _http_port(first: str | None, index: int) -> str | None:
 
 
 def _ports(first: int, count: int, first_id: int) -> list[int]:
-    """Free ones. Raises StartError: somebody has one of those that were asked for."""
+    """Free ones. Raises StartError: one of those that were asked for is in use."""
     with contextlib.ExitStack() as probes:
         ports = []
         for number in range(count):

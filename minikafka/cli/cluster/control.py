@@ -2,7 +2,7 @@
 
 The two talk over a Unix socket in the cluster's data directory, ``control.sock``, which only its owner may
 use. A request is a line of JSON, ``{"action": "start", "broker": 2}``, and so is its answer,
-``{"said": ..., "failed": false}``. A socket that a killed cluster has left behind answers nobody; the next
+``{"said": ..., "failed": false}``. A socket that a killed cluster has left behind gives no answer; the next
 cluster on that directory takes its place.
 
 Exit status: 0 when it is done, 1 when it cannot be done or no cluster runs there, 2 for bad usage.
@@ -182,7 +182,7 @@ def _listen(directory: Path) -> socket.socket:
         with contextlib.chdir(directory):
             Path(SOCKET).unlink(missing_ok=True)  # of a cluster that was killed
             listener.bind(SOCKET)
-            os.chmod(SOCKET, 0o600)  # before anybody can connect
+            os.chmod(SOCKET, 0o600)  # before a client can connect
             listener.listen()
     except OSError as error:
         listener.close()

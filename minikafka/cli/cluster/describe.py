@@ -1,4 +1,4 @@
-"""``minikafka cluster describe``: who is there, who is the controller, what is not well and why.
+"""``minikafka cluster describe``: brokers, controller, unhealthy partitions and why.
 
 Works with any broker; one that is not minikafka does not say why a replica is out of the ISR.
 
@@ -8,7 +8,7 @@ The state of a cluster as values: what is well, what is not, and why. Pure, apar
 
 Kafka has this in several places: ``kafka-metadata-quorum``, ``kafka-topics --under-replicated-partitions``
 (and ``--unavailable-partitions``, ``--under-min-isr-partitions``), ``kafka-reassign-partitions --list``,
-``kafka-log-dirs``. *Why* a replica is out of the ISR Kafka tells nobody; here the leader says it
+``kafka-log-dirs``. *Why* a replica is out of the ISR Kafka does not say; here the leader says it
 (DescribeQuorum of an ordinary partition).
 
 Times of a replica are taken by its leader's clock and compared with the leader's own "now" in the same
@@ -30,7 +30,7 @@ from rich.console import Console
 from minikafka.cli.reassign.progress import bytes_left
 from minikafka.cli.shared.admin_client import (
     METADATA_TOPIC,
-    NOBODY,
+    NO_NODE,
     AdminClient,
     ClusterNodes,
     LogDir,
@@ -50,7 +50,7 @@ from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import KafkaError
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerUnavailable
-from minikafka.types import ReplicaAssignment, TopicPartition
+from minikafka.types import NO_LEADER, ReplicaAssignment, TopicPartition
 
 MIN_ISR = "min.insync.replicas"
 UNKNOWN = -1
@@ -83,7 +83,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
 
 
 class PartitionHealth(msgspec.Struct, frozen=True):
-    """A partition with something to say about it; ``leader`` is -1 when nobody leads."""
+    """A partition with something to say about it; ``leader`` is -1 when there is none."""
 
     topic: str
     partition: int
@@ -122,7 +122,7 @@ class ClusterDescription(msgspec.Struct, frozen=True):
     topics: int
     partitions: int
     offline: list[PartitionHealth]
-    """Nobody leads them."""
+    """They have no leader."""
     under_replicated: list[PartitionHealth]
     """A replica that is not just being added is out of the ISR."""
     under_min_isr: list[PartitionHealth]
@@ -159,7 +159,7 @@ async def describe(admin: AdminClient) -> ClusterDescription:
         topics=len(topics),
         partitions=len(partitions),
         reassignments=reassignment_states(under_way, partitions, log_dirs, health),
-        **troubles(health, under_way),
+        **problems(health, under_way),
     )
 
 
@@ -172,7 +172,7 @@ async def _log_dirs(admin: AdminClient, node_id: int) -> list[LogDir] | None:
 
 
 async def _controller_epoch(admin: AdminClient, controller: int) -> int | None:
-    if controller == NOBODY:
+    if controller == NO_NODE:
         return None
     try:
         answer = (await admin.quorum([METADATA_TOPIC], node_id=controller)).get(METADATA_TOPIC)
@@ -283,7 +283,7 @@ def reassignment_states(
     ]
 
 
-def troubles(
+def problems(
     health: Mapping[TopicPartition, PartitionHealth], under_way: Mapping[TopicPartition, ReplicaAssignment]
 ) -> dict[str, list[PartitionHealth]]:
     """The four lists of partitions of a ``ClusterDescription``."""
@@ -292,7 +292,7 @@ def troubles(
     }
     for partition, each in health.items():
         assignment = under_way.get(partition)
-        if each.leader == NOBODY:
+        if each.leader == NO_LEADER:
             lists["offline"].append(each)
         elif assignment is None and each.leader != each.replicas[0]:
             lists["not_preferred"].append(each)
@@ -325,11 +325,11 @@ def why_out_of_sync(
         return ReplicaState(
             broker, f"its log directory is offline: {', '.join(failed) or 'it does not say which'}"
         )
-    if now.leader == NOBODY:
-        return ReplicaState(broker, "nobody leads the partition")
+    if now.leader == NO_LEADER:
+        return ReplicaState(broker, "the partition has no leader")
     states = {} if quorum is None else {int(each.replica_id): each for each in quorum.current_voters}
     if broker not in states or now.leader not in states:
-        return ReplicaState(broker, f"its leader, broker {now.leader}, does not say")
+        return ReplicaState(broker, f"its leader, broker {now.leader}, does not report it")
     return _behind(states[broker], states[now.leader])
 
 
@@ -363,14 +363,14 @@ ROWS_MAX = 50
 
 
 PATIENCE_MS = 3_000
-"""For each broker. Whoever asks how a cluster is does not want to wait for the one that hangs."""
+"""For each broker. The state of a cluster should not wait for the one that hangs."""
 
 
 def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka cluster describe``."""
     options = ProfileParser(
         prog="minikafka cluster describe",
-        description="Brokers, controller, partitions that are not well and why, reassignments.",
+        description="Brokers, controller, unhealthy partitions and why, reassignments.",
         allow_abbrev=False,
     )
     add_connection_options(options, timeout_ms=PATIENCE_MS)
@@ -405,8 +405,8 @@ def show(description: ClusterDescription, stream: TextIO) -> None:
     """Print it for people."""
     console = Console(file=stream, highlight=False, soft_wrap=True)
     epoch = "" if description.controller_epoch is None else f", epoch {description.controller_epoch}"
-    nobody = description.controller == NOBODY
-    controller = "nobody" if nobody else f"broker {description.controller}{epoch}"
+    has_none = description.controller == NO_NODE
+    controller = "none" if has_none else f"broker {description.controller}{epoch}"
     for label, text in (
         ("Cluster", description.cluster_id),
         ("Controller", controller),
@@ -463,9 +463,9 @@ def _brokers(brokers: Iterable[BrokerState]) -> Rows:
 def _partitions(partitions: Sequence[PartitionHealth]) -> Rows:
     rows = [["partition", "leader", "replicas", "in sync", "min", "out of sync"]]
     for each in partitions[:ROWS_MAX]:
-        leader = "nobody" if each.leader == NOBODY else str(each.leader)
+        leader = "none" if each.leader == NO_LEADER else str(each.leader)
         min_isr = "-" if each.min_isr is None else str(each.min_isr)
-        cells = [str(each), leader, _ids(each.replicas), _ids(each.isr) or "nobody", min_isr]
+        cells = [str(each), leader, _ids(each.replicas), _ids(each.isr) or "none", min_isr]
         rows += _with_reasons(cells, each.out_of_sync)
     return _cut(rows, len(partitions))
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
-from minikafka.cli.broker import OFF, http_url, told_status_page, usual_http_port
+from minikafka.cli.broker import OFF, http_url, status_page_in, usual_http_port
 from minikafka.config.loader import Setting, load
 from minikafka.errors import StartError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
@@ -22,7 +22,7 @@ START_DEADLINE_S = 60.0
 """A directory full of segments to recover takes its time."""
 STOP_DEADLINE_S = 30.0
 BANNER_DEADLINE_S = 15.0
-"""A broker that hears from no controller says that it is up after ten seconds."""
+"""A broker without a controller says that it is up after ten seconds."""
 POLL_S = 0.05
 HOST = "localhost"
 
@@ -159,12 +159,12 @@ class ChildMember:
         return f"broker {self.config.node_id} {how}; its log: {self.config.log_path}"
 
     async def status_page(self) -> str | None:
-        """As its banner has it, which comes when it has heard from a controller."""
+        """As its banner has it, which is printed when a controller has sent metadata."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(BANNER_DEADLINE_S):
                 while self._process is not None and self._process.returncode is None:
                     try:
-                        return told_status_page(self._said())
+                        return status_page_in(self._said())
                     except LookupError:
                         await asyncio.sleep(POLL_S)
         return None

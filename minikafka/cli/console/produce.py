@@ -3,7 +3,7 @@
 Kafka: ``kafka-console-producer.sh`` (``ConsoleProducer``), and kcat's habits: a line without the key
 separator has no key. aiokafka's producer does the work.
 
-Exit status: 0 when every line was written, 1 when a record was refused or nobody answers, 2 for bad usage.
+Exit status: 0 when every line was written, 1 when a record was refused or no broker answers, 2 for bad usage.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
         arguments.addresses, client_id=CLIENT_ID, timeout_ms=arguments.timeout_ms
     ) as admin:
-        await admin.nodes()  # says in one line what is wrong when nobody answers
+        await admin.nodes()  # says in one line what is wrong when no broker answers
         if arguments.partition is not None:
             await _check_partition(admin, TopicPartition(arguments.topic, arguments.partition))
     if sys.stdin.isatty():
@@ -155,7 +155,7 @@ def split_line(
 async def read_lines(descriptor: int) -> AsyncIterator[bytes]:
     """The lines that come from ``descriptor``, without their ends.
 
-    A thread of its own reads: whoever interrupts the command does not wait for a line that never comes.
+    A thread of its own reads: an interrupt does not wait for a line that never comes.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes] = asyncio.Queue(CHUNKS_MAX)

@@ -332,7 +332,7 @@ def record_item(record: Record, header: BatchHeader) -> Item:
 
 
 def _decode(item: Item, record: Record, decoder: Decoder) -> None:
-    """Replace the bytes of a record. Raises as the decoder does: they stay."""
+    """Replace the bytes of a record. Raises as the decoder does: they are kept."""
     try:
         decoded = decoder(record.key, record.value)
     except (UnreadableRecord, UnreadableTransactionRecord) as error:

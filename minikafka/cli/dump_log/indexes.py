@@ -22,7 +22,7 @@ from minikafka.protocol.records.control_records import ControlRecordType, read_e
 
 _ZEROS = bytes(1 << 20)
 """20 MB are reserved for each active segment after a kill; a comparison costs a tenth of counting zeros."""
-REBUILD = "stop the broker and delete the file: it is built anew from the segment when the broker starts"
+REBUILD = "stop the broker and delete the file: it is rebuilt from the segment when the broker starts"
 
 FINDINGS_MAX = 100
 """So many wrong entries of one index are named, the others counted: it has to be rebuilt anyway."""
@@ -199,7 +199,7 @@ class OffsetIndexCheck(IndexCheck):
 
     def batch(self, batch: ScannedBatch) -> list[Finding]:
         while self._next is not None and self._next.position < batch.position:
-            self._finding(self._next.at, f"{_entry(self._next)} leads to where no batch begins")
+            self._finding(self._next.at, f"{_entry(self._next)} points to where no batch begins")
             self._next = self._advance()
         entry = self._next
         last_offset = batch.header.last_offset
@@ -207,7 +207,7 @@ class OffsetIndexCheck(IndexCheck):
             if entry.offset > last_offset:
                 self._ahead.append(entry)
             elif entry.offset < last_offset:
-                self._finding(entry.at, f"{_entry(entry)} leads to a batch that ends at {last_offset}")
+                self._finding(entry.at, f"{_entry(entry)} points to a batch that ends at {last_offset}")
             self._next = self._advance()
         while self._ahead and self._ahead[0].offset <= last_offset:
             entry = self._ahead.pop(0)
@@ -222,7 +222,7 @@ class OffsetIndexCheck(IndexCheck):
                     self._next.at, f"{_entry(self._next)} is beyond the segment's end {end.position}"
                 )
             else:
-                self._finding(self._next.at, f"{_entry(self._next)} leads to where no batch begins")
+                self._finding(self._next.at, f"{_entry(self._next)} points to where no batch begins")
             self._next = self._advance()
         for entry in self._ahead:
             self._finding(entry.at, f"{_entry(entry)} is beyond the segment's last offset {end.last_offset}")

@@ -126,7 +126,7 @@ class SegmentScanner:
         self.is_whole = True
 
     def _unreadable(self, head: bytes, position: int, size: int) -> Finding | None:
-        """Why the scan cannot go on behind ``position``."""
+        """Why the scan cannot continue behind ``position``."""
         left = size - position
         if not any(head) and self._is_zero(position):
             what = (

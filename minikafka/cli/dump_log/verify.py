@@ -63,8 +63,8 @@ _REPLACED = "nothing: the broker replaces it when it writes the checkpoint again
 _DONE_AT_START = frozenset({_REMOVED_AT_START, _NO_INDEX, _REPLACED})
 _RESTORE = "restore the segments of these offsets from a copy while the broker is stopped; they are lost here"
 _OF_A_LOG_DIRECTORY = frozenset({FileKind.META_PROPERTIES, FileKind.CLEAN_SHUTDOWN})
-_EPOCHS_ANEW = "stop the broker and delete the file: the epochs are read from the batches again"
-_CHECKPOINT_ANEW = "stop the broker and delete the file: the logs are recovered from their start"
+_REBUILD_EPOCHS = "stop the broker and delete the file: the epochs are read from the batches again"
+_DELETE_CHECKPOINT = "stop the broker and delete the file: the logs are recovered from their start"
 
 
 class LogBounds(NamedTuple):
@@ -156,7 +156,7 @@ class Verifier:
             log = bounds.get(topic_partition)
             if name in compared and log is not None and item["offset"] > log.end_offset:
                 what = f"{topic_partition} has offset {item['offset']}, but its log ends at {log.end_offset}"
-                yield Finding(known.path, None, what, _CHECKPOINT_ANEW)
+                yield Finding(known.path, None, what, _DELETE_CHECKPOINT)
 
     # A partition
 
@@ -263,7 +263,7 @@ class Verifier:
         for epoch, start_offset in (log.epochs or {}).items():
             if start_offset > log.next_offset:
                 what = f"epoch {epoch} begins at {start_offset}, but the log ends at {log.next_offset}"
-                yield Finding(os.path.join(directory, LEADER_EPOCH_CHECKPOINT), None, what, _EPOCHS_ANEW)
+                yield Finding(os.path.join(directory, LEADER_EPOCH_CHECKPOINT), None, what, _REBUILD_EPOCHS)
 
     # A segment
 
@@ -372,7 +372,7 @@ class _Log:
         start_offset = self.epochs.get(epoch)
         if start_offset is None:
             what = f"epoch {epoch} of batch {header.base_offset} is not in it"
-            yield Finding(path, None, what, _EPOCHS_ANEW)
+            yield Finding(path, None, what, _REBUILD_EPOCHS)
         elif start_offset > header.last_offset:
             what = f"epoch {epoch} begins at {start_offset}, but batch {header.base_offset} has it already"
-            yield Finding(path, None, what, _EPOCHS_ANEW)
+            yield Finding(path, None, what, _REBUILD_EPOCHS)

@@ -4,7 +4,7 @@ Kafka: ``kafka-consumer-groups.sh`` (``ConsumerGroupCommand``), whose options wo
 actions are words (``--list`` and its like work too), states and types are always shown, and a reset shows
 where offsets are now.
 
-Exit status: 0 when all was done, 1 when something was refused or nobody answers, 2 for bad usage.
+Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 
 Where a group's offsets are to go: what ``minikafka groups reset-offsets`` shows before it does anything.
 
@@ -13,7 +13,7 @@ outside is moved to its nearer end, and the plan says so.
 
 Groups for people: tables in plain text, a group or partition a line, so that other tools can cut them.
 
-How far a group has come: its committed offsets beside the ends of the logs, and who reads what.
+How far a group has come: its committed offsets beside the ends of the logs, and their members.
 
 Kafka: ``ConsumerGroupCommand.collectGroupOffsets``.
 """
@@ -192,7 +192,7 @@ def parse_topic(text: str) -> tuple[str, list[int] | None]:
 
 
 class Position(msgspec.Struct, frozen=True):
-    """One partition. None: nothing is committed, the log's end cannot be known, nobody reads it."""
+    """One partition. None: nothing is committed, the log's end cannot be known, no member has it."""
 
     topic: str
     partition: int
@@ -264,7 +264,7 @@ def position_lines(group: GroupDescription, positions: Sequence[Position]) -> li
 
 
 def member_lines(group: GroupDescription, *, verbose: bool) -> list[str]:
-    """Who is in a group; with ``verbose`` also what each is to read."""
+    """The members of a group; with ``verbose`` also what each is to read."""
     heads = ["GROUP", "CONSUMER-ID", "GROUP-INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"]
     rows = []
     for each in group.members:
@@ -326,7 +326,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka groups``."""
     options = ProfileParser(
         prog=PROG,
-        description="Consumer groups: who is in them, and how far they have come.",
+        description="Consumer groups: their members, offsets and lag.",
         allow_abbrev=False,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -337,7 +337,7 @@ def parser() -> argparse.ArgumentParser:
     _add_groups(describe)
     what = describe.add_mutually_exclusive_group()
     what.add_argument("--offsets", action="store_true", help="offsets and lag by partition (the default)")
-    what.add_argument("--members", action="store_true", help="who is in the group")
+    what.add_argument("--members", action="store_true", help="the members of the group")
     what.add_argument("--state", action="store_true", help="state and coordinator")
     describe.add_argument(
         "--isolation-level",
@@ -369,7 +369,7 @@ def _add_reset(options: argparse.ArgumentParser) -> None:
     to = options.add_mutually_exclusive_group(required=True)
     to.add_argument("--to-earliest", action="store_true", help="to the first record there is")
     to.add_argument("--to-latest", action="store_true", help="to the end")
-    to.add_argument("--to-current", action="store_true", help="stay, but within the log")
+    to.add_argument("--to-current", action="store_true", help="the current offset, but within the log")
     to.add_argument("--to-datetime", metavar="TIME", help="to the first record since 2026-02-03T04:05:06.789")
     to.add_argument("--by-duration", metavar="DURATION", help="to the first record of the last P1DT2H30M")
     to.add_argument("--shift-by", type=int, metavar="N", help="N records on; back when negative")

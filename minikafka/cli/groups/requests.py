@@ -80,7 +80,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
     state: str
     coordinator: LiveBroker
     assignor: str
-    """Who assigns partitions: a name; empty when the group has none yet."""
+    """The assignor's name; empty when the group has none yet."""
     members: list[GroupMember]
 
     @property
@@ -90,7 +90,7 @@ class GroupDescription(msgspec.Struct, frozen=True):
 
     @property
     def is_inactive(self) -> bool:
-        """Nobody is in it, so that its offsets can be changed."""
+        """It has no members, so its offsets can be changed."""
         return self.state in ("Empty", "Dead")
 
 
@@ -176,7 +176,7 @@ class GroupAdmin(AdminClient):
         self, partitions: Iterable[TopicPartition], timestamp_ms: int, *, is_read_committed: bool = False
     ) -> dict[TopicPartition, ListedOffset | KafkaError]:
         """The offset of each partition at a time, or ``EARLIEST`` or ``LATEST``; what cannot be known is an
-        error: the topic is gone, or nobody leads. ``is_read_committed``: open transactions end the log."""
+        error: the topic is gone, or has no leader. ``is_read_committed``: open transactions end the log."""
         wanted = list(partitions)
         found: dict[TopicPartition, ListedOffset | KafkaError] = {}
         known = await self.partitions(sorted({each.topic for each in wanted}))
@@ -185,7 +185,7 @@ class GroupAdmin(AdminClient):
             if each not in known:
                 found[each] = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
             elif known[each].leader < 0:
-                found[each] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "nobody leads it")
+                found[each] = KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "it has no leader")
             else:
                 by_leader.setdefault(known[each].leader, []).append(each)
         for leader, led in sorted(by_leader.items()):
@@ -225,7 +225,7 @@ class GroupAdmin(AdminClient):
     async def commit(
         self, group: str, offsets: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, KafkaError]:
-        """Set a group's offsets from outside, which works while nobody is in it. Returns what was refused."""
+        """Set the offsets of a group, which works while it has no members. Returns what was refused."""
         topics: dict[str, list[dict[str, Any]]] = {}
         for each, offset in offsets.items():
             topics.setdefault(each.topic, []).append(

@@ -1,1 +1,1 @@
-"""``minikafka reassign`` and ``minikafka elect-leaders``: where replicas are, and who leads."""
+"""``minikafka reassign`` and ``minikafka elect-leaders``: where replicas are, and which leads."""

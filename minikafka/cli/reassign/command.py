@@ -42,24 +42,24 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka reassign``."""
     options = ProfileParser(
         prog="minikafka reassign",
-        description="Move replicas between brokers and log directories while clients go on.",
+        description="Move replicas between brokers and log directories while clients keep working.",
         epilog="Each ACTION has --help; as an option it works too: --generate, --execute, …",
         allow_abbrev=False,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
     _generate_options(_add(actions, "generate", "propose a plan: even, over all racks, and little to copy"))
-    _execute_options(_add(actions, "execute", "carry out a plan, and stay until it is done", PLAN_FORMAT))
+    _execute_options(_add(actions, "execute", "execute a plan, and wait until it is done", PLAN_FORMAT))
     check = _add(actions, "verify", "say how far a plan is; remove its throttle when all is done")
     _plan_option(check, required=True)
     check.add_argument("--wait", action="store_true", help="show what is left until nothing moves any more")
     _preserve_option(check)
-    back = _add(actions, "cancel", "take a plan back: replicas stay where they were")
+    back = _add(actions, "cancel", "cancel a plan: replicas are kept where they were")
     which = back.add_mutually_exclusive_group(required=True)
     _plan_option(which, required=False)
     which.add_argument("--all", action="store_true", help="cancel everything that is under way")
     _preserve_option(back)
     _add(actions, "list", "show what is being moved now, and stale throttles")
-    _add(actions, "remove-throttles", "remove every replication throttle; what moves goes on at full speed")
+    _add(actions, "remove-throttles", "remove every replication throttle; what moves continues at full speed")
     return options
 
 
@@ -113,7 +113,7 @@ def _execute_options(options: argparse.ArgumentParser) -> None:
         action="store_true",
         help="besides what is under way; with the same plan, only the throttle changes",
     )
-    options.add_argument("--no-wait", action="store_true", help="start it, and leave")
+    options.add_argument("--no-wait", action="store_true", help="start it, and exit")
     _preserve_option(options)
 
 

@@ -33,7 +33,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka elect-leaders``."""
     options = ProfileParser(
         prog="minikafka elect-leaders",
-        description="Elect the preferred leaders, or (unclean) somebody where nobody leads.",
+        description="Elect the preferred leaders, or (unclean) any live replica where there is no leader.",
         epilog="An unclean election makes a partition available again and can lose acknowledged records.",
         allow_abbrev=False,
     )
@@ -43,7 +43,7 @@ def parser() -> argparse.ArgumentParser:
         required=True,
         type=str.lower,
         choices=[each.name.lower() for each in ElectionType],
-        help="preferred: the first of its replicas, if it is in sync; unclean: any live one, if nobody leads",
+        help="preferred: the first of its replicas, if it is in sync; unclean: any live one, if none leads",
     )
     which = options.add_mutually_exclusive_group(required=True)
     which.add_argument("--topic", metavar="TOPIC", help="the partitions of this topic")

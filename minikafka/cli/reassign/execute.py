@@ -1,7 +1,7 @@
 """``minikafka reassign execute``: checks a plan as a whole, starts it, watches it, and tidies up after it.
 
 Kafka: ``ReassignPartitionsCommand.executeAssignment``, ``executeMoves``. Different here: everything that
-can be wrong is looked for before anything is changed; the command stays until the replicas are where they
+can be wrong is looked for before anything is changed; the command runs until the replicas are where they
 are to be (``--no-wait``: it does not), and then removes the throttle itself, where Kafka's needs a later
 ``--verify``.
 
@@ -72,7 +72,7 @@ class CopyEstimate(NamedTuple):
         return self.size_bytes * 1000 / width if width else None
 
     def describe(self, bytes_per_s: int | None) -> str:
-        """A sentence; None: no throttle, so nobody knows how long."""
+        """A sentence; None: no throttle, so the time is unknown."""
         text = (
             f"To copy: {format_bytes(self.size_bytes)}, "
             f"from {_count(self.leaders, 'leader')} to {_count(self.followers, 'follower')}"
@@ -91,7 +91,7 @@ def _count(number: int, noun: str) -> str:
 async def estimate(
     admin: AdminClient, plan: Plan, under_way: Mapping[TopicPartition, ReplicaAssignment]
 ) -> CopyEstimate:
-    """What will be copied once ``plan`` goes on besides what is ``under_way``.
+    """What will be copied once ``plan`` runs besides what is ``under_way``.
 
     Partitions that are gone, those without a leader and those whose leader does not answer are left out.
 
@@ -176,7 +176,7 @@ async def execute(admin: AdminClient, arguments: argparse.Namespace) -> int:
 
 
 def _hint_at_leaders(plan: Plan, seen: Seen) -> None:
-    """Moving replicas does not move a leader that stays."""
+    """Moving replicas does not move a leader that is kept."""
     count = sum(seen.partitions[each.partition].leader != each.replicas[0] for each in plan)
     if count:
         print(
@@ -273,7 +273,7 @@ async def _start(admin: AdminClient, plan: Plan) -> None:
         others = len(plan) - len(refused)
         raise CommandError(
             f"the cluster refused to reassign{lines}\n{others} of {len(plan)} partitions were started"
-            + ("; `minikafka reassign cancel` takes them back" if others else "")
+            + ("; `minikafka reassign cancel` cancels them" if others else "")
         )
     started = [each.partition for each in sorted(plan)]
     print(f"Successfully started partition reassignment{'s' * (len(started) > 1)} for {ids_of(started)}")
@@ -332,7 +332,7 @@ async def wait_until_done(admin: AdminClient, plan: Plan, arguments: argparse.Na
             await asyncio.sleep(POLL_S)
     except asyncio.CancelledError:
         view.end()
-        print("\nInterrupted. The reassignment goes on.", file=sys.stderr)
+        print("\nInterrupted. The reassignment continues.", file=sys.stderr)
         print(f"  watch it:   {_verify_command(arguments)} --wait", file=sys.stderr)
         print(
             f"  verify it:  {_verify_command(arguments)}   (removes the throttle when all is done)",

@@ -1,8 +1,8 @@
 """Which brokers partitions should be on, when they are to be spread evenly and little is to be copied. Pure.
 
 Kafka: what ``kafka-reassign-partitions --generate`` does with ``AdminUtils.assignReplicasToBrokers``, which
-deals all partitions out anew, as if the topics were just being created. Different here: every replica that
-can stay does, because each that does not is copied over the network.
+deals all partitions out again, as if the topics were just being created. Different here: every replica that
+can be kept is, because each that is not is copied over the network.
 
 What a plan promises, in this order:
 1. Replicas are on the given brokers, none twice on one, as many as there were (or as asked for).
@@ -14,8 +14,8 @@ What a plan promises, in this order:
    same sense, those of all topics as far as swapping them within even topics goes.
 4. Few moves. A replica moves only where that makes a topic or the whole more even.
 
-How: replicas that may stay stay, missing ones are added where there is least, and then replicas move along
-the shortest paths from brokers that have too much to brokers that have too little. A path may lead over
+How: replicas are kept where possible, missing ones are added where there is least, and then replicas move
+along the shortest paths from brokers that have too much to brokers that have too little. A path may lead over
 brokers in between (1 gives to 2, and 2 to 3), which is what racks ask for. This is how a maximum flow is
 found, so when there is no path any more a topic cannot be more even.
 
@@ -174,7 +174,7 @@ class _Planner:
         for partition in self._current:
             self._partitions.setdefault(partition.topic, []).append(partition)
 
-    # Who stays, and who comes
+    # Which are kept, and which are added
 
     def place(self) -> None:
         """As many replicas for each partition as it shall have: old ones where that is possible."""
@@ -276,14 +276,14 @@ class _Planner:
         }
 
     def _in_order(self, partition: TopicPartition) -> list[int]:
-        """Those that stay in the order they had, then those that come."""
+        """Those that are kept in the order they had, then those that are added."""
         placed = self._replicas[partition]
-        stay = [each for each in self._current[partition] if each in placed]
-        return stay + [each for each in placed if each not in stay]
+        kept = [each for each in self._current[partition] if each in placed]
+        return kept + [each for each in placed if each not in kept]
 
 
 class _Leaders:
-    """Who is to be the preferred leader of each partition, one of its replicas."""
+    """The preferred leader of each partition, one of its replicas."""
 
     def __init__(
         self,

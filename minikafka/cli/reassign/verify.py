@@ -2,8 +2,8 @@
 
 Kafka: ``ReassignPartitionsCommand.verifyAssignment``, ``cancelAssignment``, ``clearAllThrottles``. As
 there, a throttle is removed only when nothing moves in the whole cluster, and then from all brokers,
-because nobody knows which were involved; and from the topics of the plan. What else is set is stale: it is
-named and left, because somebody may have wanted it.
+because it is not known which were involved; and from the topics of the plan. What else is set is stale: it is
+named and left, because it may be wanted.
 
 Throttles of reassignments: worked out, set, found and removed.
 
@@ -12,7 +12,7 @@ Kafka: ``ReassignPartitionsCommand.calculateProposedMoveMap``, ``modifyReassignm
 the leaders' side every replica that a partition has now (any of them may lead), on the followers' side those
 that it gets.
 
-A rate that stays on a broker when nothing moves any more is a trap: it does nothing until a replica falls
+A rate that is left on a broker when nothing moves any more is a trap: it does nothing until a replica falls
 behind that is still in a list. So a throttle without a reassignment is called stale, and named.
 
 A broker's own configurations are changed by asking that broker. One that is down keeps what it has.
@@ -202,7 +202,7 @@ def _partition_line(partition: TopicPartition, replicas: Sequence[int], seen: Se
 
 
 async def settle_throttles(admin: AdminClient, topics: set[str], *, preserve: bool) -> None:
-    """Remove the throttle of ``topics`` if nothing moves any more; name what stays, and why."""
+    """Remove the throttle of ``topics`` if nothing moves any more; name what is kept, and why."""
     throttles = await find_throttles(admin)
     if not throttles:
         return
@@ -210,7 +210,7 @@ async def settle_throttles(admin: AdminClient, topics: set[str], *, preserve: bo
     if not everything.is_quiet:
         count = len(moving_rows(everything, None))
         print(
-            f"{count} {'is' if count == 1 else 'are'} still moving in the cluster, so the throttle stays; "
+            f"{count} {'is' if count == 1 else 'are'} still moving in the cluster, so the throttle is kept; "
             "`minikafka reassign verify` removes it when all is done."
         )
         return
@@ -249,7 +249,7 @@ def _print_throttles(throttles: Sequence[Throttle]) -> None:
 
 
 async def remove_all_throttles(admin: AdminClient) -> int:
-    """Remove every throttle there is. What moves goes on at full speed."""
+    """Remove every throttle there is. What moves continues at full speed."""
     throttles = await find_throttles(admin)
     await remove_throttles(admin, throttles)
     print("Removed:" if throttles else "There is no throttle.")
@@ -288,7 +288,7 @@ async def cancel(admin: AdminClient, plan: Plan | None, *, preserve_throttles: b
         errors = await admin.move_between_dirs(broker, {partition: move.now or ""})
         if errors:
             raise CommandError(f"{partition} on broker {broker}: {explain(errors[partition])}")
-        print(f"Replica {partition} on broker {broker} stays in {move.now}.")
+        print(f"Replica {partition} on broker {broker} is kept in {move.now}.")
     topics = {each.topic for each in (*active, *(each for each, _ in dirs))} | topics_of(plan or [])
     await settle_throttles(admin, topics, preserve=preserve_throttles)
     return OK
@@ -300,7 +300,7 @@ async def _until_gone(admin: AdminClient, partitions: Sequence[TopicPartition]) 
     deadline = loop.time() + admin.timeout_ms / 1000
     while left := [each for each in await admin.reassignments() if each in partitions]:
         if loop.time() >= deadline:
-            raise CommandError(f"cancelled, but not taken back within {admin.timeout_ms} ms: {_names(left)}")
+            raise CommandError(f"cancelled, but not rolled back within {admin.timeout_ms} ms: {_names(left)}")
         await asyncio.sleep(RETRY_BACKOFF_S)
 
 

@@ -31,7 +31,8 @@ from minikafka.types import ElectionType, ReplicaAssignment, TopicPartition
 RETRY_BACKOFF_S = 0.1
 """Kafka's retry.backoff.ms."""
 
-NOBODY = -1
+NO_NODE = -1
+"""The id of no broker (``Node.noNode``)."""
 
 Body = Mapping[str, Any]
 
@@ -65,11 +66,11 @@ class LiveBroker(NamedTuple):
 
 
 class ClusterNodes(NamedTuple):
-    """Who is there, as DescribeCluster says it."""
+    """The live brokers, as DescribeCluster has them."""
 
     cluster_id: str
     controller: int
-    """-1: nobody."""
+    """``NO_NODE``: none."""
     brokers: dict[int, LiveBroker]
     """By id, in the order of ids."""
 
@@ -159,10 +160,10 @@ class AdminClient:
             await client.close()
 
     async def nodes(self, *, refresh: bool = True) -> ClusterNodes:
-        """Who is there now, or (without ``refresh``) was when last asked.
+        """The live brokers now, or (without ``refresh``) when last asked.
 
         Raises:
-            BrokerUnavailable: nobody answers. KafkaError: what the broker says.
+            BrokerUnavailable: no broker answers. KafkaError: what the broker says.
         """
         if refresh or self._nodes is None:
             body = {
@@ -184,7 +185,7 @@ class AdminClient:
         """Ask the first broker that answers.
 
         Raises:
-            BrokerUnavailable: nobody does, within ``timeout_ms``. KafkaError: UNSUPPORTED_VERSION.
+            BrokerUnavailable: no broker does, within ``timeout_ms``. KafkaError: UNSUPPORTED_VERSION.
         """
         known = [(each.host, each.port) for each in self._nodes.brokers.values()] if self._nodes else []
         failure: BrokerUnavailable | None = None
@@ -209,7 +210,7 @@ class AdminClient:
         return await self._ask((broker.host, broker.port), api_key, body)
 
     async def ask_controller(self, api_key: ApiKey, body: Body) -> Any:
-        """Ask the controller; when it has moved, or nobody is it yet, again until ``timeout_ms`` are over.
+        """Ask the controller; when it has moved, or there is none yet, again until ``timeout_ms`` are over.
 
         Raises:
             KafkaError: the response's own error. BrokerUnavailable: no controller answers.
@@ -219,7 +220,7 @@ class AdminClient:
         while True:
             try:
                 controller = (await self.nodes()).controller
-                if controller == NOBODY:
+                if controller == NO_NODE:
                     raise KafkaError(ErrorCode.NOT_CONTROLLER, "no broker is the controller")
                 answer = await self.ask_broker(controller, api_key, body)
                 raise_error(answer)
@@ -251,7 +252,7 @@ class AdminClient:
         host, port = address
         return await BrokerClient.connect(host, port, client_id=self._client_id, deadline_ms=self.timeout_ms)
 
-    # Replicas: where they are, where they go, who leads them
+    # Replicas: where they are, where they go, which leads
 
     async def partitions(self, topics: Iterable[str] | None = None) -> dict[TopicPartition, PartitionNow]:
         """The partitions of ``topics`` (None: of all), sorted; topics that there are not are left out."""

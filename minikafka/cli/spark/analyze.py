@@ -66,7 +66,7 @@ def print_summary(analysis: Analysis, written: Sequence[str], console: Console |
 
 
 def findings(analysis: Analysis) -> Iterator[str]:
-    """What somebody should look at, a line each."""
+    """What an operator should look at, a line each."""
     for topic in analysis.topics:
         for each in topic.partitions:
             name = f"{each.topic}-{each.partition}"
@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="minikafka analyze",
-        description="Say what is in log directories: sizes, keys, codecs, order, transactions, damage, "
+        description="Analyze log directories: sizes, keys, codecs, order, transactions, damage, "
         "retention; given those of several brokers, also whether their replicas are the same.",
     )
     parser.add_argument("directories", nargs="*", metavar="DIR", help="a log directory, or a URI of one")

@@ -2,8 +2,8 @@
 Spark.
 
 Without ``--bootstrap-server`` no broker may hold the directory, which is locked until the end. With it,
-the broker that has the directory goes on serving, says how its topics are configured, and puts the new
-segments in at the end. What may be compacted, and what stays, is what the broker's own cleaner does
+the broker that has the directory keeps serving, says how its topics are configured, and puts the new
+segments in at the end. What may be compacted, and what is retained, is what the broker's own cleaner does
 (``minikafka.log.compaction.batch_retention``); ``minikafka.spark.compact.job`` says how.
 
 A directory does not know how its topics are configured: without a broker, ``--config`` says what is not
@@ -195,7 +195,7 @@ def parser() -> argparse.ArgumentParser:
         help="a property of the topics, like min.compaction.lag.ms=60000, where no broker is asked",
     )
     options.add_argument("--compression", choices=CODECS, help="of all batches; as they are unless given")
-    options.add_argument("--dry-run", action="store_true", help="only say what it would save")
+    options.add_argument("--dry-run", action="store_true", help="only show what it would save")
     options.add_argument(
         "--no-verify", action="store_true", help="do not compare each key's newest record before the swap"
     )

@@ -1,6 +1,6 @@
 """``minikafka export``: records of log directories to Parquet, by topic and date or hour, each exactly once.
 
-Reads the files of a broker, ours or Apache Kafka's, never the broker. Run it again and it goes on where it
+Reads the files of a broker, ours or Apache Kafka's, never the broker. Run it again and it continues where it
 stopped; killed at any moment, the next run puts things right. In the output, ``_minikafka/commits`` says
 which offsets are there. Options of the same names mean what they mean for ``spark.read.format("kafka-log")``.
 
@@ -131,7 +131,7 @@ def _run(
     for topic, damaged in job.counters.of_topics(DAMAGED_BATCHES):
         if damaged:
             print(
-                f"minikafka export: {topic or 'all topics'}: {damaged:.0f} damaged pieces were left out; "
+                f"minikafka export: {topic or 'all topics'}: {damaged:.0f} damaged batches were left out; "
                 "minikafka dump-log --verify says which",
                 file=sys.stderr,
             )
@@ -145,7 +145,7 @@ def _run(
 def _hint(latest: str) -> str:
     if latest != "highWatermark":
         return ""
-    return " below the checkpointed high watermark (a broker writes it every 5 s; --latest says how to go on)"
+    return " below the checkpointed high watermark (a broker writes it every 5 s; see --latest)"
 
 
 if __name__ == "__main__":

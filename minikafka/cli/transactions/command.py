@@ -4,10 +4,10 @@ Kafka: ``kafka-transactions.sh`` (``TransactionsCommand``, KIP-664), whose subco
 under the same names.
 
 A transaction hangs in a partition when it has been open for longer than any transaction may, and its
-coordinator does not know of it: no marker will come, and nobody reads committed records behind it. ``abort``
+coordinator does not know of it: no marker will come, and committed records behind it are not read. ``abort``
 writes the marker.
 
-Exit status: 0 when all was done, 1 when something was refused or nobody answers, 2 for bad usage.
+Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 
 Transactions for people: tables in plain text with the heads that ``kafka-transactions.sh`` has.
 
@@ -44,7 +44,7 @@ from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.system_clock import SystemClock
-from minikafka.types import TopicPartition
+from minikafka.types import NO_LEADER, TopicPartition
 
 NONE = "None"
 MINUTE_MS = 60_000
@@ -81,7 +81,7 @@ def description_lines(found: TransactionDescription, *, now_ms: int) -> list[str
 
 
 def producer_lines(producers: Sequence[ProducerState]) -> list[str]:
-    """Who has written to a partition; nothing when nobody is known."""
+    """The producers of a partition; nothing when none is known."""
     rows = [
         [
             str(each.producer_id),
@@ -101,7 +101,7 @@ def producer_lines(producers: Sequence[ProducerState]) -> list[str]:
 
 
 def hanging_lines(producers: Sequence[ProducerState], *, now_ms: int) -> list[str]:
-    """Transactions that nobody will end; nothing when there are none."""
+    """Hanging transactions; nothing when there are none."""
     rows = [
         [
             each.topic,
@@ -123,8 +123,6 @@ def hanging_lines(producers: Sequence[ProducerState], *, now_ms: int) -> list[st
 
 PARTITIONS_MAX = 500
 """Of one DescribeProducers (``TransactionsCommand.MAX_BATCH_SIZE``)."""
-
-NOBODY = -1
 
 
 class TransactionListing(msgspec.Struct, frozen=True):
@@ -231,8 +229,8 @@ class TransactionAdmin(AdminClient):
         known = (await self.partitions([partition.topic])).get(partition)
         if known is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {partition}")
-        if known.leader == NOBODY:
-            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads {partition}")
+        if known.leader == NO_LEADER:
+            raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{partition} has no leader")
         return known.leader
 
     async def _producers(self, broker: int, partitions: Sequence[TopicPartition]) -> list[ProducerState]:
@@ -297,7 +295,7 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka transactions``."""
     options = ProfileParser(
         prog=PROG,
-        description="Transactions: who writes in one, since when and where, and which will never end.",
+        description="Transactions: their producers, states and partitions, and hanging ones.",
         allow_abbrev=False,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -316,7 +314,9 @@ def parser() -> argparse.ArgumentParser:
     _add_partition(producers, is_required=True)
     producers.add_argument("--broker-id", type=int, metavar="ID", help="ask this replica, not the leader")
     _add_find_hanging(
-        actions.add_parser("find-hanging", help="transactions that nobody will end", allow_abbrev=False)
+        actions.add_parser(
+            "find-hanging", help="transactions that their coordinator will not end", allow_abbrev=False
+        )
     )
     _add_abort(
         actions.add_parser("abort", help="end a transaction that hangs in a partition", allow_abbrev=False)

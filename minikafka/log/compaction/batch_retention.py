@@ -1,7 +1,7 @@
-"""What stays of a batch when its log is compacted. Kafka: the record filter in ``Cleaner.cleanInto``,
+"""What is retained of a batch when its log is compacted. Kafka: the record filter in ``Cleaner.cleanInto``,
 ``Cleaner.shouldRetainRecord`` (KIP-534), ``CleanedTransactionMetadata``.
 
-| record | stays |
+| record | retained |
 |---|---|
 | past the end of the map | always |
 | without a key | no |
@@ -11,7 +11,7 @@
 | a marker | until nothing is left of its transaction, and then until the delete horizon |
 
 The first pass that finds a tombstone, or a marker with nothing left of its transaction, writes the delete
-horizon into the batch: ``delete.retention.ms`` from now. A batch without records stays, as a header, when
+horizon into the batch: ``delete.retention.ms`` from now. A batch without records is kept, as a header, when
 it is an active producer's last one (its sequence follows from it) or the last of what becomes one segment.
 
 Transactions (``CleanedTransactions``). The data of an aborted one may go at once, for its marker and the
@@ -19,7 +19,7 @@ transaction index have decided it. A marker may go when nothing of its transacti
 then. An aborted transaction of which something was still seen is written into the index of the new segment,
 with its marker.
 
-Differs from Kafka: the last batch of every new segment stays, not only that of the round; so the segment
+Differs from Kafka: the last batch of every new segment is kept, not only that of the round; so the segment
 reaches as far as the old ones did, and a start that finds an interrupted swap knows which ones they were. A
 batch past the end of the map is not touched, where Kafka gives it a delete horizon.
 """
@@ -155,7 +155,7 @@ class BatchRetention:
         return rebuild_batch(header, records, delete_horizon_ms=self._delete_horizon_ms)
 
     def _filter(self, header: BatchHeader, batch: Buffer) -> Buffer | None:
-        """A data batch with the records that stay; None without any."""
+        """A data batch with the retained records; None without any."""
         if header.base_offset > self._newest.latest_offset:
             self.records_kept += header.record_count
             return batch

@@ -3,13 +3,14 @@
 Reads the dirty part for the newest offset of each key (as many keys as the map holds), then copies every
 segment below the end of the map, without the records that have a newer one, into new segments: ``.cleaned``
 files. It touches nothing that is live and knows nothing of logs; a ``CompactionJob`` describes what to do.
-Which batches and records stay is in ``batch_retention``, how new segments become live in
+Which batches and records are retained is in ``batch_retention``, how new segments become live in
 ``staged_compaction``.
 
-``Compaction.steps`` yields the bytes it has read and written since: whoever drives it decides when it goes
-on, so it can be throttled, shared out in slices, or dropped. ``minikafka compact`` drives the copying alone.
+``Compaction.steps`` yields the bytes it has read and written since: the caller decides when it
+continues, so it can be throttled, shared out in slices, or dropped. ``minikafka compact`` uses the copying
+alone.
 
-Every batch is checked (``source_batches``): one that is damaged ends the job, and the log stays as it is.
+Every batch is checked (``source_batches``): one that is damaged ends the job, and the log is left as it is.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class Destination(Protocol):
 
 
 class CleanedSegment(LogSegment):
-    """The new segment that a compaction writes, and nobody reads yet: ``.cleaned`` files, which become live
+    """The new segment that a compaction writes: ``.cleaned`` files, which are not read until they become live
     by a swap (``UnifiedLog.createNewCleanedSegment``)."""
 
     __slots__ = ()

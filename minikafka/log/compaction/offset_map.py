@@ -80,7 +80,7 @@ class RetainedOffsets:
     """Selects records by their offsets. Batches must come in the order of offsets."""
 
     def __init__(self, offsets: Iterator[int], *, latest_offset: int) -> None:
-        """``latest_offset`` is the last one of the log that the offsets speak of; beyond it, all stays."""
+        """``latest_offset`` is the last one of the log that the offsets cover; beyond it, all is retained."""
         self.latest_offset = latest_offset
         self._offsets = offsets
         self._next = next(offsets, OFFSET_MAX)
@@ -89,7 +89,7 @@ class RetainedOffsets:
         return f"RetainedOffsets(next={self._next}, latest_offset={self.latest_offset})"
 
     def select(self, records: Iterable[RawRecord]) -> list[RawRecord]:
-        """Those records that stay.
+        """The retained records.
 
         Raises:
             KafkaError: KAFKA_STORAGE_ERROR: an offset before them was in no batch.

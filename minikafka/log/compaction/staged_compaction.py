@@ -1,4 +1,4 @@
-"""A compaction that somebody else has prepared: new segments beside the log, and a manifest that says
+"""A compaction that another process has prepared: new segments beside the log, and a manifest that says
 what they are for. ``minikafka compact`` writes them; the broker that holds the log puts them in, or the
 job itself does where no broker runs.
 
@@ -12,8 +12,8 @@ In a partition's directory:
 ``adopt`` renames the new files into the partition's directory, as ``.cleaned``; from there on the swap is
 that of every compaction (``swap_files``), and so is what a start makes of one that was interrupted. They
 do not lie there earlier, because a start takes whatever is ``.cleaned`` for what its own compaction has left,
-and removes it; and because a ``.cleaned`` file of somebody else, below a swap that is under way, would make
-it look undecided.
+and removes it; and because a ``.cleaned`` file of another compaction, below a swap that is under way, would
+make it look undecided.
 
 A manifest is current while the log has exactly the segments it names, with the same sizes and times of
 modification, and the same leader epochs up to its end: a log that was truncated and written again has an
@@ -29,7 +29,7 @@ the next job, with ``finish_interrupted``.
 One compaction as a value: what is to be read, by which rules, which segments become one (Kafka:
 ``Cleaner.groupSegmentsBySize``), and what came of it.
 
-Made on the loop from a log, worked off by whoever has the files (``Compaction``, in another process
+Made on the loop from a log, carried out where the files are (``Compaction``, in another process
 or on the disk thread), and handed back to the loop, which puts the new segments into the log if that is
 still the one that was described. Everything here can be written as JSON.
 
@@ -192,7 +192,7 @@ MANIFEST_BYTES_MAX = 64 * 1024 * 1024
 
 
 class StaleManifest(MinikafkaError):
-    """What was prepared does not fit the log any more, or never did; the log stays as it is."""
+    """What was prepared does not fit the log any more, or never did; the log is left as it is."""
 
 
 class StagedSource(msgspec.Struct, frozen=True):
@@ -208,7 +208,7 @@ class CompactionManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int = MANIFEST_VERSION
     id: str
-    """Of the job that wrote it; who asks for the swap names it."""
+    """Of the job that wrote it; the request for the swap names it."""
     topic: str
     partition: int
     topic_id: str | None
@@ -321,7 +321,7 @@ def _names(new: CompactedSegment) -> list[str]:
 
 
 def refusal(error: StaleManifest) -> KafkaError:
-    """What a broker answers who is asked to put it in."""
+    """What a broker answers that is asked to put it in."""
     return KafkaError(ErrorCode.INVALID_REQUEST, f"{error}; run the compaction again")
 
 
@@ -329,7 +329,7 @@ def refusal(error: StaleManifest) -> KafkaError:
 
 
 def is_interrupted(files: Files, directory: str) -> bool:
-    """Whether a swap of segments was going on when whoever did it died, or is going on."""
+    """Whether a swap of segments is under way, or was when its process died."""
     return any(name.endswith((CLEANED_SUFFIX, SWAP_SUFFIX)) for name in files.list(directory))
 
 
@@ -403,7 +403,7 @@ def swap_files(directory: str, segments: Sequence[CompactedSegment], *, files: F
 
 
 def remove_cleaned(directory: str, *, files: Files) -> None:
-    """Remove what a compaction that was given up has written. Raises OSError."""
+    """Remove what a cancelled compaction has written. Raises OSError."""
     if files.is_directory(directory):
         for name in files.list(directory):
             if name.endswith(CLEANED_SUFFIX):

@@ -49,7 +49,7 @@ _MAX_INT64 = (1 << 63) - 1
 
 
 class CorruptCheckpoint(MinikafkaError):
-    """A checkpoint file that cannot be read; names the file and the line. The loader goes on without it."""
+    """A checkpoint file that cannot be read; names the file and the line. The loader continues without it."""
 
 
 class EpochEntry(NamedTuple):

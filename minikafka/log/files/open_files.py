@@ -4,8 +4,8 @@ Kafka keeps every segment's files open, so the limit on descriptors is a limit o
 is opened when it is used and stays open while there is room; the number of partitions is not limited by it.
 
 Invariants: at most ``files_max`` members are open. A member closes only while another one is being opened,
-so nobody may keep an open file over a call that can open one. Only the thread that uses the logs comes here;
-disk threads open files of their own.
+so no caller may keep an open file over a call that can open one. Only the thread that uses the logs comes
+here; disk threads open files of their own.
 
 Bringing a log's bytes to the disk, in two halves. Kafka: ``UnifiedLog.flush``, ``LocalLog.flush``.
 
@@ -151,7 +151,7 @@ class OpenFiles:
 
     def _close_one(self) -> None:
         members = self._members
-        while True:  # whoever was used goes to the end as unused, so the second round ends it
+        while True:  # a member that was used goes to the end as unused, so the second round ends it
             member, _ = members.popitem(last=False)
             if not member.was_used:
                 member.close_idle()

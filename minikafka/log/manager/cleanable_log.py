@@ -76,7 +76,7 @@ class CleanableLog:
         return self.must_now or self.dirty_ratio > self.log.config.min_cleanable_dirty_ratio
 
     def job(self, *, now_ms: int, map_bytes: int, map_load_factor: float, read_bytes: int) -> CompactionJob:
-        """The work, described for somebody who has only the files."""
+        """The work, described for a process that has only the files."""
         log = self.log
         later = [
             segment.base_offset
@@ -133,7 +133,7 @@ class CleanableLog:
 
 
 def check_manifest(cleanable: CleanableLog, manifest: CompactionManifest) -> None:
-    """Whether what somebody has prepared is for this log as it is, and for no more than may be compacted now.
+    """Whether a staged compaction is for this log as it is, and for no more than may be compacted now.
 
     Raises:
         StaleManifest: it is not; says why.
@@ -170,7 +170,7 @@ def first_dirty_offset(log: UnifiedLog) -> int:
     return noted
 
 
-def filthiest(logs: Iterable[CleanableLog]) -> CleanableLog | None:
+def dirtiest(logs: Iterable[CleanableLog]) -> CleanableLog | None:
     """The log to compact next; None when none is due."""
     return max((each for each in logs if each.is_due), key=lambda each: each.dirty_ratio, default=None)
 

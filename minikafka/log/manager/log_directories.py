@@ -3,8 +3,8 @@
 Kafka: ``LogManager.createAndValidateLogDirs`` and ``lockLogDirs``, ``MetaPropertiesEnsemble.verify``.
 
 A directory that cannot be used (unreadable, unwritable, a damaged ``meta.properties``) is offline alone and
-the others go on; only with none left does the start fail. What shows a mistake of the operator fails the
-start at once: a directory given twice, one that another broker has locked, another cluster's or another
+the others stay online; only with none left does the start fail. What shows a mistake of the operator fails
+the start at once: a directory given twice, one that another broker has locked, another cluster's or another
 broker's.
 
 What becomes of the ``-future`` directories that a start finds: half-moved replicas (KIP-113). Pure.
@@ -12,13 +12,13 @@ What becomes of the ``-future`` directories that a start finds: half-moved repli
 Kafka: ``LogManager.loadLog`` and ``recoverAbandonedFutureLogs``.
 
 =============================================  ==========================================================
-the partition has a current log                the move goes on
+the partition has a current log                the move continues
 it has none, and a ``-delete`` directory with  the replacement had begun, and this is the replica: the
 the same digits is there                       directory gets its name
 it has none, and a log directory is offline    left alone: the current log may be there
 it has none, all log directories are there     set aside as ``-stray``: the current log was removed by
-                                               somebody, and this may be all that is left of it
-one of its others goes on already              removed: the target of the move was changed
+                                               hand, and this may be all that is left of it
+another of its copies is kept                   removed: the target of the move was changed
 =============================================  ==========================================================
 
 Differs from Kafka, which creates an empty current log in the fourth case and cuts the future one to it, and
@@ -65,7 +65,7 @@ class FoundLog(NamedTuple):
 class Fate(Enum):
     """What to do with a future log that was found; see the table."""
 
-    GO_ON = auto()
+    CONTINUE = auto()
     BECOME_CURRENT = auto()
     LEAVE = auto()
     SET_ASIDE = auto()
@@ -105,7 +105,7 @@ def decide_fates(
             fate = Fate.REMOVE
         elif at in hosted:
             moving.add(at)
-            fate = Fate.GO_ON
+            fate = Fate.CONTINUE
         else:
             fate = Fate.SET_ASIDE if all_are_live else Fate.LEAVE
         fates.append((found, fate))
@@ -174,7 +174,7 @@ class LogDirectories:
         return tuple(directory for directory in self.configured if directory not in self.offline)
 
     def take_offline(self, directory: str, reason: str) -> None:
-        """Stop using ``directory``; its lock is let go so that somebody can look after it."""
+        """Stop using ``directory``; its lock is released so that an operator can repair it."""
         if directory not in self.configured:
             raise ValueError(f"{directory} is not one of the log directories {list(self.configured)}")
         self.offline.setdefault(directory, reason)

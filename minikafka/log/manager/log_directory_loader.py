@@ -230,7 +230,7 @@ class LogDirectoryLoader:
         try:
             return read_offsets(self._files, os.path.join(log_directory, name))
         except CorruptCheckpoint as error:
-            _log.warning("%s; going on without it", error)
+            _log.warning("%s; continuing without it", error)
             return {}
 
     def _read_topic_id(self, path: str) -> UUID | None:

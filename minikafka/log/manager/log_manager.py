@@ -3,17 +3,17 @@
 Kafka's class: ``LogManager``; ``ReplicaManager.checkpointHighWatermarks``; KIP-112, KIP-113.
 
 A partition has one *current* log, and while its replica is moved to another log directory also a *future*
-one there. A new log goes to the directory that somebody has asked for, else to the one with the fewest.
+one there. A new log goes to the directory that was asked for, else to the one with the fewest.
 
-Moving. ``start_move`` makes the future log; somebody else copies the records into it
+Moving. ``start_move`` makes the future log; its mover copies the records into it
 (``server/storage/alter_log_dirs``). When it has all of them and is on the disk, it takes the current one's
 place:
 
 1. ``begin_replacement``: the current directory becomes ``T-P.<digits>-delete``, and the future log the
    current one, at once; its directory is still called ``T-P.<digits>-future``, with the same digits;
-2. somebody makes the first rename durable (``DirectorySync``);
+2. the disk thread makes the first rename durable (``DirectorySync``);
 3. ``rename_replacement``: the directory gets its name, ``T-P``;
-4. somebody makes that durable (``NewLogSync``);
+4. the disk thread makes that durable (``NewLogSync``);
 5. ``end_replacement``: the old directory may be removed.
 
 Whenever the process or the machine dies, one good log is found: before step 1 the current one, after it the
@@ -33,8 +33,8 @@ Invariants
 - A directory fails alone: ``take_offline`` drops and names its logs. The first sign of failure is an OSError
   from here, from a log or from a piece of disk work; ``directory_of`` says whose it is.
 - A future log is in another log directory than a current one of its partition that is here. When the
-  directory of a current log fails, its future log stays, unused: the move goes on after a start that finds
-  both.
+  directory of a current log fails, its future log is kept, unused: the move continues after a start that
+  finds both.
 
 Different from Kafka
 - A partition's new directory is made durable by the disk thread right after it was made, not at a flush.
@@ -294,15 +294,15 @@ class LogManager:
     def _settle(self, found: FoundLog, fate: Fate) -> None:
         at, log_directory = found.topic_partition, os.path.dirname(found.directory)
         match fate:
-            case Fate.GO_ON:
+            case Fate.CONTINUE:
                 self._add_future(self._loader.open_found(found))
-                _log.info("the move of %s to %s goes on", at, log_directory)
+                _log.info("continuing the move of %s to %s", at, log_directory)
             case Fate.BECOME_CURRENT:
                 path = os.path.join(log_directory, str(at))
                 self._files.rename(found.directory, path)
                 self._files.sync_directory(log_directory)
                 self._add(self._loader.open_found(found, directory=path))
-                _log.info("the move of %s to %s is finished: it was all but done", at, log_directory)
+                _log.info("the move of %s to %s is finished", at, log_directory)
             case Fate.LEAVE:
                 _log.warning("%s is left alone: its replica may be in an offline directory", found.directory)
             case Fate.SET_ASIDE:
@@ -462,7 +462,7 @@ class LogManager:
                 self._failing[self.directory_of(future)] = error
             return
         self._remove_later(target)
-        _log.info("the move of %s to %s is given up", topic_partition, os.path.dirname(path))
+        _log.info("the move of %s to %s is cancelled", topic_partition, os.path.dirname(path))
 
     @property
     def replacements(self) -> tuple[Replacement, ...]:
@@ -532,11 +532,11 @@ class LogManager:
             return None
         path = log.directory
         target = self._put_away_for_removal(log, random_uuid(self._rng).hex)
-        _log.info("deleted log %s; its files go later (%s)", path, target)
+        _log.info("deleted log %s; its files are removed later (%s)", path, target)
         return self._remove_later(target)
 
     def set_aside(self, topic_partition: TopicPartition, reason: str) -> None:
-        """Close a partition's logs and rename their directories to ``…-stray``, which nobody removes.
+        """Close a partition's logs and rename their directories to ``…-stray``, which are never removed.
 
         Args:
             reason: for the log line, behind the path.
@@ -574,9 +574,9 @@ class LogManager:
     # ---- failing
 
     def take_offline(self, log_directory: str, reason: str = "disk failure") -> list[TopicPartition]:
-        """Stop using a directory: its logs are closed and dropped, its lock is let go. Idempotent. Returns
+        """Stop using a directory: its logs are closed and dropped, its lock is released. Idempotent. Returns
         the partitions whose current log was in it. When no ``live_directories`` are left, the broker cannot
-        go on."""
+        continue."""
         logs = list(self.logs_in(log_directory))
         lost = [log.topic_partition for log in logs if self._logs.get(log.topic_partition) is log]
         for log in logs:

@@ -5,7 +5,7 @@ KIP-360, KIP-890). ``ProducerStateManager`` keeps the entries and calls these ch
 
 Invariants
 - An entry is never changed in place: a prepared append holds its successor, installed by ``update``.
-- Sequence numbers go on at 0 after 2^31-1; all arithmetic on them is modulo 2^31.
+- Sequence numbers continue at 0 after 2^31-1; all arithmetic on them is modulo 2^31.
 
 Which producers are about to begin a transaction in a partition, while their coordinator is asked.
 
@@ -17,7 +17,7 @@ marker of the producer takes the guard away.
 
 The lowest sequence is kept, because batches behind one whose check has failed must not overtake it.
 
-Who appends, and so how much has to be checked (Kafka's ``AppendOrigin``).
+The origin of an append, and so how much has to be checked (Kafka's ``AppendOrigin``).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class VerificationStates(dict[int, VerificationStateEntry]):
         return entry is not None and entry.guard is guard
 
     def forget(self, producer_id: int) -> None:
-        """Its transaction has begun here, or ended: whoever has been confirmed before is not any more."""
+        """Its transaction has begun here, or ended: an earlier confirmation no longer counts."""
         self.pop(producer_id, None)
 
     def remove_expired(self, now_ms: int, expiration_ms: int) -> None:
@@ -163,7 +163,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_sequence(self) -> int:
-        # Sequences go on at 0 after 2^31-1, so the subtraction is modulo 2^31.
+        # Sequences continue at 0 after 2^31-1, so the subtraction is modulo 2^31.
         return (self.last_sequence - self.offset_delta) & _MAX_SEQUENCE
 
     @property
@@ -240,7 +240,7 @@ def find_duplicate(entry: ProducerStateEntry, header: BatchHeader) -> BatchMetad
     batches = entry.batches
     first_sequence = header.base_sequence
     if not batches or first_sequence == (batches[-1].last_sequence + 1) & _MAX_SEQUENCE:
-        return None  # it goes on where the last one ended: the usual case
+        return None  # it continues where the last one ended: the usual case
     delta = header.last_offset_delta
     last_sequence = (first_sequence + delta) & _MAX_SEQUENCE
     for batch in batches:

@@ -177,7 +177,7 @@ def rebuild_producer_state(
     had_none = producers.is_empty and producers.map_end_offset >= up_to
     producers.truncate_and_reload(log_start_offset, up_to)
     if producers.map_end_offset == up_to:
-        return  # with nothing to replay, a snapshot would spare nobody anything
+        return  # with nothing to replay, a snapshot would save nothing
     if up_to > producers.map_end_offset and not had_none:
         for segment in segments.from_offset(producers.map_end_offset):
             if segment.base_offset >= up_to:

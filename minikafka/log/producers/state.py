@@ -12,7 +12,7 @@ A follower whose leader changes truncates the newest records, practically always
 Kafka goes back to the snapshot at the segment's start and replays the batches behind it, in a thread; here
 the event loop and every other partition would wait for that (100 MB: 0.5 s in batches of 1 KB, 60 ms in
 batches of 16 KB). An entry is never changed in place, so the appends above the high watermark are kept, each
-with the entry that it replaced. Taken back from the newest on (``take_back``), they leave the state as it
+with the entry that it replaced. Rolled back from the newest on (``roll_back``), they leave the state as it
 was: with all of a producer's last batches, where a snapshot has one.
 
 Invariants
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 UNDO_MAX = 1000
-"""Appends that can be taken back, about 450 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
+"""Appends that can be rolled back, about 450 KB: 1 MiB of a fetch in batches of 1 KB. A high watermark that
 stands still for longer makes a truncation replay the log."""
 
 _NEVER = 1 << 63
@@ -97,7 +97,7 @@ class ProducerStateManager:
         self.topic_partition = topic_partition
         self.producer_id_expiration_ms = producer_id_expiration_ms
         self.verifies_transactions = False
-        """``transaction.partition.verification.enable``; the tools that read a log have nobody to ask."""
+        """``transaction.partition.verification.enable``; tools that read a log have no coordinator to ask."""
         self.verifications = VerificationStates()
         self.map_end_offset = 0
         self._producers: dict[int, ProducerStateEntry] = {}
@@ -257,7 +257,7 @@ class ProducerStateManager:
         return completed.last_offset + 1
 
     def complete_transaction(self, completed: CompletedTransaction) -> None:
-        """Its marker is in the log; it stays unstable until the high watermark has passed the marker."""
+        """Its marker is in the log; it remains unstable until the high watermark has passed the marker."""
         if self._ongoing.pop(completed.first_offset, None) is None:
             raise InvariantError(f"{self.topic_partition}: {completed} was never begun")
         self._unreplicated[completed.first_offset] = completed.last_offset
@@ -272,7 +272,7 @@ class ProducerStateManager:
             self._forget_unreplicated_below(high_watermark)
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
-        """Records were deleted; producers stay known."""
+        """Records were deleted; their producers are kept."""
         self._forget_unreplicated_below(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self.latest_snapshot_offset
@@ -288,7 +288,7 @@ class ProducerStateManager:
         self.verifications.remove_expired(now_ms, self.producer_id_expiration_ms)
         return len(expired)
 
-    def take_back(self, log_end_offset: int) -> bool:
+    def roll_back(self, log_end_offset: int) -> bool:
         """Forget the appends at and above ``log_end_offset``, which no batch reaches across. False, and
         nothing has changed, when they are not all known any more."""
         undo = self._undo
@@ -319,13 +319,13 @@ class ProducerStateManager:
         """The log now covers [``log_start_offset``, ``log_end_offset``): drop what lies outside.
 
         Afterwards the log replays what is between ``map_end_offset`` and its end: nothing, when the appends
-        that are gone could be taken back. Completed transactions that the snapshot has forgotten go on
-        waiting for the high watermark, which may be below that end.
+        that are gone could be rolled back. Completed transactions that are not in the snapshot still
+        wait for the high watermark, which may be below that end.
         """
         for offset in list(self._snapshots.offsets):
             if not log_start_offset < offset <= log_end_offset:
                 self._snapshots.delete(offset)
-        if log_end_offset < self.map_end_offset and self.take_back(log_end_offset):
+        if log_end_offset < self.map_end_offset and self.roll_back(log_end_offset):
             self.map_end_offset = log_end_offset
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
@@ -336,7 +336,7 @@ class ProducerStateManager:
             self._find_first_unstable()
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log was emptied and goes on at ``offset``."""
+        """The log was emptied and continues at ``offset``."""
         self._begin_at(offset)
         self._snapshots.delete_before(_NEVER)
         self._last_snapshot_offset = 0

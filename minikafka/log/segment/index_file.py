@@ -4,8 +4,7 @@
 It is mapped into memory when it is used, and stays so until ``OpenFiles`` wants its descriptor (Python's map
 keeps one). While its segment is active the file has its full size (``segment.index.bytes``, a sparse file),
 at the latest with its first entry; when the segment closes it is trimmed to its entries. The file carries no
-checksum: whoever follows an entry checks what it finds there, and a damaged index is built anew from the
-segment.
+checksum: each lookup checks what it finds in the segment, and a corrupt index is rebuilt from the segment.
 
 Differs from Kafka: before the map is written into a new page, that page is written through the file, because
 a store into a hole of a mapped file on a full disk kills the process (SIGBUS); a write answers ENOSPC
@@ -128,7 +127,7 @@ class IndexFile:
         self._reserved_bytes = self.entries * self.ENTRY_BYTES
 
     def trim(self) -> None:
-        """Cut the file to its entries; it is mapped again, to read, when somebody asks."""
+        """Cut the file to its entries; it is mapped again, to read, at the next lookup."""
         was_writable, self._writable = self._writable, False
         self.release()
         if was_writable:
@@ -139,7 +138,7 @@ class IndexFile:
                 file.close()
 
     def release(self) -> None:
-        """Let go of the map and its descriptor; the file stays as it is."""
+        """Release the map and its descriptor; the file is left as it is."""
         if self._map is not None:
             self._open_files.forget(self)
             self.close_idle()
@@ -217,7 +216,7 @@ class IndexFile:
 
     def _truncate_to_entries(self, entries: int) -> None:
         """Drop the later ones, and blank them: until the segment closes nothing but zeros says where the
-        entries of the file end, to whoever reads it after a kill or while the broker runs."""
+        entries of the file end, to a reader after a kill or while the broker runs."""
         if entries < self.entries:
             start, end = entries * self.ENTRY_BYTES, self.entries * self.ENTRY_BYTES
             self._mapped()[start:end] = bytes(end - start)

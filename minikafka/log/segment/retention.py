@@ -2,7 +2,7 @@
 ``LocalLog.deleteSegmentFiles``.
 
 A segment goes when its records are below the log start, or (cleanup.policy delete) too old, or more than the
-log may hold; oldest first, never past the first that stays, never at or above the high watermark, never an
+log may hold; oldest first, never past the first retained one, never at or above the high watermark, never an
 empty active one. Its files are renamed to ``*.deleted`` at once and removed by the shell after
 ``file.delete.delay.ms``.
 

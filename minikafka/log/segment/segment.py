@@ -10,8 +10,8 @@ Invariants: ``size`` is the end of the last batch; last offsets are at least the
 batch gets an index entry when more than ``index.interval.bytes`` were appended since the last entry was
 added.
 
-Differs from Kafka: an index entry that leads to something else than it promises makes the segment build its
-indexes anew, at any time and not only on load; ``segment.jitter.ms`` is spread by a hash of the path, not
+Differs from Kafka: an index entry that leads to something else than it promises makes the segment rebuild its
+indexes, at any time and not only on load; ``segment.jitter.ms`` is spread by a hash of the path, not
 drawn at random.
 """
 
@@ -326,7 +326,7 @@ class LogSegment:
         except CorruptSegment as error:
             if error.position != position or not self.offset_index.entries:
                 raise  # not the index is wrong, but the records
-        _log.warning("%s leads astray for offset %d: building it anew", self.offset_index.path, offset)
+        _log.warning("%s is corrupt at offset %d, rebuilding it", self.offset_index.path, offset)
         self.rebuild_indexes()
         indexed_offset, position = self.offset_index.lookup(offset)
         return self._search(offset, position=position, indexed_offset=indexed_offset)
@@ -350,7 +350,7 @@ class LogSegment:
     def _open_offset_index(self, cached_only: bool) -> None:
         self.offset_index.open(cached_only=cached_only)
         if not self.offset_index.is_plausible(self.size):
-            _log.warning("%s is damaged: building it anew", self.offset_index.path)
+            _log.warning("%s is corrupt, rebuilding it", self.offset_index.path)
             self.rebuild_indexes()
 
     def read_next_offset(self) -> int:
@@ -478,7 +478,7 @@ class LogSegment:
             if self.time_index.is_plausible() and self._has_timestamp(last):
                 self.max_timestamp_so_far, self.offset_of_max_timestamp_so_far = last
             else:
-                _log.warning("%s is damaged: building it anew", self.time_index.path)
+                _log.warning("%s is corrupt, rebuilding it", self.time_index.path)
                 self.rebuild_indexes()
         timestamp = self.max_timestamp_so_far
         return TimestampOffset(
@@ -509,7 +509,7 @@ class LogSegment:
         return self.time_index.load() and offset_index_is_whole
 
     def rebuild_indexes(self) -> None:
-        """Write both indexes anew from the batch headers, up to the first damage."""
+        """Rebuild both indexes from the batch headers, up to the first damage."""
         size, was_active = self.size, self._is_active
         self.forget_batches()
         for place in self.batches_until_damage(end=size):
@@ -569,7 +569,7 @@ class LogSegment:
         self.release()
 
     def release(self) -> None:
-        """Close descriptors and maps; whoever needs them next opens them again."""
+        """Close descriptors and maps; the next use opens them again."""
         if self._file is not None:
             self._open_files.forget(self)
             self.close_idle()
@@ -579,7 +579,7 @@ class LogSegment:
             self._txn_index.close()
 
     def update_directory(self, directory: str) -> None:
-        """The log's directory was renamed; what is open stays open."""
+        """The log's directory was renamed; open files remain open."""
         self.directory = directory
         for file in (self, self.offset_index, self.time_index):
             file.path = os.path.join(directory, os.path.basename(file.path))
@@ -599,7 +599,7 @@ class LogSegment:
     def truncate_to(self, offset: int, *, now_ms: int) -> int:
         """Drop every batch that reaches ``offset``; the segment is active afterwards.
 
-        Returns the offset after the last batch that stays, or ``offset`` where no batch was dropped.
+        Returns the offset after the last batch that is retained, or ``offset`` where no batch was dropped.
         """
         place = self.find_batch(offset)
         self.activate()

@@ -11,12 +11,12 @@ Each request carries the controller's epoch, by which a broker knows a deposed c
 (STALE_CONTROLLER_EPOCH), and the epoch of the broker it is meant for, by which a request to its earlier
 incarnation is known (STALE_BROKER_EPOCH).
 
-Eligible leader replicas (KIP-966): who may lead without a loss although it is not in the ISR.
+Eligible leader replicas (KIP-966): those that may lead without a loss although not in the ISR.
 
 Kafka: ``PartitionChangeBuilder.maybeUpdateEligibleLeaderReplicas`` of KRaft. While the ISR is smaller than
-min.insync.replicas the high watermark stands still. So whoever was in the ISR when it became too small, or
-later, holds everything below it, for as long as it keeps its log: a broker that comes back from an unclean
-stop does not count. Both sides that write states keep this rule: leaders that change the ISR, and the
+min.insync.replicas the high watermark stands still. So a replica that was in the ISR when it became too
+small, or later, holds everything below it, for as long as it keeps its log: a broker that comes back from an
+unclean stop does not count. Both sides that write states keep this rule: leaders that change the ISR, and the
 controller.
 """
 
@@ -106,7 +106,7 @@ class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
     offline_replicas: tuple[NodeId, ...] = ()
     """UpdateMetadata: replicas on failed log directories."""
     eligible: tuple[NodeId, ...] = ()
-    """Who may be elected although it is not in the ISR (KIP-966): the leader commits nothing without them."""
+    """Those that may be elected although not in the ISR (KIP-966): nothing is committed without them."""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -205,6 +205,6 @@ def eligible_after(
 
 def keep_eligible(before: PartitionState, after: PartitionState, *, min_isr: int) -> PartitionState:
     """``after`` with the eligible replicas that follow from the change of the ISR."""
-    if after.leader_recovering:  # records were given up: nobody holds them surely
+    if after.leader_recovering:  # records were lost: no replica is sure to hold them
         return msgspec.structs.replace(after, eligible=())
     return msgspec.structs.replace(after, eligible=eligible_after(before, after.isr, min_isr=min_isr))

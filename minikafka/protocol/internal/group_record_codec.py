@@ -339,7 +339,7 @@ def decode_offset_commit(key: bytes | memoryview, value: bytes | memoryview | No
 
 
 def _decode_value(value: bytes | memoryview) -> OffsetCommitValue | None:
-    """None for a version or form that is left to the general road."""
+    """None for a version or form that is left to the slow path."""
     topic_id = None
     version, offset, leader_epoch, size = _VALUE_4_START.unpack_from(value)
     if version == 4 and 0 < size < 0x80:
@@ -411,7 +411,7 @@ def encode_record(record: GroupRecord) -> tuple[bytes, bytes | None]:
         encoded = encode_offset_commit(record.key, record.value)
         if encoded is not None:
             return encoded
-    return encode_generally(record)
+    return encode_by_schema(record)
 
 
 def decode_record(key: bytes | memoryview | None, value: bytes | memoryview | None) -> GroupRecord:
@@ -424,10 +424,10 @@ def decode_record(key: bytes | memoryview | None, value: bytes | memoryview | No
         record = decode_offset_commit(key, value)
         if record is not None:
             return record
-    return decode_generally(key, value)
+    return decode_by_schema(key, value)
 
 
-def encode_generally(record: GroupRecord) -> tuple[bytes, bytes | None]:
+def encode_by_schema(record: GroupRecord) -> tuple[bytes, bytes | None]:
     """``encode_record`` by the schemas alone."""
     kind = KIND_OF_KEY[type(record.key)]
     names = (field.name for field in SCHEMAS[kind.record_type].key)
@@ -441,7 +441,7 @@ def encode_generally(record: GroupRecord) -> tuple[bytes, bytes | None]:
     return bytes(key), bytes(value)
 
 
-def decode_generally(key: bytes | memoryview | None, value: bytes | memoryview | None) -> GroupRecord:
+def decode_by_schema(key: bytes | memoryview | None, value: bytes | memoryview | None) -> GroupRecord:
     """``decode_record`` by the schemas alone."""
     record_type, key_body = read_key(key)
     kind = KIND_OF_TYPE[record_type]

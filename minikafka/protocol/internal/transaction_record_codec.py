@@ -74,7 +74,7 @@ KEY_VERSION: Final = 0
 """Also the type of the record (``CoordinatorRecordType.TRANSACTION_LOG``)."""
 
 STATUS_EMPTY: Final = 0
-"""``TransactionState.EMPTY``: written with null in the place of partitions."""
+"""``TransactionState.EMPTY``: written with null instead of partitions."""
 
 _I16: Final = Struct(">h")
 _KEY: Final = (Field("transactional_id", "string"),)

@@ -1,4 +1,4 @@
-"""The 61-byte header of a record batch (magic 2): read, check, stamp, rewrite. Records stay opaque here.
+"""The 61-byte header of a record batch (magic 2): read, check, stamp, rewrite. Records are opaque here.
 
 Kafka: ``DefaultRecordBatch``, ``MutableRecordBatch``; KIP-98 (the format), KIP-534 (the delete horizon).
 
@@ -180,7 +180,7 @@ def iterate_headers(buffer: Buffer, position: int = 0) -> Iterator[tuple[int, Ba
 def is_transactional(buffer: Buffer, position: int = 0) -> bool:
     """Whether the batch at ``position`` belongs to a transaction, without reading the rest of its header.
 
-    What is no batch of magic 2 belongs to none; its error comes from whoever reads the whole header.
+    What is no batch of magic 2 belongs to none; its error is found when the whole header is read.
 
     Raises:
         CorruptBatch: the buffer ends before the attributes.
@@ -229,7 +229,7 @@ def rewrite(
 ) -> bytes:
     """The 61 bytes of a changed header with their CRC; write ``buffer[position + 61:]`` behind them.
 
-    What is not given stays. The CRC is computed over the records at ``position`` in ``buffer``, which must
+    What is not given is kept. The CRC is computed over the records at ``position`` in ``buffer``, which must
     be whole.
     """
     attributes = header.attributes

@@ -3,8 +3,8 @@
 Kafka: ``MemoryRecords.filterTo`` and ``buildRetainedRecordsInto``, ``DefaultRecordBatch.writeEmptyHeader``;
 KIP-534 (the delete horizon).
 
-Offsets, producer, sequence and leader epoch stay as they were, and the codec unless another one is asked for;
-record count, timestamps and CRC are those of what is left. The header's last offset stays too, because a
+Offsets, producer, sequence and leader epoch are kept, and the codec unless another one is asked for;
+record count, timestamps and CRC are those of what is left. The header's last offset is kept too, because a
 producer's last sequence follows from it.
 
 A batch with a delete horizon has it where the base timestamp was, and the records' timestamps count from

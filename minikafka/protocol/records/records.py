@@ -22,7 +22,7 @@ Load generators, sensors and fixed-width formats send records of one size. Withi
 give a record its structure stand at equal distances, so a strided slice has one byte of every record, and
 one comparison checks them all. The first record of a run is parsed exactly; a record whose structure bytes
 equal the first's, at the same place, is as well-formed as the first. Anything that is not plain enough
-(headers, many sizes, offsets that are not consecutive) is left to the general road: this module never
+(headers, many sizes, offsets that are not consecutive) is left to the slow path: this module never
 refuses, it says "I do not know".
 
 Measured (ns a record of 100 bytes): 120 in batches of 1,000 to 10,000, half of it for the columns; aiokafka's
@@ -240,7 +240,7 @@ DECOMPRESSED_BYTES_MAX: Final = 1 << 30
 _OFFSET_DELTA_MAX: Final = 2**31 - 1
 
 _BASE_TIMESTAMP_MAX: Final = 1 << 62
-"""Above it a timestamp might leave 64 bits; the other roads know what happens then."""
+"""Above it a timestamp might leave 64 bits; the slow path knows what happens then."""
 
 
 class RecordsSummary(NamedTuple):
@@ -421,10 +421,10 @@ def _check_timestamps(timestamps: list[int], minimum: int | None, maximum: int |
 
 
 def plain_batch(batch: Buffer, header: BatchHeader, decompressed_bytes_max: int) -> memoryview:
-    """The batch with its records uncompressed; the header's attributes say so, its length and CRC stay as
-    they are.
+    """The batch with its records uncompressed; the header's attributes say so, its length and CRC are
+    unchanged.
 
-    The memory behind it ends with the batch or goes on with bytes of the same buffer: aiokafka may look a
+    The memory behind it ends with the batch or continues with bytes of the same buffer: aiokafka may look a
     few bytes past the end before it notices.
     """
     size = LOG_OVERHEAD + header.batch_length

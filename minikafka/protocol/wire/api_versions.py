@@ -224,10 +224,10 @@ ADVERTISED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max),
     ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
 }
-"""What ApiVersions answers, in the order of the keys; but for client metrics while nobody wants any.
+"""What ApiVersions answers, in the order of the keys; but for client metrics while there is no subscription.
 
 WriteTxnMarkers 2 (KIP-1228, Kafka 4.2) tells the transaction version that a marker is checked by. It is for
-the brokers of a cluster among themselves, who send it unasked."""
+the brokers of a cluster among themselves, which send it unasked."""
 
 BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
     key: VersionRange(0, 0)

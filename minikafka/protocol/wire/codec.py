@@ -9,7 +9,7 @@ the same names (``writing``). Both hold ints in milliseconds for durations and t
 
 Measured (µs, one topic with one partition; an empty Python call took 0.07; kio's own in parentheses): header
 1.1 · decode Fetch v12 5.2 (2.2, but see ``schema``), Produce v10 2.8 (``produce_request``), 5.6 by the
-general road · encode Metadata v12 with 10 topics 91 (250), ApiVersions v3 34 (67).
+slow path · encode Metadata v12 with 10 topics 91 (250), ApiVersions v3 34 (67).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ProducePartitionResponse(NamedTuple):
 
     topic: str
     topic_id: UUID | None
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody calls
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is never called
     error_code: int = 0
     base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
@@ -324,7 +324,7 @@ def fetch_response(
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Buffer]:
-    """The whole frame that answers ``header``, in pieces to be sent in order; the records among them
+    """The whole frame that answers ``header``, in buffers to be sent in order; the records among them
     uncopied."""
     return finish(
         fetch_response_in_steps(
@@ -353,7 +353,7 @@ def fetch_response_in_steps(
     by_id = version >= FETCH_TOPIC_IDS_SINCE
     out = bytearray(_FLEXIBLE_FRAME.size if flexible else _FRAME.size)
     first = out
-    pieces: list[Buffer] = []
+    buffers: list[Buffer] = []
     total = -4
     out += (
         _FETCH_HEAD.pack(throttle_time_ms, error_code, session_id)
@@ -371,7 +371,7 @@ def fetch_response_in_steps(
             (_write_flexible_fetch if flexible else _write_legacy_fetch)(out, partition, version)
             records = partition.records
             if records:
-                pieces += (out, records)
+                buffers += (out, records)
                 total += len(out) + len(records)
                 out = bytearray()
             if flexible:
@@ -382,10 +382,10 @@ def fetch_response_in_steps(
     if flexible:
         _write_node_endpoints(out, node_endpoints if version >= _NODE_ENDPOINTS_IN_FETCH_SINCE else ())
     if out:
-        pieces.append(out)
+        buffers.append(out)
         total += len(out)
     _FRAME.pack_into(first, 0, total, header.correlation_id)
-    return pieces
+    return buffers
 
 
 def _write_legacy_fetch(out: bytearray, partition: FetchPartitionResponse, version: int) -> None:

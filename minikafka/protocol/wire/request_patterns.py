@@ -204,7 +204,7 @@ class FetchPattern:
             return None
         try:
             return _cut(frame, self._topics_at, len(frame) - len(self._tail))
-        except (IndexError, PeerProtocolError):  # the usual road says what is wrong
+        except (IndexError, PeerProtocolError):  # the slow path says what is wrong
             return None
 
 
@@ -252,14 +252,14 @@ _NO_REPLICA: Final = -1
 class FetchAnswer:
     """The frame that answers a request of a pattern, without throttling, session and errors."""
 
-    __slots__ = ("_out", "_pieces")
+    __slots__ = ("_buffers", "_out")
 
     def __init__(self, frame: memoryview, topics: int) -> None:
         """To the request in ``frame``; ``topics`` are to come."""
         self._out = bytearray(_HEAD.size)
         self._out[4:8] = frame[_CORRELATION_ID_AT : _CORRELATION_ID_AT + 4]
         self._out += unsigned_varint(topics + 1)
-        self._pieces: list[Buffer] = []
+        self._buffers: list[Buffer] = []
 
     def begin_topic(self, topic_id: bytes, partitions: int) -> None:
         self._out += topic_id
@@ -299,16 +299,16 @@ class FetchAnswer:
         out += _PREFERRED.pack(_NO_REPLICA)
         out += unsigned_varint(len(records) + 1)
         if records:
-            self._pieces += (out, records)
+            self._buffers += (out, records)
             self._out = bytearray(1)
         else:
             out.append(0)
 
     def finish(self) -> list[Buffer]:
-        """The frame, in pieces to be sent in order."""
+        """The frame, in buffers to be sent in order."""
         self._out.append(0)
-        pieces = [*self._pieces, self._out]
-        size = sum(map(len, pieces)) - 4
-        first: Any = pieces[0]
+        buffers = [*self._buffers, self._out]
+        size = sum(map(len, buffers)) - 4
+        first: Any = buffers[0]
         first[:4] = size.to_bytes(4)
-        return pieces
+        return buffers

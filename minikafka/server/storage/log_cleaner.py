@@ -58,7 +58,7 @@ from minikafka.clock import Clock
 from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files, OsFiles
-from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, filthiest
+from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.pace import Pace
@@ -364,7 +364,7 @@ class LogCleaner:
                         found.append(cleanable)
                 await time_slice.give_way()
         self.dirty_ratio_max, self.overdue_ms_max = dirty_ratio_max, overdue_ms_max
-        return filthiest(each for each in found if each.is_current and self._may_clean(each.log))
+        return dirtiest(each for each in found if each.is_current and self._may_clean(each.log))
 
     def _may_clean(self, log: UnifiedLog) -> bool:
         at = log.topic_partition

@@ -10,8 +10,8 @@ than retention.ms ago, and the next one after it; by size, as long as what remai
 retention.bytes. Nothing at or above the high watermark goes, and only where cleanup.policy has delete.
 
 A log directory does not hold the configuration of its topics, so the values are given, each with its source.
-Where a segment has no timestamp Kafka takes the time of the file, which nobody knows here: what is behind it
-stays unknown.
+Where a segment has no timestamp Kafka takes the time of the file, which is not known here: what is behind it
+is unknown.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class Figures:
     headers: HeaderFigures
     records: RecordFigures
     trials: Mapping[LogId, Any]
-    damaged_pieces: Mapping[LogId, int]
+    damage_counts: Mapping[LogId, int]
     """By headers and CRCs."""
     batch_size: int
     now_ms: int
@@ -262,7 +262,7 @@ def assemble_partition(source: PartitionSource, figures: Figures) -> Partition:
         transactions=_transactions(log, headers),
         throughput=_buckets(headers.throughput.get(log, [])),
         damage=damage[:SHOWN_MAX],
-        damage_left_out=max(0, _damaged_pieces(log, figures, len(damage)) - SHOWN_MAX),
+        damage_left_out=max(0, _damage_count(log, figures, len(damage)) - SHOWN_MAX),
         retention=forecast(
             segments, source.settings, high_watermark=source.high_watermark, now_ms=figures.now_ms
         ),
@@ -449,8 +449,8 @@ def _buckets(rows: Sequence[Any]) -> list[Bucket]:
     return [Bucket(start_ms=row.start_ms, records=row.records, bytes=row.bytes) for row in rows]
 
 
-def _damaged_pieces(log: LogId, figures: Figures, shown: int) -> int:
-    return max(shown, figures.damaged_pieces.get(log, 0))
+def _damage_count(log: LogId, figures: Figures, shown: int) -> int:
+    return max(shown, figures.damage_counts.get(log, 0))
 
 
 def _damage(source: PartitionSource, figures: Figures) -> list[Damage]:

@@ -7,7 +7,7 @@ statistics are to be made of that.
 Control batches (markers of transactions) are part of a log's bytes and batches, and of nothing that is about
 records. Kafka's cleaner keeps an emptied batch as a header, so a batch may have no records.
 
-The order of a partition's batches: offsets that nobody has, and timestamps that go back.
+The order of a partition's batches: missing offsets, and timestamps that go back.
 
 Both compare a batch with those before it, by base offset. A gap is what compaction, removed aborted
 transactions or lost segments leave; an overlap is never right. A batch is late when its first record's
@@ -39,8 +39,8 @@ BATCH_QUANTILES = (0.5, 0.99)
 _ACCURACY = 10_000
 """Of ``percentile_approx``: the rank is wrong by at most 1 in this."""
 
-CODEC, LEADER_EPOCH, SEGMENT, START_MS = PIECES = ("codec", "leader_epoch", "segment", "start_ms")
-"""What ``pieces`` are of."""
+CODEC, LEADER_EPOCH, SEGMENT, START_MS = BREAKDOWNS = ("codec", "leader_epoch", "segment", "start_ms")
+"""What the figures of ``breakdowns`` are grouped by."""
 
 
 def is_damaged() -> Column:
@@ -130,12 +130,12 @@ def partition_totals(batches: DataFrame, batch_size: int) -> DataFrame:
     )
 
 
-def pieces(batches: DataFrame, widths: DataFrame) -> DataFrame:
+def breakdowns(batches: DataFrame, widths: DataFrame) -> DataFrame:
     """What each codec, leader epoch, segment and piece of time of a partition has, in one pass: rows with
-    ``of``, one of PIECES, and a value in the column of that name.
+    ``of``, one of BREAKDOWNS, and a value in the column of that name.
 
     first_offset, last_offset, batches, records (of data), bytes as they are stored, max_timestamp (ms; null:
-    of none). Batches and bytes of codecs and pieces of time are those of data. A batch counts where its
+    of none). Batches and bytes of codecs and time buckets are those of data. A batch counts where its
     latest record is, whole; ``start_ms`` is where a piece of time begins, and ``widths`` says how long one
     is: topic, bucket_ms.
     """
@@ -144,7 +144,7 @@ def pieces(batches: DataFrame, widths: DataFrame) -> DataFrame:
     added = (
         batches.join(F.broadcast(widths), ["topic"], "left")
         .withColumn("start_ms", F.when(is_placed, start.cast("long")))
-        .groupingSets([[*LOG, name] for name in PIECES], *LOG, *PIECES)
+        .groupingSets([[*LOG, name] for name in BREAKDOWNS], *LOG, *BREAKDOWNS)
         .agg(
             F.grouping_id().alias("grouping"),
             F.min("base_offset").alias("first_offset"),
@@ -158,8 +158,8 @@ def pieces(batches: DataFrame, widths: DataFrame) -> DataFrame:
         )
     )
     of = F.lit(None)
-    for place, name in enumerate(reversed(PIECES)):  # a bit is 1 where the column is not grouped by
-        of = F.when(F.col("grouping") == (1 << len(PIECES)) - 1 - (1 << place), name).otherwise(of)
+    for place, name in enumerate(reversed(BREAKDOWNS)):  # a bit is 1 where the column is not grouped by
+        of = F.when(F.col("grouping") == (1 << len(BREAKDOWNS)) - 1 - (1 << place), name).otherwise(of)
     takes_all = F.col("of").isin(LEADER_EPOCH, SEGMENT)
     return (
         added.withColumn("of", of)

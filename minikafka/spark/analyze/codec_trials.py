@@ -32,7 +32,7 @@ _BYTES_SCHEMA: Final = pa.schema(
 
 def read_batches(batches: DataFrame) -> DataFrame:
     """topic, partition and the bytes of each of ``batches`` (rows of ``kafka-log-batches``). A segment that
-    was removed since is left out: retention goes on beside a running broker."""
+    was removed since is left out: a running broker still applies retention."""
     return batches.select("log_dir", "topic", "partition", "segment", "position", "size").mapInArrow(
         _read_bytes, BYTES_SCHEMA
     )

@@ -115,7 +115,7 @@ SPLIT_BYTES_MIN, SPLIT_BYTES_MAX = 64 << 20, 1 << 30
 _SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 
 Phase = Callable[[str], AbstractContextManager[None]]
-"""Shows what goes on while its body runs: ``JobProgress.phase``."""
+"""Shows progress while its body runs: ``JobProgress.phase``."""
 
 
 def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phase) -> Analysis:
@@ -179,7 +179,7 @@ def analyze(spark: SparkSession, prepared: Prepared, *, now_ms: int, phase: Phas
 
 def _size_shuffles(spark: SparkSession, directories: Sequence[LogDirectory]) -> None:
     """As many tasks as the data needs; Spark's 200 take longer to start than most logs to analyse. What the
-    user says with --conf stays."""
+    user says with --conf is kept."""
     if spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
         return
     tasks = max(spark.sparkContext.defaultParallelism, -(-_size(directories) // SHUFFLE_BYTES))
@@ -208,7 +208,7 @@ def _read(
     ends: _Ends | None = None,
     **options: int | str,
 ) -> DataFrame:
-    """The partitions, by log directory, up to where ``ends`` found them to end; a broker may go on writing.
+    """The partitions, by log directory, up to where ``ends`` found them to end; a broker may keep writing.
     Damage comes as rows."""
     frames = []
     for path, members in partitions.items():
@@ -244,7 +244,7 @@ def _end_offset(end: Row) -> int:
 
 
 def _ends(headers: DataFrame) -> _Ends:
-    """Of each log, by directory: last_offset, which may be null, and how many pieces are damaged."""
+    """Of each log, by directory: last_offset, which may be null, and how many damaged batches it has."""
     found = headers.groupBy("log_dir", *LOG).agg(
         F.max("last_offset").alias("last_offset"), count_if(is_damaged()).alias("damaged")
     )

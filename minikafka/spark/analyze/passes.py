@@ -33,7 +33,7 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999)
 """Of record sizes."""
 
 SHOWN_MAX = 20
-"""Gaps, duplicates, open transactions and damaged pieces that are named, of each partition."""
+"""Gaps, duplicates, open transactions and damaged batches that are named, of each partition."""
 
 BUCKETS_MAX = 120
 """Points of a throughput chart."""
@@ -91,9 +91,7 @@ class Span(NamedTuple):
     last: int
 
 
-def read_headers(
-    batches: DataFrame, damaged_pieces: Mapping[LogId, int], *, batch_size: int
-) -> HeaderFigures:
+def read_headers(batches: DataFrame, damage_counts: Mapping[LogId, int], *, batch_size: int) -> HeaderFigures:
     """Run what headers suffice for. ``batches`` should be persisted: it is read several times.
 
     A query costs some tenths of a second even if it finds nothing, and most logs have nothing of what a
@@ -103,7 +101,7 @@ def read_headers(
     totals = _single(batch.partition_totals(whole, batch_size))
     order = _single(batch.order_totals(whole))
     bucket_ms = bucket_widths(totals)
-    pieces = _pieces(whole, bucket_ms)
+    breakdowns = _breakdowns(whole, bucket_ms)
     duplicates = batch.duplicates(whole).persist()
     transactions = batch.transactions(whole).persist()
     is_idempotent = any(row.idempotent_batches for row in totals.values())
@@ -115,9 +113,9 @@ def read_headers(
         open_ones = transactions.where(transactions.state == batch.OPEN)
         return HeaderFigures(
             totals=totals,
-            codecs=pieces[batch.CODEC],
-            epochs=pieces[batch.LEADER_EPOCH],
-            segments=pieces[batch.SEGMENT],
+            codecs=breakdowns[batch.CODEC],
+            epochs=breakdowns[batch.LEADER_EPOCH],
+            segments=breakdowns[batch.SEGMENT],
             order=order,
             gaps=_first(batch.gaps(whole), "before_offset")
             if any(row.gaps + row.overlaps for row in order.values())
@@ -126,9 +124,9 @@ def read_headers(
             duplicates=_first(duplicates, "last_offset") if duplicate_totals else {},
             transaction_totals=transaction_totals,
             open_transactions=_first(open_ones, "first_offset") if has_open else {},
-            damaged=_first(batch.damaged(batches), "position") if any(damaged_pieces.values()) else {},
+            damaged=_first(batch.damaged(batches), "position") if any(damage_counts.values()) else {},
             bucket_ms=bucket_ms,
-            throughput=pieces[batch.START_MS],
+            throughput=breakdowns[batch.START_MS],
         )
     finally:
         for each in (duplicates, transactions):
@@ -211,15 +209,15 @@ def _width(span_ms: int) -> int:
     return fitting[0] if fitting else -(-span_ms // BUCKETS_MAX)
 
 
-def _pieces(batches: DataFrame, bucket_ms: Mapping[str, int]) -> dict[str, ByLog]:
+def _breakdowns(batches: DataFrame, bucket_ms: Mapping[str, int]) -> dict[str, ByLog]:
     """By what they are of."""
     columns = [("topic", pa.string()), ("bucket_ms", pa.int64())]
     widths = small_frame(batches.sparkSession, list(bucket_ms.items()), columns)
-    rows = batch.pieces(batches, widths).collect()
-    order = dict.fromkeys(batch.PIECES, "first_offset") | {
+    rows = batch.breakdowns(batches, widths).collect()
+    order = dict.fromkeys(batch.BREAKDOWNS, "first_offset") | {
         name: name for name in (batch.CODEC, batch.START_MS)
     }
-    return {name: _by_log((row for row in rows if row.of == name), order[name]) for name in batch.PIECES}
+    return {name: _by_log((row for row in rows if row.of == name), order[name]) for name in batch.BREAKDOWNS}
 
 
 def small_frame(

@@ -217,7 +217,7 @@ def _what(batches: Sequence[ReplicaBatch]) -> str:
     said = []
     for batch in batches:
         if batch.stored_crc is None:
-            where = "" if batch.file is None else f", but an unreadable piece at position {batch.position}"
+            where = "" if batch.file is None else f", but an unreadable batch at position {batch.position}"
             said.append(f"broker {batch.broker} has no batch there{where}")
         elif batch.stored_crc != batch.actual_crc:
             said.append(f"the bytes of broker {batch.broker} do not have the CRC of their header")

@@ -9,7 +9,7 @@ plotly.js is put into the page once, so that the file opens anywhere without a n
 chose (topics, keys) get into a chart only as text of titles that have no markup: plotly would read tags in
 them, so ``<`` and ``&`` are escaped.
 
-An analysis as Parquet: flat tables for whoever goes on with it in Spark, pandas or a database.
+An analysis as Parquet: flat tables for further work in Spark, pandas or a database.
 
     partitions    a row a partition: every single figure; those of nested values are ``<value>_<figure>``
     throughput    topic, partition, start_ms, bucket_ms, records, bytes
@@ -423,7 +423,7 @@ def _throughput(topic: Topic) -> go.Figure | None:
         times = [datetime.fromtimestamp(bucket.start_ms / 1000, UTC) for bucket in topic.throughput]
     except (ValueError, OverflowError, OSError):  # Python's calendar ends with 9999, and so does plotly's
         return None
-    figure = _figure(f"Throughput (in pieces of {seconds:g} s)")
+    figure = _figure(f"Throughput (in buckets of {seconds:g} s)")
     for name, values, axis, color in (
         ("records/s", [bucket.records / seconds for bucket in topic.throughput], "y", _COLOR),
         ("bytes/s", [bucket.bytes / seconds for bucket in topic.throughput], "y2", _SECOND_COLOR),

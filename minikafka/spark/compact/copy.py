@@ -1,7 +1,7 @@
 """A task of ``minikafka compact``: one group of closed segments becomes one new one. Runs in Spark's
 Python workers.
 
-The offsets of the records that stay come in ascending order, as Arrow batches, and the segments are read
+The offsets of the retained records come in ascending order, as Arrow batches, and the segments are read
 beside them (``RetainedOffsets``); so a worker's memory depends on neither the number of keys nor the size
 of a segment.
 
@@ -10,7 +10,7 @@ files that another one writes. What went wrong with the log is an answer; anythi
 
 The keys of a compaction as DataFrames: which records are the newest, what the batches say of
 transactions and producers, and what a compaction has changed. Kafka: ``Cleaner.buildOffsetMap`` and
-``LogCleanerManager``, with a shuffle in the place of a map in memory.
+``LogCleanerManager``, with a shuffle instead of a map in memory.
 
 ``records`` has columns of the source ``kafka-log``, ``batches`` of ``kafka-log-batches``; ``LOG`` tells
 the logs of one apart.
@@ -41,7 +41,7 @@ from minikafka.types import Buffer
 LOG: Final = ("topic", "partition")
 
 BEGINS_A_GROUP: Final = -1
-"""In the place of an offset: every group has one such row, so that groups of which nothing stays are
+"""Instead of an offset: every group has one such row, so that groups of which nothing is retained are
 there."""
 
 
@@ -177,7 +177,7 @@ class CopyTask(msgspec.Struct, frozen=True, kw_only=True):
     aborted: tuple[AbortedTransaction, ...]
     """That reach into the group."""
     seen: tuple[int, ...]
-    """Producers with a transaction that began below the group and goes on in it."""
+    """Producers with a transaction that began below the group and continues in it."""
     staging: str | None
     """Where the directories of attempts are made; None: nothing is written, only counted."""
     codec: CompressionType | None
@@ -296,5 +296,5 @@ def _copy(task: CopyTask, offsets: Iterator[int], attempt: str) -> CopyOutcome:
 
 def _parts(task: CopyTask) -> list[Sequence[SourceSegment]]:
     """What becomes one segment each: the group; with another codec, which may need more room than the old
-    one, each of its segments, for nobody knows yet how large they will be."""
+    one, each of its segments, because their size is not known yet."""
     return [task.sources] if task.codec is None else [[source] for source in task.sources]

@@ -1,4 +1,4 @@
-"""``minikafka compact``: the newest record of each key stays, by Spark. Kafka: ``Cleaner``.
+"""``minikafka compact``: keeps the newest record of each key, by Spark. Kafka: ``Cleaner``.
 
     find the logs ─> headers of all batches: bounds, producers, transactions ─> plan
         │
@@ -138,7 +138,7 @@ def _stored(files: Files, log: PartitionLog, first_dirty_offset: int) -> StoredL
         for suffix in SEGMENT_SUFFIXES:
             path = os.path.join(log.path, file_name(base_offset, suffix))
             if files.is_directory(path):
-                raise JobError(f"{path} is a directory in the place of a file: move it away")
+                raise JobError(f"{path} is a directory where a file should be: move it away")
     topic_id = read_partition_metadata(files, log.path)
     return StoredLog(
         topic_partition=log.topic_partition,
@@ -256,7 +256,7 @@ _BYTES_A_SHUFFLE_TASK = 128 * 1024 * 1024
 """Of log; keys and offsets are a tenth of it, or less."""
 
 Phase = Callable[[str], ContextManager[None]]
-"""Shows what goes on while its body runs: ``JobProgress.phase``."""
+"""Shows progress while its body runs: ``JobProgress.phase``."""
 
 PutIn = Callable[[TopicPartition, str], None]
 """Has the broker that holds the directory put in what is prepared for a partition, with the manifest of this
@@ -339,7 +339,7 @@ def compact(
 
 def _size_shuffles(spark: SparkSession, size_bytes: int) -> None:
     """As many tasks behind a shuffle as there is work for, where the user has not said how many: what is
-    kept for the verification is not shared out anew by what Spark finds while it runs."""
+    kept for the verification is not shuffled again by what Spark finds while it runs."""
     if not spark.sparkContext.getConf().contains(_SHUFFLE_PARTITIONS):
         count = max(spark.sparkContext.defaultParallelism, size_bytes // _BYTES_A_SHUFFLE_TASK)
         spark.conf.set(_SHUFFLE_PARTITIONS, count)

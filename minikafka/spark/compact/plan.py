@@ -34,7 +34,7 @@ from minikafka.types import TopicPartition
 
 READ_BYTES = 1024 * 1024
 PRODUCER_ID_EXPIRATION_MS = 24 * 60 * 60 * 1000
-"""Kafka's default of producer.id.expiration.ms: who has been silent for so long is no active producer."""
+"""Kafka's default of producer.id.expiration.ms: one that was silent for so long is no active producer."""
 
 
 class ProducerInSegment(NamedTuple):
@@ -79,7 +79,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     job: CompactionJob | None = None
     groups: tuple[tuple[SourceSegment, ...], ...] = ()
     seen: tuple[tuple[int, ...], ...] = ()
-    """Of each group the producers with a transaction that began below it and goes on in it."""
+    """Of each group the producers with a transaction that began below it and continues in it."""
     reason: str = ""
     batches: int = 0
     """Of the groups."""
@@ -221,7 +221,7 @@ def _without_young(
 
 
 def _seen_before(rows: Iterable[ProducerInSegment], starts: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """Of each offset of ``starts``, ascending, the producers with a transaction that goes on there."""
+    """Of each offset of ``starts``, ascending, the producers with a transaction that continues there."""
     in_order = deque(sorted(rows))
     seen: set[int] = set()
     found = []

@@ -207,7 +207,7 @@ def _arrow_function(data_type: DataType, make: Callable[[], Callable[[bytes], An
             if data is not None:
                 try:
                     value = function(data)
-                except Exception as failure:  # noqa: BLE001 bytes of strangers: the library raises whatever
+                except Exception as failure:  # noqa: BLE001 foreign bytes: the library raises whatever
                     error = _told(failure)
             values.append(value)
             errors.append(error)

@@ -125,7 +125,7 @@ def check_topic_ids(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         if before.get(topic, topic_id) != topic_id:
             raise JobError(
                 f"topic {topic} was deleted and created again since the last export, so its offsets begin "
-                "anew: export it into another directory"
+                "again: export it into another directory"
             )
 
 

@@ -1,7 +1,7 @@
-"""An export's directory: Parquet files that stay for ever, and beside them which offsets they hold.
+"""An export's directory: Parquet files that are never changed, and beside them which offsets they hold.
 
     topic=orders/date=2026-11-22/part-….parquet     the data, as any reader of Hive partitions finds it
-    _minikafka/commits/00000000000000000003.json    the commits; the last one says where to go on
+    _minikafka/commits/00000000000000000003.json    the commits; the last one says where to continue
     _minikafka/staging/<id>/topic=…                 what a run is writing; readers skip names with "_"
 
 A run writes into a staging directory, then creates its commit, which names every file and the next offset of
@@ -160,7 +160,7 @@ class LocalStore:
 
     def create(self, path: str, data: bytes) -> None:
         target = self._root / path
-        if target.exists():  # nobody else can make it: we hold the lock
+        if target.exists():  # no other run can make it: we hold the lock
             raise FileExistsError(str(target))
         target.parent.mkdir(parents=True, exist_ok=True)
         self._files.write_atomically(str(target), data)
@@ -284,7 +284,7 @@ Offsets = dict[str, dict[int, int]]
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run added, and where the next one goes on."""
+    """What one run added, and where the next one continues."""
 
     version: int = VERSION
     number: int
@@ -388,7 +388,7 @@ class ExportOutput:
         return 0 if self.last is None else self.last.number + 1
 
     def _fence(self, now_ms: int) -> None:
-        """Commit nothing: whoever began before cannot commit any more."""
+        """Commit nothing, so that earlier runs cannot commit any more."""
         commit = Commit(
             number=self._next_number,
             by=self._by,

@@ -1,10 +1,10 @@
 """Counters of a job, for Prometheus: which series there are is ``minikafka.metrics.names_of_spark``.
 
-A job ends before it is scraped, so there are three roads, and any number of them may be taken:
+A job ends before it is scraped, so there are three ways out, and any number of them may be used:
 
 - ``--metrics-file``: a file for node_exporter's textfile collector, replaced while the job runs and at its
-  end. It stays, so it also says when the job last ended well; the next run carries that on.
-- ``--pushgateway``: the same, pushed. What this run does not know stays there as it was.
+  end. It is kept, so it also says when the job last ended well; the next run carries that on.
+- ``--pushgateway``: the same, pushed. What this run does not know is left there as it was.
 - ``--metrics-port``: a page ``/metrics`` as long as the job runs, on loopback unless an address is given.
 
 That a series cannot be delivered does not fail the job: it is said in one line.
@@ -74,7 +74,7 @@ def write_file(counters: JobCounters, path: Path) -> str | None:
 
 
 def push(counters: JobCounters, gateway: str) -> str | None:
-    """Push; series that are not there now stay in the gateway as they were. Returns what went wrong."""
+    """Push; series that are not there now are left in the gateway as they were. Returns what went wrong."""
     key = {JOB: counters.job}
     try:
         pushadd_to_gateway(gateway, GATEWAY_JOB, _registry(counters), grouping_key=key, timeout=GATEWAY_S)
@@ -281,6 +281,6 @@ def published(counters: JobCounters, arguments: argparse.Namespace) -> Iterator[
             page.close()
 
 
-def _tell(trouble: str | None) -> None:
-    if trouble is not None:
-        print(f"minikafka: the job's metrics: {trouble}", file=sys.stderr)
+def _tell(problem: str | None) -> None:
+    if problem is not None:
+        print(f"minikafka: the job's metrics: {problem}", file=sys.stderr)

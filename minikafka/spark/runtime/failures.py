@@ -21,7 +21,7 @@ class JobError(MinikafkaError):
 
 
 def explain(error: BaseException) -> str:
-    """What went wrong, in one line: the words of our own error where there is one at the bottom of it."""
+    """What went wrong, in one line: the message of our own error where there is one at the bottom of it."""
     if isinstance(error, MinikafkaError):
         return str(error)
     text = str(error)

@@ -16,7 +16,7 @@ call that the main thread waits for ends with an error.
 What a job is doing, on standard error: a bar on a terminal, a line every now and then elsewhere.
 
 A thread asks Spark's status every half second: the tasks of the stages that run, and the rows and bytes that
-finished tasks have read. Spark hears of those from tasks that are done, so they come in steps.
+finished tasks have read. Spark gets those from tasks that are done, so they come in steps.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ if TYPE_CHECKING:
 CANCEL_INTERVAL_S = 0.1
 """Between two cancellations: the body may have begun another job."""
 
-LET_GO_S = 5.0
+CANCEL_GRACE_S = 5.0
 """How long tasks that were cancelled may take to end. One that ends when the session has been stopped prints
 a stack trace."""
 
 
 @contextmanager
 def interruptible(session: SparkSession) -> Iterator[None]:
-    """SIGINT while the body runs raises KeyboardInterrupt, once Spark has let go of the main thread; a second
+    """SIGINT while the body runs raises KeyboardInterrupt, once Spark has released the main thread; a second
     one ends the process at once. Outside of the main thread nothing changes, since no signal arrives there.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -94,7 +94,7 @@ def _wait_for_tasks(session: SparkSession) -> None:
     from py4j.protocol import Py4JError
 
     tracker = session.sparkContext._jsc.sc().statusTracker()
-    deadline_s = time.monotonic() + LET_GO_S
+    deadline_s = time.monotonic() + CANCEL_GRACE_S
     try:
         while time.monotonic() < deadline_s:
             if not any(executor.numRunningTasks() for executor in tracker.getExecutorInfos()):
@@ -222,7 +222,7 @@ class JobProgress:
             while not stopped.wait(POLL_S):
                 try:
                     status = self._look()
-                except (Py4JError, OSError):  # the JVM has gone: the body hears of it too, and raises
+                except (Py4JError, OSError):  # the JVM has gone: the body gets the error too, and raises
                     return
                 self._view.show(name, status)
 
@@ -233,7 +233,7 @@ class JobProgress:
             yield
         finally:
             stopped.set()
-            if thread.ident is not None:  # else it was being started when somebody interrupted it
+            if thread.ident is not None:  # else it was being started at the interrupt
                 thread.join()
             self._view.end(name, time.monotonic() - began_s)
 
@@ -260,7 +260,7 @@ def stages_now(spark: SparkSession) -> Status:
             data = context._jsc.sc().statusStore().lastStageAttempt(stage_id)
             records = data.inputRecords() + data.shuffleReadRecords()
             size = data.inputBytes() + data.shuffleReadBytes()
-        except Py4JJavaError:  # NoSuchElementException: the store has not heard of it yet
+        except Py4JJavaError:  # NoSuchElementException: the store does not have it yet
             pass
         status = Status(
             status.tasks + info.numTasks,

@@ -310,7 +310,7 @@ def _variables_for_workers(settings: Mapping[str, str]) -> Iterator[None]:
 @contextmanager
 def _package_on_executors(session: SparkSession) -> Iterator[None]:
     """Executors on other machines import the package from a zip; ``--py-files`` may have brought it already.
-    They fetch it from this process, when they like, so it stays until the session stops."""
+    They fetch it from this process, when they like, so it is kept until the session stops."""
     if is_local(session.conf.get("spark.master") or "") or is_zipped():
         yield
         return

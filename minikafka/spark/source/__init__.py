@@ -8,8 +8,8 @@ way, each below those that use it:
     segment_scan     a walk through a segment: its batches and their headers
     log_index        the index files as arrays
     decoding         from the bytes of batches to Arrow columns
-    splits           segments cut into pieces at batch boundaries
-    split_reader     a task's work: find, check, decode; what becomes of damage and of files that went
+    splits           segments cut into chunks at batch boundaries
+    split_reader     a task's work: find, check, decode; what becomes of damage and of files that are gone
     transactions, log_bounds, filters, planning
                      what is read of each log
     tasks, datasource, batches, stream

@@ -2,7 +2,7 @@
 
 No record is decoded and nothing decompressed; a page is read for each batch, so a segment of large batches is
 passed through faster than it could be read. The columns ``crc_ok`` and ``control_type`` take whole batches
-and are there for those who name them. All batches are shown: control batches, aborted ones, and what lies
+and are there when they are named. All batches are shown: control batches, aborted ones, and what lies
 above the high watermark; of all replicas, if the directories of several brokers are given. Damage is a row
 with ``error``.
 """

@@ -3,20 +3,20 @@ other.
 
 Spark pickles the source and the reader, plans in a Python process of the driver, and calls ``read`` in a
 Python process of each task; what comes back are Arrow batches. Spark (4.3) tells a Python source nothing of
-the columns that a query uses, so whoever wants few names them: with a schema, or with the option
+the columns that a query uses, so a reader of few columns names them: with a schema, or with the option
 ``columns``. Filters it does tell, if ``spark.sql.python.filterPushdown.enabled`` is true; and it
 refuses a source that could take them while it is not. So there are two readers, and ``register`` chooses.
 
 The format ``kafka-log`` as a stream: a directory that is followed while a broker writes to it.
 
 The offsets are those of Spark's own Kafka source, as JSON: ``{"topic":{"0":123}}``, each the next offset to
-be read. Spark keeps them in the query's checkpoint and gives them back after a restart, so the stream goes on
-exactly where it stopped. Partitions that appear are read from their start.
+be read. Spark keeps them in the query's checkpoint and gives them back after a restart, so the stream
+continues exactly where it stopped. Partitions that appear are read from their start.
 
 A stream ends each micro-batch at the high watermark, as far as the directory's checkpoint knows it
 (``options.Latest``), and with read_committed at the last stable offset: what was read does not change after.
 Offsets never go back. Where a log has become shorter than what was read of it, or begins later than where
-reading would go on, data is lost, and ``failOnDataLoss`` says what then.
+reading would continue, data is lost, and ``failOnDataLoss`` says what then.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_splits(SplitReader, partition, self._columns, self._options)
 
     def _start_of(self, log: PartitionLog, begun: Mapping[TopicPartition, int]) -> int:
-        """Where reading goes on; a partition that is new begins at its start."""
+        """Where reading continues; a partition that is new begins at its start."""
         return begun.get(log.topic_partition, log.log_start_offset)
 
     def _end_of(self, log: PartitionLog) -> int:
@@ -174,7 +174,7 @@ class KafkaLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lose(self, what: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{what}; failOnDataLoss=false goes on without")
+            raise DataLoss(f"{what}; failOnDataLoss=false continues without")
         _log.warning("%s", what)
 
 

@@ -618,7 +618,7 @@ class _Decoder:
         length, start = self._varints(at)
         end = start + np.maximum(length, 0)
         outside = end > self._ends
-        if outside.any():  # refused; until then nobody may follow it out of the buffer
+        if outside.any():  # refused; until then it must not lead out of the buffer
             self._bad |= outside
             end = np.minimum(end, self._ends)
             start = np.minimum(start, end)

@@ -2,20 +2,20 @@
 checkpoints.
 
 Kafka: ``LogManager.loadLogs``, ``LogLoader``. A partition's directory is ``<topic>-<partition>``; those that
-wait for removal (``-delete``), are copies in the making (``-future``) or belong to nobody (``-stray``) are no
+wait for removal (``-delete``), are copies in the making (``-future``) or strays (``-stray``) are no
 logs. A segment is a ``<20 digits>.log``; ``.cleaned``, ``.swap`` and ``.deleted`` files are steps of a
 compaction or a removal, not part of the log. While a broker renames ``.swap`` files the old segments are
 gone and the new ones have no names yet, so a directory is listed again until none is left; after a crash in
-that moment they stay until a broker starts, and the log is refused rather than read with a hole.
+that moment they are left until a broker starts, and the log is refused rather than read with a hole.
 
 A live directory changes while it is listed. What was there at that moment is the answer; the readers deal
-with files that went since.
+with files that were removed since.
 
 The index files of a segment, read as arrays. Kafka: ``OffsetIndex``, ``TimeIndex``.
 
 An active segment's index has its full size, with zeros behind its entries: reading stops where the entries no
 longer ascend. An index carries no checksum and may be wrong, or be gone; so nothing is believed because of
-it alone: it says where to look, and who looks there checks what it finds.
+it alone: it says where to look, and the reader checks what it finds.
 """
 
 from __future__ import annotations

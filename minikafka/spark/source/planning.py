@@ -1,4 +1,4 @@
-"""From options and filters to splits: which logs, which offsets of each, which pieces of which segments.
+"""From options and filters to splits: which logs, which offsets of each, which chunks of which segments.
 
 Runs once for a query, on the driver; a stream plans each micro-batch. What is looked at are directories,
 indexes, the headers behind the last index entry of a log, and, for read_committed, the headers behind its
@@ -15,7 +15,7 @@ were aborted. Kafka: ``UnifiedLog.lastStableOffset``, ``collectAbortedTransactio
 The newest producer snapshot says which transactions were open at its offset; the batch headers behind it,
 and the markers among them, say what became of these and which began since. Transactions aborted before
 the snapshot stand in the transaction indexes. A segment without an offset index has lost its indexes:
-Kafka builds them anew from the segment, and here the walk begins early enough to see its markers.
+Kafka rebuilds them from the segment, and here the walk begins early enough to see its markers.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def log_end_offset(log: PartitionLog) -> int:
             last = block.headers[-1]
             end = int(last["base_offset"]) + int(last["last_offset_delta"]) + 1
     except DamagedSegment:
-        pass  # whoever reads the records says so, or goes past it
+        pass  # the reader of the records says so, or skips it
     return max(end, log.log_start_offset)
 
 
@@ -190,7 +190,7 @@ def read_transactions(
     """The transactions that matter to a reader of the offsets from ``first`` to ``bound``, where no more than
     the log has is looked at.
 
-    Going past damage, what a damaged piece said is not known: a transaction whose marker was there counts as
+    Going past damage, what a damaged chunk said is not known: a transaction whose marker was there counts as
     open until the next marker of its producer, which then seems to be its own.
 
     Raises:
@@ -376,7 +376,7 @@ class Wanted:
 
 
 def latest_offset(log: PartitionLog, options: ReadOptions) -> int:
-    """What "latest" is for this log: a number, for whoever has to remember it."""
+    """What "latest" is for this log: a number, which the caller may remember."""
     bound = high_watermark_bound(log, options.latest)
     end = min(log_end_offset(log), OPEN_END if bound is None else bound)
     if options.isolation is Isolation.READ_COMMITTED:
@@ -422,7 +422,7 @@ def _transactions(log: PartitionLog, first: int, bound: int, options: ReadOption
 
 def _lose(options: ReadOptions, log: PartitionLog, what: str) -> None:
     if options.fail_on_data_loss:
-        raise DataLoss(f"{log.name}: {what}; failOnDataLoss=false goes on without them")
+        raise DataLoss(f"{log.name}: {what}; failOnDataLoss=false continues without them")
 
 
 def offset_at(log: PartitionLog, limit: OffsetLimit, options: ReadOptions) -> int:
@@ -465,7 +465,7 @@ def check_named(limit: OffsetLimit, logs: Iterable[PartitionLog]) -> None:
 
 
 def splits_of(wanted: Wanted, options: ReadOptions, search: Search) -> list[Split]:
-    """The pieces of a log that hold what is wanted and may match the search."""
+    """The chunks of a log that hold what is wanted and may match the search."""
     log = wanted.log
     first, end = wanted.offsets
     first = max(first, search.first_offset if search.first_offset is not None else first)
@@ -495,11 +495,11 @@ def _cut_segment(
     try:
         file = log.storage.open(log.file(segment.base_offset))
     except FileNotFoundError:  # renamed since it was listed: the task looks the offsets up
-        identity, pieces, end_position = -1, None, segment.size
+        identity, chunks, end_position = -1, None, segment.size
     else:
         try:
             identity = file.identity
-            pieces, end_position = cut(
+            chunks, end_position = cut(
                 read_offset_index(log, segment),
                 segment_size=segment.size,
                 first_offset=offsets.first,
@@ -509,7 +509,7 @@ def _cut_segment(
             )
         finally:
             file.close()
-    starts = [(0, offsets.first)] if pieces is None else [(piece.position, piece.offset) for piece in pieces]
+    starts = [(0, offsets.first)] if chunks is None else [(chunk.position, chunk.offset) for chunk in chunks]
     ends = [(start, offset, offset) for start, offset in starts[1:]]
     ends.append((end_position, offsets.end, segment_end))
 

@@ -73,7 +73,7 @@ RECORD_SCHEMA: Final = StructType(
 )
 """Every column that ``kafka-log`` has. ``sequence`` is -1 without a producer id; ``batch_offset`` is the base
 offset of the record's batch; ``codec`` is none, gzip, snappy, lz4 or zstd. ``value_size``, the bytes of a
-value (null of a null one), is there for who names it: so sizes can be had without the values."""
+value (null of a null one), is there when it is named: so sizes can be had without the values."""
 
 BATCH_SCHEMA: Final = StructType(
     [
@@ -118,13 +118,13 @@ class UnknownColumn(ValueError):
 
 
 def record_schema(*, with_headers: bool, with_error: bool) -> StructType:
-    """What ``kafka-log`` yields when nobody chooses columns."""
+    """What ``kafka-log`` yields when no columns are chosen."""
     left_out = {HEADERS: with_headers, ERROR: with_error, VALUE_SIZE: False}
     return StructType([field for field in RECORD_SCHEMA.fields if left_out.get(field.name, True)])
 
 
 def batch_schema() -> StructType:
-    """What ``kafka-log-batches`` yields when nobody chooses columns: what headers alone tell."""
+    """What ``kafka-log-batches`` yields when no columns are chosen: what headers alone tell."""
     return StructType([field for field in BATCH_SCHEMA.fields if field.name not in WHOLE_BATCH_COLUMNS])
 
 

@@ -2,7 +2,7 @@
 
 Only what lies between two batches is judged here, as ``LogSegment`` does: a length, magic or offset
 that cannot be ends the walk, with the position and the reason, after everything before it was yielded. What
-is inside a batch, its CRC included, is for whoever reads the records.
+is inside a batch, its CRC included, is for the reader of the records.
 
 Reads are positioned. A walk for headers alone reads a page and jumps to the next header, so it moves through
 a segment of large batches without reading it.

@@ -3,19 +3,19 @@
 The log may have changed since the split was planned. A segment that retention or the cleaner took away is
 still there under its ``.deleted`` name for a minute, and read from there; one that the cleaner replaced has
 its offsets in another file, and is looked up by them; what is in no file any more is lost data, an error
-unless ``failOnDataLoss`` is false. An open file stays readable whatever happens to its name.
+unless ``failOnDataLoss`` is false. An open file is readable whatever happens to its name.
 
 Damage ends nothing but the batch it is in, unless ``onCorrupt`` is ``fail``: the next batch is found by the
 chain of lengths, or, where that is broken, by the next entry of the offset index.
 
-Cutting segments into pieces that tasks read: at batch boundaries, through the offset index.
+Cutting segments into chunks that tasks read: at batch boundaries, through the offset index.
 
-Pure but for one look at the header where a piece is to begin: an index carries no checksum, so an entry that
-leads to no batch is passed over, and the piece before it becomes longer.
+Pure but for one look at the header where a chunk is to begin: an index carries no checksum, so an entry that
+leads to no batch is passed over, and the chunk before it becomes longer.
 
-A piece is a range of offsets, with the place in the file where they were when it was planned. So it still
+A chunk is a range of offsets, with the place in the file where they were when it was planned. So it still
 means the same when the file was replaced by a compacted one since: ``split_reader`` finds the offsets again.
-Every offset of the range that was asked for lies in exactly one piece.
+Every offset of the range that was asked for lies in exactly one chunk.
 
 What batch reads and streams share on Spark's side: partitions of work, and doing one.
 """
@@ -70,12 +70,12 @@ from minikafka.spark.source.storage import Location, LogFile, LogStorage, join
 from minikafka.types import Buffer, TopicPartition
 
 OPEN_END: Final = 2**63 - 1
-"""The end of a piece that reads whatever the segment held when it was planned."""
+"""The end of a chunk that reads whatever the segment held when it was planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A piece of one segment, for one task."""
+    """A chunk of one segment, for one task."""
 
     topic_partition: TopicPartition
     log_dir: Location
@@ -92,11 +92,11 @@ class Split:
     end_offset: int
     """Exclusive."""
     offset_bound: int
-    """Where the batch behind ``end_position`` begins, or at most does: no batch of the piece may reach it."""
+    """Where the batch behind ``end_position`` begins, or at most does: no batch of the chunk may reach it."""
     is_last: bool
     """Whether the segment was the last one of its log: what is cut off at its end is no damage."""
     aborted: tuple[AbortedTransaction, ...] = ()
-    """Whose records are not wanted; those that reach into the piece."""
+    """Whose records are not wanted; those that reach into the chunk."""
 
     @property
     def size(self) -> int:
@@ -104,7 +104,7 @@ class Split:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Chunk:
     """Where a split begins."""
 
     position: int
@@ -120,8 +120,8 @@ def cut(
     end_offset: int,
     split_bytes: int,
     header_at: Callable[[int], Buffer],
-) -> tuple[list[Piece], int]:
-    """The pieces that hold the offsets from ``first_offset`` to below ``end_offset`` of a segment, and the
+) -> tuple[list[Chunk], int]:
+    """The chunks that hold the offsets from ``first_offset`` to below ``end_offset`` of a segment, and the
     position where the last one ends.
 
     Args:
@@ -133,28 +133,28 @@ def cut(
         and (batch := batch_at(header_at(position))) is not None
         and batch.base_offset <= first_offset
     ):
-        pieces = [Piece(position, first_offset)]
+        chunks = [Chunk(position, first_offset)]
     else:
-        pieces = [Piece(0, first_offset)]
+        chunks = [Chunk(0, first_offset)]
     end = min(index.position_behind(end_offset - 1, segment_size), segment_size)
-    wanted = pieces[0].position + split_bytes
+    wanted = chunks[0].position + split_bytes
     while wanted < end:
         slot = int(np.searchsorted(index.positions, wanted, side="left"))
         if slot == index.positions.size or int(index.positions[slot]) >= end:
             break
         position, offset = int(index.positions[slot]), int(index.offsets[slot])
         batch = batch_at(header_at(position))
-        # An entry has the last offset of its append: a batch that goes on behind it is not where it says.
+        # An entry has the last offset of its append: a batch that reaches behind it is not where it says.
         if (
             batch is not None
-            and pieces[-1].offset < batch.base_offset < end_offset
+            and chunks[-1].offset < batch.base_offset < end_offset
             and batch.last_offset <= offset
         ):
-            pieces.append(Piece(position, batch.base_offset))
+            chunks.append(Chunk(position, batch.base_offset))
             wanted = position + split_bytes
         else:
             wanted = position + 1
-    return pieces, end
+    return chunks, end
 
 
 def batch_at(header: Buffer) -> BatchHeader | None:
@@ -198,7 +198,7 @@ _log = logging.getLogger(__name__)
 
 
 class CorruptLog(MinikafkaError):
-    """A damaged piece of a log: names file and position."""
+    """A damaged chunk of a log: names file and position."""
 
 
 class DataLoss(MinikafkaError):
@@ -279,7 +279,7 @@ class SplitReader:
             raise DataLoss(f"{self._shown}: the log changes faster than it can be read")
         if log.segments[0].base_offset > split.first_offset:
             self._lose(
-                split.first_offset, log.segments[0].base_offset, "retention or DeleteRecords took them"
+                split.first_offset, log.segments[0].base_offset, "retention or DeleteRecords removed them"
             )
         for place, segment in enumerate(log.segments):
             is_last = place + 1 == len(log.segments)
@@ -308,7 +308,7 @@ class SplitReader:
     def _lose(self, first: int, end: int, why: str) -> None:
         message = f"{self._shown}: offsets {first} to {end - 1} are no longer there: {why}"
         if self._options.fail_on_data_loss:
-            raise DataLoss(f"{message}; failOnDataLoss=false goes on without them")
+            raise DataLoss(f"{message}; failOnDataLoss=false continues without them")
         _log.warning("%s", message)
 
     def _read(self, file: LogFile) -> Iterator[pa.RecordBatch]:

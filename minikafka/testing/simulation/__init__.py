@@ -29,7 +29,7 @@ disks (``broker.disk``)                ``fault`` (``simulation.faults``), ``powe
 clocks, disk speed (``broker.host``)   ``clock_skew_ms``, ``disk_delay_ms``
 =====================================  =================================================================
 
-A run fails when anything fails that nobody waits for, when nothing can happen any more, and when the code
+A run fails when anything fails that is not awaited, when nothing can happen any more, and when the code
 under test reads a real clock or throws real dice. ``sim.trace`` says what happened.
 
 The modules, from the ground up: ``process`` (whose callback is this), ``loop`` with ``handles`` and

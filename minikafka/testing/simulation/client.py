@@ -67,7 +67,7 @@ class Fetched(NamedTuple):
     records: list[Record]
     """Without those of control batches."""
     next_offset: int
-    """Where to go on; the offset that was asked for when nothing was there."""
+    """Where to continue; the offset that was asked for when nothing was there."""
 
 
 class SimulatedClient:
@@ -210,7 +210,7 @@ class SimulatedClient:
         """Send one batch to the leader, once. Returns the offset that it got, or -1 with acks=0.
 
         Raises:
-            KafkaError: the leader's answer. BrokerUnavailable: nobody knows what became of it.
+            KafkaError: the leader's answer. BrokerUnavailable: the outcome is unknown.
         """
         leader = await self.leader(topic, partition)  # which may learn of other brokers
         address = self._brokers[leader]
@@ -422,7 +422,7 @@ class SimulatedProducer:
     async def send(
         self, topic: str, partition: int, values: Sequence[bytes], *, deadline_ms: int = DELIVERY_TIMEOUT_MS
     ) -> int:
-        """Deliver one batch. Returns its first offset; -1 when it was there already and nobody knows where.
+        """Deliver one batch. Returns its first offset; -1 when it was there already, at an unknown offset.
 
         Raises:
             KafkaError, BrokerUnavailable: the last error; the batch may be there all the same, and its number

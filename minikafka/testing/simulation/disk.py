@@ -2,7 +2,7 @@
 
 A process uses it through a ``Mount``, which is a ``minikafka.files.Files``. When the process is killed the
 mount goes dead: whatever of the old process still touches it gets ``ProcessKilled``, and changes nothing.
-What was written stays, since the kernel has it. When the machine loses power, what was not fsynced may be
+What was written is kept, since the kernel has it. When the machine loses power, what was not fsynced may be
 lost, by dice (``inodes.py``).
 
 Not modelled: permissions, links and special files (the real adapter refuses to open those), and renames from
@@ -123,7 +123,7 @@ class SimulatedDisk:
             node.unmap()
 
     def power_lost(self, survival: Survival | None = None) -> None:
-        """The machine is gone, and with it some of what nobody had synced: by dice, or as ``survival``
+        """The machine is gone, and with it some of what was not synced: by dice, or as ``survival``
         says."""
         self.process_killed()
         lost = self.root.after_power_loss(self._rng, survival)
@@ -153,7 +153,7 @@ class Mount:
         return f"Mount({self.disk!r}{', dead' if self.is_dead else ''})"
 
     def check(self, operation: str, path: str) -> None:
-        """Raises OSError when the disk has a fault, ProcessKilled when nobody is there to ask."""
+        """Raises OSError when the disk has a fault, ProcessKilled when the process is dead."""
         if self.is_dead:
             raise ProcessKilled
         if self.disk.fault is not None:

@@ -2,9 +2,9 @@
 
 ZooKeeper: ``DataTree``, ``SessionTrackerImpl``, ``WatchManager``. Cut the links to it to make it unreachable.
 
-- A request takes effect when it arrives; the answer is under way for some time. A session hears of changes
+- A request takes effect when it arrives; the answer is under way for some time. A session learns of changes
   that its watches wait for before it gets an answer that shows them.
-- A session expires when nothing was heard of it for its timeout, up to ``late_expiry_ms`` later (ZooKeeper
+- A session expires when it sent nothing for its timeout, up to ``late_expiry_ms`` later (ZooKeeper
   looks at ticks). Its ephemeral nodes go in one write.
 - A session has one connection. What still arrives on an older one is thrown away once a newer one stands, and
   takes effect until then, though the client may have given it up (ZooKeeper's ``SessionMovedException``).
@@ -202,7 +202,7 @@ class SimulatedEnsemble:
             session.connection = connection
             session.heard_ms = self._clock.monotonic_ms()
             session.watches.clear()
-            self._note(connection.client, "session goes on", session.id)
+            self._note(connection.client, "session resumed", session.id)
         connection.session = session
         connection.send(Welcome(session.id))
         for kind, path in hello.watches:

@@ -13,7 +13,7 @@ class SimulationError(MinikafkaError):
 
 
 class StalledError(SimulationError):
-    """Somebody waits, and nothing will ever happen: nothing is ready and no timer is set."""
+    """Tasks wait, and nothing will ever happen: nothing is ready and no timer is set."""
 
 
 class NondeterminismError(SimulationError):
@@ -25,7 +25,7 @@ class HostDiedError(SimulationError):
 
 
 class OrphanError(SimulationError):
-    """Callbacks or tasks that nobody waits for raised; ``causes`` has the event loop's reports.
+    """Callbacks or tasks that are not awaited raised; ``causes`` has the event loop's reports.
 
     ``__cause__`` is the first of the exceptions, with its traceback.
     """
@@ -33,7 +33,7 @@ class OrphanError(SimulationError):
     def __init__(self, causes: Sequence[dict[str, Any]]) -> None:
         self.causes = tuple(causes)
         lines = [f"{report.get('message')}: {report.get('exception')!r}" for report in causes]
-        super().__init__("\n".join([f"{len(lines)} failures that nobody waited for:", *lines]))
+        super().__init__("\n".join([f"{len(lines)} failures that were not awaited:", *lines]))
 
 
 class ProcessKilled(BaseException):

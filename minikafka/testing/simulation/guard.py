@@ -1,4 +1,4 @@
-"""While a simulation runs, nobody reads a real clock, throws real dice, starts a thread or opens a socket.
+"""While a simulation runs, no code reads a real clock, throws real dice, starts a thread or opens a socket.
 
 minikafka's own code takes all of these as arguments, so when it asks the real world it is a mistake, which is
 raised where it happens (``NondeterminismError``). Other code (aiokafka, logging, uuid) cannot be changed: it

@@ -2,7 +2,7 @@
 
 A file has its content (what every process of the machine sees: the page cache) and the pages that have
 reached the disk. A directory likewise has its entries and those that are durable, and between the two the
-changes that nobody has synced. ``after_power_loss`` picks, by dice, one of the states that a real disk may be
+changes that are not synced. ``after_power_loss`` picks, by dice, one of the states that a real disk may be
 found in:
 
 - of a file: nothing since its last fsync; everything; a prefix of what was appended; or any subset of the
@@ -42,7 +42,7 @@ class FileNode:
         self.data = bytearray()
         self.modified_ms = modified_ms
         self.is_cold = False
-        """Whether no page is in memory: after a power loss, until somebody reads."""
+        """Whether no page is in memory: after a power loss, until a read."""
         self.is_mapped = False
         """Whether it was mapped, so that it may change without a write."""
         self._dirty: set[int] = set()
@@ -84,8 +84,8 @@ class FileNode:
         return memoryview(self.data)[:size]
 
     def unmap(self) -> None:
-        """Whoever has a map, be it only to read, is dead: it must not see, or hinder, what happens from here
-        on."""
+        """The process that has a map, be it only to read, is dead: it must not see, or hinder, what happens
+        from here on."""
         self.data = bytearray(self.data)
 
     def sync(self) -> None:

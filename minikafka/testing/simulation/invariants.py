@@ -1,7 +1,7 @@
 """What must hold in a cluster at every moment, looked at from outside of all brokers.
 
 The checker reads the brokers' state and the store's tree every few milliseconds of virtual time, in no
-process: it sees what nobody in the cluster can see, and costs the cluster nothing. A violation fails the run.
+process: it sees what no broker can see, and costs the cluster nothing. A violation fails the run.
 
     I3   a leader's high watermark does not fall within its epoch
     I5   a new leader holds everything below any earlier high watermark (clean elections)
@@ -39,7 +39,7 @@ READ_BYTES = 1 << 20
 
 
 class InvariantChecker:
-    """``start`` it when the cluster is up. ``clean_elections=False`` gives up I5."""
+    """``start`` it when the cluster is up. ``clean_elections=False`` skips I5."""
 
     def __init__(self, simulation: Simulation, *, clean_elections: bool = True) -> None:
         self._simulation = simulation
@@ -56,9 +56,9 @@ class InvariantChecker:
 
     def start(self) -> None:
         """Look from now on, until the run is over."""
-        self._simulation.loop.call_later(LOOK_EVERY_MS / 1000, self._look_and_go_on, context=HARDWARE)
+        self._simulation.loop.call_later(LOOK_EVERY_MS / 1000, self._look_periodically, context=HARDWARE)
 
-    def _look_and_go_on(self) -> None:
+    def _look_periodically(self) -> None:
         self.look()
         self.start()
 
@@ -97,7 +97,7 @@ class InvariantChecker:
         is_new = life not in self._high_watermarks
         self._high_watermarks[life] = log.high_watermark
         by_epoch = self._committed.setdefault(at, {})
-        # What a later leader has committed, one that hears late of its own election cannot have.
+        # What a later leader has committed, one that learns late of its own election cannot have.
         committed = max((end for committing, end in by_epoch.items() if committing <= epoch), default=0)
         if is_new and self._clean_elections and log.log_end_offset < committed:
             raise InvariantError(

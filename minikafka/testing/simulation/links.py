@@ -68,7 +68,7 @@ class Link:
         self._channels[channel] = None
 
     def opened(self) -> None:
-        """The cut is over, or the target has power again: everything that waits goes on."""
+        """The cut is over, or the target has power again: everything that waits is sent."""
         if not self.is_open:
             return
         channels, self._channels = self._channels, {}

@@ -1,4 +1,4 @@
-"""``VirtualTimeLoop``: an asyncio event loop whose time passes only while nobody has anything to do.
+"""``VirtualTimeLoop``: an asyncio event loop whose time passes only while there is nothing to do.
 
 Callbacks take no time. When none is ready, the time jumps to the next timer; ten idle minutes cost what
 their timers cost. Nothing here sleeps, starts a thread or opens a socket: names, servers and connections come
@@ -8,14 +8,14 @@ Invariants:
 - Time is whole nanoseconds inside, so that adding delays loses nothing; timers of one moment run in the order
   in which they were set.
 - Every callback belongs to the process of its context (``process.py``).
-- What nobody waits for must not fail: exceptions of callbacks and of tasks that were never awaited collect in
+- What is not awaited must not fail: exceptions of callbacks and of tasks that were never awaited collect in
   ``failures``, and the first ends the run.
 - Neither a world in which nothing can happen any more (``StalledError``) nor one in which time stands still
   hangs the test.
 
 Of asyncio's private parts it needs only ``BaseEventLoop._run_once``, which is what every loop has.
 
-What tasks wait for, in words: for the errors that say why a run cannot go on.
+What tasks wait for, in words: for the errors that say why a run cannot continue.
 
 What the simulated code gives to thread pools: no thread runs it, but its order and its lateness remain.
 
@@ -32,7 +32,7 @@ variable, which tasks, timers and callbacks inherit, so that unchanged code neve
 Invariants:
 - A callback of a dead process never runs, and neither do its ``finally`` blocks while the run lasts: all that
   belongs to it is kept (``held``, ``tasks``, ``kept``) until the run is over.
-- A callback of a paused process runs when the process goes on, in the order in which it became due.
+- A callback of a paused process runs when the process is resumed, in the order in which it became due.
 
 What the loop runs: callbacks and tasks, each with the process that it belongs to.
 """
@@ -269,11 +269,11 @@ def describe_tasks(tasks: Iterable[SimulatedTask[Any]]) -> str:
     more = len(lines) - TASKS_MAX
     if more > 0:
         lines[TASKS_MAX:] = [f"  and {more} more"]
-    return "\n".join(lines) or "  nobody"
+    return "\n".join(lines) or "  none"
 
 
 def _host(task: SimulatedTask[Any]) -> str:
-    return "nobody" if task.process is None else task.process.host.name
+    return "no host" if task.process is None else task.process.host.name
 
 
 def _place(awaitable: Any) -> str:
@@ -375,18 +375,18 @@ class Network(Protocol):
 
 
 class VirtualTimeLoop(BaseEventLoop):
-    """Runs until a future is done, a failure that nobody waits for, or a stall.
+    """Runs until a future is done, a failure that is not awaited, or a stall.
 
     Args:
         rng: how long calls in executors take.
-        network: who answers ``create_server`` and its like; without one they raise.
+        network: answers ``create_server`` and its like; without one they raise.
     """
 
     def __init__(self, *, rng: random.Random, network: Network | None = None) -> None:
         super().__init__()
         self.network = network
         self.failures: list[dict[str, Any]] = []
-        """Reports of what failed without anybody waiting for it."""
+        """Reports of what failed and was not awaited."""
         self.callbacks_run = 0
         """How many callbacks have run: what a run costs."""
         self.is_over = False
@@ -562,10 +562,10 @@ class VirtualTimeLoop(BaseEventLoop):
 
     def _task_done(self, task: Any) -> None:
         self._tasks.pop(task.number, None)
-        if task._log_traceback:  # failed, and nobody has looked: whoever awaits it does so after this
+        if task._log_traceback:  # failed, and not read yet: a waiter reads it after this
             self._failed_tasks.append(task)
             error = task._exception
-            if not isinstance(error, Exception | ProcessKilled):  # a test that timed out: nobody would end it
+            if not isinstance(error, Exception | ProcessKilled):  # a test that timed out
                 self.failures.append({"message": f"{task.get_name()} was ended", "exception": error})
 
     def unfinished_tasks(self) -> list[SimulatedTask[Any]]:
@@ -583,11 +583,11 @@ class VirtualTimeLoop(BaseEventLoop):
             try:
                 context.run(coroutine.close)
                 return
-            except BaseException:  # noqa: BLE001 - nobody is left to tell
+            except BaseException:  # noqa: BLE001 - nothing is left to tell
                 continue
 
     def check_orphans(self) -> None:
-        """Raises OrphanError when a task has failed and nobody has asked for its outcome."""
+        """Raises OrphanError when a task has failed and its outcome was never read."""
         orphans = [task for task in self._failed_tasks if task._log_traceback and not _is_dead(task)]
         self.failures += [
             {"message": f"the task {task.get_name()} failed", "exception": task.exception(), "task": task}
@@ -639,8 +639,8 @@ class VirtualTimeLoop(BaseEventLoop):
 
 
 def _whole_ns(seconds: float) -> int:
-    """A wait that is not nothing takes some time, however little of one rounding has left: whoever looks at
-    the clock and waits for the rest would do so for ever."""
+    """A wait that is not nothing takes some time, however little of one rounding has left: a task that looks
+    at the clock and waits for the rest would do so for ever."""
     return max(round(seconds * NS_PER_S), seconds > 0)
 
 

@@ -1,11 +1,11 @@
-"""``SimulatedNetwork``: hosts, who listens where, connections, and what is done to the links between them.
+"""``SimulatedNetwork``: hosts, listeners, connections, and what is done to the links between them.
 
 The unchanged code calls ``loop.create_server`` and ``loop.create_connection``; which host it is on says the
 context variable of ``process.py``. Names are the hosts' names; addresses are 10.0.0.1 and so on.
 
 A connection is made as TCP makes it: a request to the target, an answer back, and a third message after
-which the target accepts. So with one direction cut nobody connects either way, and what was connected goes on
-in the direction that is left.
+which the target accepts. So with one direction cut no connection is made either way, and open ones still
+work in the direction that is left.
 
 What happened in a run, in order: two runs of one seed must agree in every line.
 """
@@ -26,7 +26,7 @@ from minikafka.testing.simulation.transport import Address, SimulatedSocket, Sim
 
 
 class Trace:
-    """Notes as tuples, which cost little; lines only when somebody reads them."""
+    """Notes as tuples, which cost little; lines only when they are read."""
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
         self._now_ns = now_ns
@@ -198,7 +198,7 @@ class SimulatedNetwork:
             connection.process_killed()
 
     def power_lost(self, process: Process) -> None:
-        """Nobody is told anything."""
+        """No peer is told anything."""
         host = process.host
         host.is_up = False
         self._forget_listeners(process)

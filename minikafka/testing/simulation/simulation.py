@@ -7,7 +7,7 @@ more message here does not change what a disk loses there.
 ``SimulatedBroker``: a node of the cluster: its host, its disk, and the broker process that may run on it.
 
 The process is the unchanged ``minikafka.server.broker.Broker``; only what it takes as arguments is simulated.
-A broker that finds that it cannot go on (``Broker.failure``) is stopped, as ``minikafka-broker`` does.
+A broker that finds that it cannot continue (``Broker.failure``) is stopped, as ``minikafka-broker`` does.
 """
 
 from __future__ import annotations
@@ -133,14 +133,14 @@ class SimulatedBroker:
         await self.start()
 
     def kill(self) -> None:
-        """SIGKILL: no more code runs. Its kernel closes its connections; what was written stays written."""
+        """SIGKILL: no more code runs. Its kernel closes its connections; what was written is kept."""
         process = self.process
         self._note("killed")
         process.kept.append(self._server)
         self._exit(process)
 
     def power_off(self, survival: Survival | None = None) -> None:
-        """The machine goes dark: unsynced data may be lost (by dice, or as ``survival`` says), and nobody
+        """The machine goes dark: unsynced data may be lost (by dice, or as ``survival`` says), and no peer
         hears anything."""
         process = self.process
         self._note("power off")
@@ -259,7 +259,7 @@ class Simulation:
         Whatever still runs then is gone without a trace, as after a power cut.
 
         Raises:
-            OrphanError: a callback or a task that nobody awaited failed.
+            OrphanError: a callback or a task that is not awaited failed.
             StalledError: nothing can happen any more.
             SimulationError: it is not done after ``time_limit_ms`` of virtual time.
             Exception: what the scenario raises.
@@ -323,7 +323,7 @@ class Simulation:
     # Links. ``self.network`` has the rest.
 
     def isolate(self, node_id: int) -> None:
-        """Cut a broker off from everybody."""
+        """Cut a broker off from all others."""
         self.network.isolate(self.brokers[node_id].host.name)
 
     def rejoin(self, node_id: int) -> None:

@@ -1,8 +1,8 @@
 """``SimulatedStore``: one broker's client of the simulated ensemble, a ``CoordinationStore``.
 
 ZooKeeper: ``ClientCnxn``. It pings every third of the session's timeout; when nothing has come for two thirds
-it gives the connection up, which fails whatever is asked at that moment, and tries for a new one. Of a write
-that failed so nobody knows: it may have happened, or may still happen until the new connection stands.
+it gives the connection up, which fails whatever is asked at that moment, and tries for a new one. The outcome
+of a write that failed so is unknown: it may have happened, or may still happen until the new one stands.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class SimulatedStore:
     Args:
         client: the host's name, for the trace.
         wiring: the way to the ensemble.
-        background: whether it pings by itself; else whoever owns the time calls ``renew``.
+        background: whether it pings by itself; else the owner of the clock calls ``renew``.
     """
 
     def __init__(
@@ -317,7 +317,7 @@ class SimulatedStore:
             if self._clock.monotonic_ms() - self._heard_ms >= self._session_timeout_ms * 2 // 3:
                 self._lost(f"nothing heard for {self._clock.monotonic_ms() - self._heard_ms} ms")
             else:
-                self._ask(Ping()).add_done_callback(_look_away)
+                self._ask(Ping()).add_done_callback(_ignore_failure)
         self._tick_timer = self._loop.call_later(self._session_timeout_ms / 6000, self._tick)
 
     def _stop_ticking(self) -> None:
@@ -390,7 +390,7 @@ def _watch_kind(call: Call, reply: Reply) -> WatchKind | None:
     return WatchKind.MISSING if reply.result is None else WatchKind.DATA
 
 
-def _look_away(answer: asyncio.Future[Any]) -> None:
+def _ignore_failure(answer: asyncio.Future[Any]) -> None:
     """A ping that fails is noticed otherwise."""
     if not answer.cancelled():
         answer.exception()

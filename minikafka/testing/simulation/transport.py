@@ -4,7 +4,7 @@
                   (pause_writing)     (WINDOW_BYTES)     (FIFO)   (pause_reading)
 
 Invariants:
-- Bytes arrive in order and once, cut into other pieces than they were sent in.
+- Bytes arrive in order and once, cut into other fragments than they were sent in.
 - ``_in_flight_bytes`` is what was sent and has not been read, as far as this end knows: a peer that does not
   read, or whose acknowledgements cannot come, fills the window, then this end's buffer, and then
   ``pause_writing`` is called.
@@ -14,7 +14,7 @@ Invariants:
 What is sent and not acknowledged for ``RETRANSMISSION_LIMIT_MS`` breaks the connection (ETIMEDOUT), as Linux
 does; an idle connection to a dead machine stays open for ever.
 
-What simulated servers and transports show as their sockets: names, and options that nobody looks at.
+What simulated servers and transports show as their sockets: names, and options without effect.
 
 What travels on a connection: bytes, cut as the network likes, and three signals.
 """
@@ -79,15 +79,15 @@ OPEN, FIN, RST = "OPEN", "FIN", "RST"
 Message = bytes | str
 
 FRAGMENTED_SHARE = 0.2
-"""How many of the writes arrive in several pieces."""
-PIECES_MAX = 4
+"""How many of the writes arrive in several fragments."""
+FRAGMENTS_MAX = 4
 
 
 def fragments(data: bytes, rng: random.Random) -> Sequence[bytes]:
-    """``data`` in the pieces that it arrives in."""
+    """``data`` in the fragments that it arrives in."""
     if len(data) < 2 or rng.random() >= FRAGMENTED_SHARE:
         return (data,)
-    count = min(len(data), rng.randint(2, PIECES_MAX))
+    count = min(len(data), rng.randint(2, FRAGMENTS_MAX))
     cuts = [0, *sorted(rng.sample(range(1, len(data)), count - 1)), len(data)]
     return [data[start:stop] for start, stop in pairwise(cuts)]
 
@@ -152,7 +152,7 @@ class SimulatedTransport(asyncio.Transport):
         return f"<SimulatedTransport {mine} to {theirs} of {self.process.host.name}, {state}>"
 
     def connect(self, peer: SimulatedTransport, out: Channel) -> None:
-        """Say who is at the other end, and how to get there."""
+        """Set the other end, and how to get there."""
         self.peer, self._out = peer, out
 
     def open(self, protocol: Any) -> None:
@@ -167,7 +167,7 @@ class SimulatedTransport(asyncio.Transport):
         self._out.send(OPEN)
 
     def refuse(self) -> None:
-        """Nobody accepts it."""
+        """There is no listener."""
         self._is_closing = self._is_closed = True
         self._received.clear()
         self._out.send(RST)
@@ -304,7 +304,7 @@ class SimulatedTransport(asyncio.Transport):
         self._out = out
 
     def reset(self) -> None:
-        """Somebody between the two has ended the connection."""
+        """The network between the two has ended the connection."""
         if not self._is_closed:
             self._loop.call_soon(
                 self._lose, _error(errno.ECONNRESET, ConnectionResetError), context=self._context
@@ -390,12 +390,12 @@ class SimulatedTransport(asyncio.Transport):
 
     def _join(self, first: bytes) -> bytes:
         """``first`` and what follows it, as one read gets it."""
-        pieces = [first]
+        buffers = [first]
         size = len(first)
         while self._received and isinstance(self._received[0], bytes) and size < READ_BYTES_MAX:
-            pieces.append(self._received.popleft())  # type: ignore[arg-type]
-            size += len(pieces[-1])
-        return first if len(pieces) == 1 else b"".join(pieces)
+            buffers.append(self._received.popleft())  # type: ignore[arg-type]
+            size += len(buffers[-1])
+        return first if len(buffers) == 1 else b"".join(buffers)
 
     def _give(self, data: bytes) -> None:
         try:

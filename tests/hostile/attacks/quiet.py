@@ -1,4 +1,4 @@
-"""No attack: what a bystander sees of a broker that nobody attacks, so that the others can be read."""
+"""No attack: what a bystander sees of a broker that is not attacked, so that the others can be read."""
 
 from __future__ import annotations
 

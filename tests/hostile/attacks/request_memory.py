@@ -91,7 +91,7 @@ def readers_that_do_not_read(broker: BrokerProcess, short: bool) -> str:
     frame = request(FETCH, 4, fetch_body("unread", 0, 0, partition_max_bytes=50 << 20))
     said = without_reading(broker, frame * 4, count=200, seconds=1 if short else 8)
     with RawClient(broker.port, timeout_s=PRODUCER_PATIENCE_S) as client:
-        client.create_topic_by_metadata(PRODUCED)  # who does not read records keeps nobody from metadata
+        client.create_topic_by_metadata(PRODUCED)  # unread records do not block metadata
     return said
 
 

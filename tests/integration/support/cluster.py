@@ -53,14 +53,14 @@ class Engine(Protocol):
     async def open(self) -> CoordinationStore: ...
 
     def pause(self) -> None:
-        """Nobody reaches it, until ``resume``."""
+        """It cannot be reached, until ``resume``."""
         ...
 
     def resume(self) -> None: ...
 
 
 class SqliteEngine:
-    """One file; a transaction that somebody else holds open keeps all writers out, renewals too."""
+    """One file; a transaction that another process holds open keeps all writers out, renewals too."""
 
     name = "sqlite"
 

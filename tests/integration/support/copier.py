@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
 
 class Copier:
     """A ``ReadProcessWrite`` at work, for the length of a ``with`` block. Now and then it changes its mind
-    and aborts, or leaves a transaction open and begins anew, as a process that has died."""
+    and aborts, or leaves a transaction open and begins again, as a process that has died."""
 
     PERIOD, ABORTS_AT, DIES_AT = 12, 5, 11
 

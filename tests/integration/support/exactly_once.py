@@ -192,7 +192,7 @@ class Confluent(ReadProcessWrite):
     def send_offsets(self) -> None:
         """librdkafka (2.16) remembers a group's coordinator for minutes. When that broker leaves the metadata
         its handle is taken down, and this call waits for it to come up, beyond its time-out and again when
-        it is made anew: only another producer gets on (its issues 5456 and 5511)."""
+        it is made again: only another producer gets on (its issues 5456 and 5511)."""
         positions = self._consumer.position(self._consumer.assignment())
         read = [each for each in positions if each.offset >= 0]
         send, group = self.producer.send_offsets_to_transaction, self._consumer.consumer_group_metadata()

@@ -82,7 +82,7 @@ class Load:
             due += len(self._topics) / RECORDS_A_SECOND
             if (wait_s := due - time.monotonic()) > 0:
                 self._producer.poll(wait_s)
-            if len(self._producer) > 10_000:  # nobody takes them: wait for somebody who does
+            if len(self._producer) > 10_000:  # no broker takes them: wait for one that does
                 self._producer.poll(0.05)
                 continue
             for topic in self._topics:

@@ -1,7 +1,7 @@
 """Transactional producers by every stock client behind one interface, and who reads what they have committed.
 
 Values are what is written; keys and headers are the business of other tests. A producer raises ``Fenced``
-when the broker tells it that somebody else has its transactional id.
+when the broker tells it that another producer has its transactional id.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ Place = tuple[str, int]
 
 
 class Fenced(Exception):
-    """Somebody else has the transactional id."""
+    """Another producer has the transactional id."""
 
 
 class TransactionalProducer(Protocol):
-    """What all can do. Making one fences whoever had its id."""
+    """What all can do. Making one fences the earlier owner of its id."""
 
     def begin(self) -> None: ...
     def send(self, topic: str, value: bytes, partition: int = 0) -> None:
@@ -233,7 +233,7 @@ class Reader:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": "nobody",
+                "group.id": "unused",
                 "isolation.level": isolation,
                 "enable.auto.commit": False,
                 "fetch.wait.max.ms": 50,

@@ -16,7 +16,7 @@ from tests.unit.cli.fake_cluster import FakeCluster
 
 @pytest.fixture
 def talk_to(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeCluster], None]:
-    """Every admin client talks to this cluster from now on; nobody waits between two looks."""
+    """Every admin client talks to this cluster from now on; there is no wait between two looks."""
 
     def install(fake: FakeCluster) -> None:
         async def connect(self: AdminClient, address: Address) -> Any:

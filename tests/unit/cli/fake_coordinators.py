@@ -9,9 +9,9 @@ from tests.unit.cli.fake_cluster import NONE, FakeCluster
 
 
 class FakeCoordinators(FakeCluster):
-    """Who coordinates what, ``NOBODYS`` for keys that nobody knows."""
+    """Who coordinates what, ``DEFAULT_COORDINATOR`` for keys that are not in it."""
 
-    NOBODYS = 1
+    DEFAULT_COORDINATOR = 1
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class FakeCoordinators(FakeCluster):
     def _find_coordinator(self, node_id: int, request: Any) -> Mapping[str, Any]:
         found = []
         for key in request.coordinator_keys:
-            node = self.coordinator_of(key) or self.NOBODYS
+            node = self.coordinator_of(key) or self.DEFAULT_COORDINATOR
             found.append(
                 {
                     "key": key,

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from minikafka.cli.broker import banner_lines, http_url, print_banner, told_status_page
+from minikafka.cli.broker import banner_lines, http_url, print_banner, status_page_in
 
 
 class Terminal(io.StringIO):
@@ -55,10 +55,10 @@ def test_who_reads_the_banner_finds_the_status_page() -> None:
     stream = io.StringIO("an earlier line of the log\n")
     stream.seek(0, io.SEEK_END)
     lines = shown(stream, status_page="http://localhost:8081/").splitlines()
-    assert told_status_page(lines) == "http://localhost:8081/"
-    assert told_status_page(shown(io.StringIO()).splitlines()) is None
+    assert status_page_in(lines) == "http://localhost:8081/"
+    assert status_page_in(shown(io.StringIO()).splitlines()) is None
     with pytest.raises(LookupError):
-        told_status_page(lines[:-1])
+        status_page_in(lines[:-1])
 
 
 def test_a_page_of_all_interfaces_is_asked_for_on_this_one() -> None:

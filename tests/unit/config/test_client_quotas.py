@@ -132,7 +132,7 @@ def test_a_filter_wants_a_name_the_default_or_any_and_strict_wants_no_other_part
     assert found(("client-id", ANY, None)) == [0, 1, 3, 4, 6, 7]
     assert found(("client-id", ANY, None), strict=True) == [6, 7]
     assert found(("user", ANY, None), ("client-id", EXACT, "c")) == [0, 3]
-    assert found(("user", EXACT, "nobody")) == [] and found(("ip", ANY, None)) == []
+    assert found(("user", EXACT, "unknown")) == [] and found(("ip", ANY, None)) == []
 
 
 @pytest.mark.parametrize(

@@ -169,8 +169,8 @@ def test_older_versions_are_read() -> None:
 
 def test_empty_nodes_that_kafka_leaves_empty_are_read() -> None:
     assert paths.decode_config(b"") == {}
-    nobody = paths.decode_producer_id_block(b"")
-    assert nobody.last + 1 == 0, "the first block starts at 0"
+    no_block = paths.decode_producer_id_block(b"")
+    assert no_block.last + 1 == 0, "the first block starts at 0"
 
 
 @pytest.mark.parametrize(

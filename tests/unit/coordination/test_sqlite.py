@@ -189,7 +189,7 @@ class TestLosingTheFile:
         await store.close()
 
     async def test_its_own_tasks_wait_out_a_lock(self, path: str) -> None:
-        """In real time: nobody calls the store, and it comes back by itself."""
+        """In real time: the store is not called, and it comes back by itself."""
         store = await SqliteStore.open(
             path, clock=SystemClock(), session_timeout_ms=3_000, busy_timeout_ms=20, durable=False
         )
@@ -285,7 +285,7 @@ class TestLosingTheFile:
 
 class TestLeases:
     async def test_sessions_of_an_earlier_boot_are_over(self, path: str) -> None:
-        """The lease clock starts anew at boot: their leases seem to end far in the future."""
+        """The lease clock restarts at boot: their leases seem to end far in the future."""
         clock = ManualClock()
         clock.advance(10_000_000)
         before = await open_store(path, clock)

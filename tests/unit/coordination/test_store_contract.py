@@ -123,7 +123,7 @@ class TestTree:
         assert (await store.get("/T")).data == b"/T"
         assert await store.children("/") == ["T", "t", "t%", "t1", "t_"]
 
-    async def test_sequential_numbers_go_on_though_children_come_and_go(
+    async def test_sequential_numbers_continue_though_children_come_and_go(
         self, store: CoordinationStore
     ) -> None:
         await store.create("/changes")
@@ -162,7 +162,7 @@ class TestTree:
             await store.set("/a", b"x" * (DATA_BYTES_MAX + 1))
         assert len((await store.get("/a")).data) == DATA_BYTES_MAX
 
-    async def test_of_many_who_count_at_once_nobody_is_lost(
+    async def test_of_many_concurrent_increments_none_is_lost(
         self, store: CoordinationStore, other: CoordinationStore
     ) -> None:
         await store.create("/n", b"0")
@@ -297,7 +297,7 @@ class TestWatches:
         await store.create("/a/b")
         assert events == []
 
-    async def test_a_multi_that_fails_tells_nobody(self, store: CoordinationStore) -> None:
+    async def test_a_multi_that_fails_fires_no_watch(self, store: CoordinationStore) -> None:
         events: list[WatchEvent] = []
         await store.children("/", watch=events.append)
         with pytest.raises(NoNodeError):
@@ -342,7 +342,7 @@ class TestWatches:
             await store.create("/b")
         assert events[-1] == WatchEvent(CREATED, "/b"), "also when the operation fails"
 
-    async def test_what_a_watch_raises_hurts_nobody_else(self, store: CoordinationStore) -> None:
+    async def test_what_a_watch_raises_does_not_affect_others(self, store: CoordinationStore) -> None:
         def bad(event: WatchEvent) -> None:
             raise ValueError("bad watch")
 
@@ -414,7 +414,7 @@ class TestSessions:
         assert (await other.get("/epoch")).data == b"2"
         assert void == [], "watches end with the session"
 
-    async def test_it_learns_of_it_even_if_nobody_has_buried_it(
+    async def test_it_learns_of_it_before_another_has_ended_it(
         self, world: World, store: CoordinationStore
     ) -> None:
         await store.create("/controller", ephemeral=True)

@@ -43,7 +43,7 @@ _numbers = itertools.count()
 
 @pytest.fixture
 def connect(zookeeper_server: ZooKeeperServer) -> str:
-    """A part of the server's tree that nobody else uses."""
+    """A part of the server's tree of its own."""
     return f"{zookeeper_server.address}/test_zookeeper/{next(_numbers)}"
 
 
@@ -93,7 +93,7 @@ class TestOpening:
         with pytest.raises(ConnectionLossError, match=r"within 300 ms.*refused"):
             await open_zookeeper(f"127.0.0.1:{free_port()}/kafka", connection_timeout_ms=300)
 
-    async def test_a_name_that_nobody_knows_is_named(
+    async def test_an_unknown_name_is_named(
         self, open_zookeeper: OpenZooKeeper, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def unknown(*arguments: object) -> None:

@@ -230,7 +230,7 @@ class TestExpiring:
         await store.create("/controller", ephemeral=True)
         assert events == [], "watches end with the session"
 
-    async def test_it_stays_over_until_somebody_begins_another(
+    async def test_it_is_over_until_another_is_started(
         self, zookeeper_server: ZooKeeperServer, gate: Gate, store: ZooKeeperStore
     ) -> None:
         """kazoo would begin one by itself, within a tenth of a second."""
@@ -243,7 +243,7 @@ class TestExpiring:
     async def test_not_even_while_the_loop_is_busy_with_something_else(
         self, zookeeper_server: ZooKeeperServer, open_zookeeper: OpenZooKeeper
     ) -> None:
-        """Then nobody tells kazoo that this was it: it has to know by itself."""
+        """Then kazoo is not told that it has expired: it has to know by itself."""
         store = await open_zookeeper(zookeeper_server.address, session_timeout_ms=9000)
         states = States(store)
         session = store._session
@@ -514,7 +514,7 @@ class TestProcesses:
 
 
 async def retried(write: Callable[[], Awaitable[object]]) -> None:
-    """Done, though it may take some attempts, one of which nobody knows about."""
+    """Done, though it may take some attempts, one of which has an unknown outcome."""
     async with asyncio.timeout(20):
         while True:
             try:

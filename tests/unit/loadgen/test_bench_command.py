@@ -162,7 +162,7 @@ def test_a_topic_that_is_named_is_consumed_as_it_is() -> None:
     assert workload("consume", "--topic", "orders", "--records", "5").records == 5
 
 
-def test_brokers_that_are_there_cannot_be_started_anew(capsys: pytest.CaptureFixture[str]) -> None:
+def test_brokers_that_run_already_cannot_be_restarted(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main(["compare", "localhost:1", "mock", "--suite", "start,acks-all"]) == 2
     said = capsys.readouterr().err
     assert said == "minikafka bench: --suite start,acks-all: cannot be run with localhost:1 and mock\n"

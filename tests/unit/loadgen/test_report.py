@@ -72,7 +72,7 @@ def test_acknowledged_records_are_offsets() -> None:
     assert advance(before, after) == 5
     assert produced("run", acked=5, unknown=0, before=before, after=after).holds
     assert not produced("run", acked=6, unknown=0, before=before, after=after).holds, "lost"
-    assert not produced("run", acked=4, unknown=0, before=before, after=after).holds, "somebody else's"
+    assert not produced("run", acked=4, unknown=0, before=before, after=after).holds, "another client's"
     assert produced("run", acked=3, unknown=2, before=before, after=after).holds
     assert not produced("run", acked=2, unknown=2, before=before, after=after).holds
     assert not produced("run", acked=6, unknown=2, before=before, after=after).holds, "acked and lost"

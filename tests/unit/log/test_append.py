@@ -155,7 +155,7 @@ def test_many_records_are_checked_elsewhere_and_too_many_refused() -> None:
     assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
 
 
-def test_what_takes_long_to_compress_anew_is_converted_elsewhere() -> None:
+def test_what_takes_long_to_compress_again_is_converted_elsewhere() -> None:
     records = bomb(size=CONVERTED_HERE_BYTES_MAX)
     with pytest.raises(HeavyBatch) as heavy:
         plan(records, compression_type="gzip")

@@ -63,7 +63,7 @@ def test_closing_makes_the_epoch_durable(tmp_path: Path) -> None:
 def test_after_a_power_cut_epochs_come_back_from_the_batches(
     tmp_path: Path, content: bytes | None, clean: bool
 ) -> None:
-    """The file system made the rename durable, but not what was in the file; or somebody removed it."""
+    """The file system made the rename durable, but not what was in the file; or it was removed by hand."""
     directory = tmp_path / "t-0"
     log = open_log(directory, config=small_config(segment_bytes=300))
     for epoch in (0, 3, 3, 5):

@@ -58,7 +58,7 @@ def test_the_file_is_kafkas(cache: LeaderEpochCache, tmp_path: Path) -> None:
     assert saved(tmp_path) == "0\n2\n0 0\n2 17\n"
 
 
-def test_an_epoch_is_in_the_file_when_assigned_and_its_fsync_is_somebody_elses(
+def test_an_epoch_is_in_the_file_when_assigned_and_its_fsync_is_left_to_the_disk_thread(
     cache: LeaderEpochCache, tmp_path: Path, files: CountingFiles
 ) -> None:
     assert cache.take_unsynced() is None
@@ -174,7 +174,7 @@ def test_it_moves_with_its_directory(cache: LeaderEpochCache, tmp_path: Path) ->
     assert saved(elsewhere) == "0\n1\n1 0\n"
 
 
-def test_a_damaged_file_is_refused_and_can_be_begun_anew(tmp_path: Path) -> None:
+def test_a_damaged_file_is_refused_and_can_be_reset(tmp_path: Path) -> None:
     (tmp_path / "leader-epoch-checkpoint").write_text("0\n2\n4 20\n3 30\n")
     with pytest.raises(CorruptCheckpoint, match="line 4"):
         LeaderEpochCache(str(tmp_path), OsFiles())

@@ -111,7 +111,7 @@ def test_what_was_flushed_is_not_read_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "zeros", "noise", "shifted"])
-def test_a_damaged_index_is_built_anew(tmp_path: Path, clean: bool, suffix: str, damage: str) -> None:
+def test_a_damaged_index_is_rebuilt(tmp_path: Path, clean: bool, suffix: str, damage: str) -> None:
     directory = tmp_path / "t-0"
     everything = write_log(directory)
     good = {path.name: path.read_bytes() for path in files_of(directory, suffix)}
@@ -345,7 +345,7 @@ def test_no_damage_whatever_breaks_the_loader(
     tmp_path_factory: pytest.TempPathFactory, written: tuple[Path, Records], data: st.DataObject, clean: bool
 ) -> None:
     """Flipped, random, cut or missing bytes anywhere: what is loaded was written, in that order, or (flushed,
-    so that nobody checks it on load) is damage that a read names."""
+    so that it is not checked on load) is damage that a read names."""
     source, everything = written
     directory = tmp_path_factory.mktemp("damaged") / "t-0"
     shutil.copytree(source, directory)

@@ -21,7 +21,7 @@ def test_a_topic_that_goes_takes_its_series_and_leaves_its_counts_in_the_total()
     stats.forget("gone")
     assert dict(stats.topics) == {}
     assert stats.total().messages_in == 5
-    assert stats.host("gone").messages_in == 0  # one of the same name begins anew
+    assert stats.host("gone").messages_in == 0  # one of the same name starts at 0
     assert stats.total().messages_in == 5
 
 

@@ -113,7 +113,7 @@ def test_what_was_within_another_bound_is_no_debt_now() -> None:
     assert throttle_time_ms(rate, 12_000, bound=100) == 0
 
 
-def test_what_is_taken_back_was_never_there() -> None:
+def test_what_is_undone_was_never_there() -> None:
     rate = rate_of_bound()
     rate.record(5 * BOUND, 0)
     for second in range(10):

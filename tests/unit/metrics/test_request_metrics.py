@@ -149,7 +149,7 @@ def test_of_many_tallies_no_more_are_timed_than_of_one() -> None:
     metrics = RequestMetrics("Produce", timed_one_in=TIMED_ONE_IN)
     timed = 0
     for _ in range(TIMED_ONE_IN):
-        timed += metrics.note(12)  # the first request of each producer goes the long road
+        timed += metrics.note(12)  # the first request of each producer takes the slow path
         tally = metrics.counter(12).tally()
         timed += sum(serve(tally) for _ in range(20))
     assert metrics.count == 21 * TIMED_ONE_IN

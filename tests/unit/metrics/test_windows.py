@@ -98,7 +98,7 @@ class Model:
 def test_windows_sum_up_what_a_plain_model_sums_up(
     samples: int, window_ms: int, steps: list[tuple[int, int | None]]
 ) -> None:
-    """Steps: time passes, then a value comes, or somebody measures."""
+    """Steps: time passes, then a value comes, or it is measured."""
     windows, rate = (kind(WindowConfig(samples, window_ms)) for kind in (WindowedSum, SimpleRate))
     assert isinstance(windows, WindowedSum) and isinstance(rate, SimpleRate)
     model, rate_model = Model(samples, window_ms), Model(samples, window_ms)

@@ -193,10 +193,11 @@ class Replicas:
         others: Sequence[Path] = (),
         files: Files | None = None,
         selector: ReplicaSelector | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         """``others``: more log directories."""
         self.config = config or TopicConfig()
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.timer = Timer(self.clock)
         self.metadata = MetadataCache()
         self._live: dict[BrokerId, LiveBroker] = {}
@@ -339,12 +340,13 @@ class Replicas:
         last_fetched_epoch: int = -1,
         max_bytes: int = 1 << 20,
         log_start: int = NO_OFFSET,
+        topic_id: UUID = TOPIC_ID,
         **params: Any,
     ) -> Any:
         """A consumer's fetch, or a follower's if ``replica_id`` says so; answers go to ``answers``."""
         wanted = [
             WantedPartition(
-                at, TOPIC_ID, Offset(offset), max_bytes, epoch, last_fetched_epoch, Offset(log_start)
+                at, topic_id, Offset(offset), max_bytes, epoch, last_fetched_epoch, Offset(log_start)
             )
             for at in partitions or (TP,)
         ]

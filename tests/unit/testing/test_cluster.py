@@ -115,7 +115,7 @@ async def test_a_killed_broker_writes_nothing_more_and_its_session_runs_out(clus
     began = time.monotonic()
     await cluster.kill(old)
     assert written() == before
-    assert leader(cluster) == old, "nobody has been told"
+    assert leader(cluster) == old, "no broker has been told"
     await cluster.wait_until(lambda: cluster.leader_of(TOPIC, 0) not in (old, None))
     assert time.monotonic() - began > 1, "a session that was ended would be noticed at once"
     assert await send(cluster, b"two") == 1
@@ -124,7 +124,9 @@ async def test_a_killed_broker_writes_nothing_more_and_its_session_runs_out(clus
     assert await read(cluster.bootstrap_servers, 2) == [b"one", b"two"]
 
 
-async def test_a_cluster_without_its_majority_of_replicas_goes_on_when_one_returns(cluster: Cluster) -> None:
+async def test_a_cluster_without_its_majority_of_replicas_continues_when_one_returns(
+    cluster: Cluster,
+) -> None:
     await send(cluster, b"one")
     one, other = followers(cluster)
     await cluster.kill(one)
@@ -178,7 +180,7 @@ async def test_a_leader_that_is_away_is_followed_by_another_and_comes_back(
     assert await read(cluster.bootstrap_servers, 2) == [b"one", b"two"]
 
 
-async def test_a_paused_broker_answers_when_it_goes_on(cluster: Cluster) -> None:
+async def test_a_paused_broker_answers_when_it_is_resumed(cluster: Cluster) -> None:
     await send(cluster, b"one")
     cluster.pause(leader(cluster))
     reading = asyncio.ensure_future(read(cluster.brokers[leader(cluster)].bootstrap_servers, 1))

@@ -86,7 +86,7 @@ def test_a_replica_that_is_behind(cluster: FakeCluster, capsys: Output) -> None:
     cluster.quorum[A0] = [leader, voter(2, end=1000, fetched_ms=5, caught_up_ms=5)]
     assert why(capsys)["why"] == "it has caught up, and is about to join"
     cluster.quorum.clear()
-    assert why(capsys)["why"] == "its leader, broker 1, does not say"
+    assert why(capsys)["why"] == "its leader, broker 1, does not report it"
     assert [each["topic"] for each in described(capsys)["under_min_isr"]] == ["a"]
 
 
@@ -149,7 +149,7 @@ def test_a_reassignment_is_shown_with_what_is_left(cluster: FakeCluster, capsys:
     assert "  a-0        3,2  3       1         300 B  3: 50 records behind" in text(capsys)
 
 
-def test_nobody_there_is_one_line(cluster: FakeCluster, capsys: Output) -> None:
+def test_no_broker_there_is_one_line(cluster: FakeCluster, capsys: Output) -> None:
     cluster.live.clear()
     assert cluster_command.main(["describe", "-b", "b:9001"]) == 1
     assert capsys.readouterr().err == "minikafka cluster describe: broker b:9001: cannot connect\n"

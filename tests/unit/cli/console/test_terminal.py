@@ -131,7 +131,7 @@ def test_bad_usage(command: Any, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize("command", [produce, consume])
-def test_nobody_there_is_one_line(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_broker_there_is_one_line(command: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["t", "-b", "127.0.0.1:1"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "127.0.0.1:1" in error

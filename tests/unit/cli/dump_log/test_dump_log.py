@@ -508,7 +508,7 @@ INDEX_DAMAGE: dict[str, tuple[Damage, str, str]] = {
     "between batches": (
         lambda p: offset_entries(p, (5, starts(p)[1] + 1)),
         ".index",
-        "leads to where no batch begins",
+        "points to where no batch begins",
     ),
     "wrong offset": (lambda p: offset_entries(p, (4, starts(p)[1])), ".index", "a batch that ends at 5"),
     "no batch's last offset": (
@@ -582,7 +582,7 @@ def test_damaged_indexes_are_found(name: str, run: Run, partition: Path) -> None
     damage(partition)
     found = run.findings(partition)
     assert {Path(f["file"]).suffix for f in found} == {suffix}  # and nothing else is blamed
-    assert any(word in f["what"] and "built anew" in f["advice"] for f in found), found
+    assert any(word in f["what"] and "rebuilt" in f["advice"] for f in found), found
     alone = run.findings(index(partition, suffix))  # the index as the only argument
     assert [f["what"] for f in alone] == [f["what"] for f in found]
 

@@ -84,7 +84,7 @@ def test_members_without_partitions_are_shown_too(groups: Any, cluster: FakeGrou
 def test_a_group_that_is_joining_shows_who_joins(
     groups: Any, cluster: FakeGroups, kind: str, state: str
 ) -> None:
-    """Nobody owns a partition yet, and nothing is committed: there was no line at all."""
+    """No member owns a partition yet, and nothing is committed: there was no line at all."""
     cluster.group("new", kind=kind, m1={}, m2={}).is_joining = True
     status, lines, _ = groups("describe", "--group", "new")
     assert (status, lines[0]) == (0, f"Group new is rebalancing ({state}).")
@@ -105,9 +105,9 @@ def test_members_and_state_of_both_protocols(groups: Any) -> None:
 
 
 def test_a_group_that_does_not_exist_is_one_clear_line(groups: Any) -> None:
-    status, lines, error = groups("describe", "--group", "nobody")
+    status, lines, error = groups("describe", "--group", "absent")
     assert (status, lines) == (1, [])
-    assert error == "minikafka groups: nobody: Group nobody not found. (GROUP_ID_NOT_FOUND)\n"
+    assert error == "minikafka groups: absent: Group absent not found. (GROUP_ID_NOT_FOUND)\n"
 
 
 @pytest.mark.parametrize(
@@ -200,10 +200,10 @@ def test_a_coordinator_that_moves_is_asked_again(groups: Any, cluster: FakeGroup
     assert groups("describe", "--group", "busy")[0] == 0
 
 
-def test_deleting_goes_on_after_a_refusal(groups: Any, cluster: FakeGroups) -> None:
-    status, lines, error = groups("delete", "--group", "nobody", "--group", "idle")
+def test_deleting_continues_after_a_refusal(groups: Any, cluster: FakeGroups) -> None:
+    status, lines, error = groups("delete", "--group", "absent", "--group", "idle")
     assert (status, lines) == (1, ["Deleted group idle."])
-    assert "nobody: GROUP_ID_NOT_FOUND" in error
+    assert "absent: GROUP_ID_NOT_FOUND" in error
     assert "idle" not in cluster.groups
 
 

@@ -101,7 +101,7 @@ def test_a_target_that_is_given_up_is_not_copied(
     assert said(capsys) == []
 
 
-async def test_partitions_that_nobody_can_tell_the_size_of_are_left_out(cluster: FakeCluster) -> None:
+async def test_partitions_of_unknown_size_are_left_out(cluster: FakeCluster) -> None:
     cluster.topic("a", (1, 2), (2, 1), (3, 1), size_bytes=300)
     cluster.live.remove(2)
     cluster.partitions[TopicPartition("a", 2)].leader = -1

@@ -74,7 +74,7 @@ def test_every_topic_and_the_whole_are_even(situation: tuple[Assignment, list[Br
 
 
 @given(situations(racks=True))
-def test_racks_are_used_and_loads_stay_even(situation: tuple[Assignment, list[BrokerMetadata]]) -> None:
+def test_racks_are_used_and_loads_are_kept_even(situation: tuple[Assignment, list[BrokerMetadata]]) -> None:
     current, targets = situation
     plan = plan_assignment(current, targets)
     rack_of = {broker.node_id: broker.rack for broker in targets}
@@ -96,12 +96,12 @@ def test_the_leaders_of_every_topic_are_even(situation: tuple[Assignment, list[B
 
 
 @given(situations(racks=True), st.integers(0, 2**32))
-def test_no_more_is_copied_than_by_dealing_out_anew(
+def test_no_more_is_copied_than_by_dealing_out_again(
     situation: tuple[Assignment, list[BrokerMetadata]], seed: int
 ) -> None:
     current, targets = situation
     rng = random.Random(seed)
-    anew: Assignment = {}
+    fresh: Assignment = {}
     for name in sorted({partition.topic for partition in current}):
         partitions = [partition for partition in current if partition.topic == name]
         dealt = assign_replicas(
@@ -110,10 +110,10 @@ def test_no_more_is_copied_than_by_dealing_out_anew(
             replication_factor=len(current[partitions[0]]),
             rng=rng,
         )
-        anew |= dict(zip(partitions, dealt, strict=True))
+        fresh |= dict(zip(partitions, dealt, strict=True))
     ids = [broker.node_id for broker in targets]
-    if all(spread_of(loads(anew, group)[0], ids) <= 1 for group in groups(anew)):  # it need not be even
-        assert count_moves(current, plan_assignment(current, targets)) <= count_moves(current, anew)
+    if all(spread_of(loads(fresh, group)[0], ids) <= 1 for group in groups(fresh)):  # it need not be even
+        assert count_moves(current, plan_assignment(current, targets)) <= count_moves(current, fresh)
 
 
 def test_a_broker_that_is_new_gets_its_share_and_nothing_else_moves() -> None:

@@ -169,7 +169,7 @@ def test_an_interrupt_ends_the_watching_only(
     finally:
         signal.signal(signal.SIGINT, before)
     error = capsys.readouterr().err
-    assert "Interrupted. The reassignment goes on." in error
+    assert "Interrupted. The reassignment continues." in error
     for action in ("verify", "cancel"):
         assert f"minikafka reassign {action} -b b:9001 --reassignment-json-file" in error
     assert cluster.changes().count(ApiKey.ALTER_PARTITION_REASSIGNMENTS) == 1
@@ -219,7 +219,7 @@ def test_verify_tells_done_from_moving_from_different(
         "Reassignment of partition a-0 is completed.",
         "Reassignment of partition a-1 is still in progress: replicas 3,2, adding 3, removing 1, 200 B left.",
         "There is no active reassignment of partition a-2, but replica set is 1,2 rather than 2,3.",
-        "1 is still moving in the cluster, so the throttle stays; `minikafka reassign verify` removes it "
+        "1 is still moving in the cluster, so the throttle is kept; `minikafka reassign verify` removes it "
         "when all is done.",
     ]
     assert cluster.configs[BROKER, "1"] == {LEADER_RATE: "5"}

@@ -72,7 +72,7 @@ def test_what_one_is_doing_and_for_how_long(transactions: Any, cluster: FakeTran
 
 
 def test_one_that_there_is_not(transactions: Any) -> None:
-    status, lines, complaint = transactions("describe", "--transactional-id", "nobody")
+    status, lines, complaint = transactions("describe", "--transactional-id", "unknown")
     assert (status, lines) == (1, [])
     assert "TRANSACTIONAL_ID_NOT_FOUND" in complaint
 
@@ -97,7 +97,9 @@ def test_a_transaction_that_its_coordinator_will_end_does_not_hang(transactions:
 @pytest.mark.parametrize(
     "why", ["the id is gone", "the id writes elsewhere", "the id has another producer id"]
 )
-def test_one_that_nobody_will_end_hangs(why: str, transactions: Any, cluster: FakeTransactions) -> None:
+def test_one_that_its_coordinator_will_not_end_hangs(
+    why: str, transactions: Any, cluster: FakeTransactions
+) -> None:
     if why == "the id is gone":
         del cluster.transactions["payments"]
     elif why == "the id writes elsewhere":

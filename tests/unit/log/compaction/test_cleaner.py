@@ -11,7 +11,7 @@ from minikafka.errors import InvariantError, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.compaction.offset_map import ENTRY_BYTES
 from minikafka.log.compaction.staged_compaction import CompactionJob, SourceSegment, group_segments
-from minikafka.log.manager.cleanable_log import CleanableLog, filthiest
+from minikafka.log.manager.cleanable_log import CleanableLog, dirtiest
 from minikafka.log.segment.index_file import RELATIVE_OFFSET_MAX
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import TimestampType
@@ -217,7 +217,7 @@ def test_nothing_of_an_open_transaction_is_touched(log: UnifiedLog) -> None:
     assert contents(log) == [(1, b"a", b"2"), (2, b"a", b"3"), (3, b"a", b"4")]
 
 
-def test_segments_younger_than_the_lag_stay_as_they_are(tmp_path: Path, clock: ManualClock) -> None:
+def test_segments_younger_than_the_lag_are_left_as_they_are(tmp_path: Path, clock: ManualClock) -> None:
     log = open_log(tmp_path / "t-0", config=compacted_config(min_compaction_lag_ms=100), clock=clock)
     for age in (300, 200, 50, 150):
         write(log, (b"a", b"1"), timestamp=NOW_MS - age)
@@ -250,7 +250,7 @@ def test_a_log_is_due_when_its_ratio_is_more_than_the_configured(tmp_path: Path)
     assert CleanableLog(log, now_ms=NOW_MS).is_due
 
 
-def test_the_filthiest_log_comes_first(tmp_path: Path) -> None:
+def test_the_dirtiest_log_comes_first(tmp_path: Path) -> None:
     cleanables = []
     for name, clean in (("a", 1), ("b", 0), ("c", 2)):
         log = open_log(tmp_path / f"{name}-0", config=compacted_config())
@@ -259,8 +259,8 @@ def test_the_filthiest_log_comes_first(tmp_path: Path) -> None:
             log.roll()
         log.first_dirty_offset = clean
         cleanables.append(CleanableLog(log, now_ms=NOW_MS))
-    assert filthiest(cleanables) is cleanables[1]
-    assert filthiest(cleanables[2:]) is None  # a third is not enough
+    assert dirtiest(cleanables) is cleanables[1]
+    assert dirtiest(cleanables[2:]) is None  # a third is not enough
 
 
 @pytest.mark.parametrize("noted", [-1, 3, 1000])
@@ -328,7 +328,7 @@ def test_the_last_batch_of_an_active_producer_stays_without_records(log: Unified
     assert (empty.producer_id, empty.producer_epoch, empty.last_sequence) == (9, 2, 1)
 
 
-def test_a_producer_goes_on_after_a_compaction_and_a_restart(tmp_path: Path, clock: ManualClock) -> None:
+def test_a_producer_continues_after_a_compaction_and_a_restart(tmp_path: Path, clock: ManualClock) -> None:
     directory = tmp_path / "t-0"
     log = open_log(directory, config=compacted_config(), clock=clock)
     append(log, keyed((b"a", b"1"), producer_id=9, producer_epoch=2, base_sequence=0))
@@ -532,7 +532,7 @@ def test_a_flush_that_missed_a_file_between_two_renames_does_no_harm(log: Unifie
     assert log.is_open and log.recovery_point == 2
 
 
-def test_a_reader_at_the_tail_goes_on_in_the_new_segment(tmp_path: Path) -> None:
+def test_a_reader_at_the_tail_continues_in_the_new_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", config=compacted_config(segment_bytes=4000))
     for number in range(4):
         write(log, (b"%d" % (number % 2), b"%d" % number))

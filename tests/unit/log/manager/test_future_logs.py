@@ -41,7 +41,7 @@ def fates(
 
 def test_the_table_of_fates() -> None:
     copy = future(A0, ONE)
-    assert fates(copy, current=(A0,)) == {copy.directory: Fate.GO_ON}
+    assert fates(copy, current=(A0,)) == {copy.directory: Fate.CONTINUE}
     assert fates(copy, removed=(deleted(A0, ONE),)) == {copy.directory: Fate.BECOME_CURRENT}
     assert fates(copy, live=False) == {copy.directory: Fate.LEAVE}
     assert fates(copy) == {copy.directory: Fate.SET_ASIDE}
@@ -52,16 +52,19 @@ def test_digits_of_another_move_prove_nothing() -> None:
     copy = future(A0, ONE)
     for path in (deleted(A0, TWO), deleted(A1, ONE)):
         assert fates(copy, removed=(path,)) == {copy.directory: Fate.SET_ASIDE}
-    assert fates(copy, current=(A0,), removed=(deleted(A0, ONE),)) == {copy.directory: Fate.GO_ON}
+    assert fates(copy, current=(A0,), removed=(deleted(A0, ONE),)) == {copy.directory: Fate.CONTINUE}
 
 
-def test_of_two_copies_one_goes_on() -> None:
+def test_of_two_copies_one_continues() -> None:
     """The move got another target, and power went before the first copy was out of the way."""
     first, second = future(A0, ONE, "/two"), future(A0, TWO, "/three")
-    assert fates(first, second, current=(A0,)) == {first.directory: Fate.GO_ON, second.directory: Fate.REMOVE}
+    assert fates(first, second, current=(A0,)) == {
+        first.directory: Fate.CONTINUE,
+        second.directory: Fate.REMOVE,
+    }
     assert fates(first, second, removed=(deleted(A0, TWO),)) == {
         second.directory: Fate.BECOME_CURRENT,
-        first.directory: Fate.GO_ON,
+        first.directory: Fate.CONTINUE,
     }, "it was asked to move on before its directory had its name"
 
 
@@ -165,7 +168,7 @@ def test_deleted_segments_do_not_stay_behind_when_their_directory_gets_its_name(
     replacement = manager.begin_replacement(A0)
     log.roll()
     log.increment_log_start_offset(3)
-    log.delete_old_segments()  # whoever has these now knows their old names
+    log.delete_old_segments()  # the taker of these knows their old names
     manager.rename_replacement(replacement)
     (deleted,) = manager.cleanup([log]).deleted
     assert all(Path(path).parent.name == "a-0" for path in deleted.paths)

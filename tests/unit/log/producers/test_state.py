@@ -151,7 +151,7 @@ def test_a_producer_that_is_not_known_may_begin_anywhere(partition: Partition) -
     assert partition.append(4712) == 1
 
 
-def test_sequences_go_on_at_zero_after_the_largest(partition: Partition) -> None:
+def test_sequences_continue_at_zero_after_the_largest(partition: Partition) -> None:
     partition.append(MAX_SEQUENCE - 1, count=4)  # 2^31-2, 2^31-1, 0, 1
     entry = partition.state.last_entry(7)
     assert entry is not None and entry.last_sequence == 1
@@ -320,7 +320,7 @@ def test_a_marker_without_data_ends_nothing(partition: Partition) -> None:
     assert partition.state.first_unstable_offset is None
 
 
-def test_sequences_go_on_over_a_marker_of_the_same_epoch(partition: Partition) -> None:
+def test_sequences_continue_over_a_marker_of_the_same_epoch(partition: Partition) -> None:
     partition.append(0, transactional=True)
     partition.end_transaction()
     assert partition.append(0, transactional=True) == 0  # still known as a duplicate
@@ -504,7 +504,7 @@ def test_stray_snapshots_go_but_the_one_at_the_end_stays(partition: Partition) -
     for sequence in range(6):
         partition.append(sequence)
         partition.state.take_snapshot()
-    (partition.directory / "7.snapshot").touch()  # nobody wrote this
+    (partition.directory / "7.snapshot").touch()  # not written by the log
     state = partition.restarted()
     state.remove_stray_snapshots([0, 2, 4])
     assert list(state.snapshot_offsets) == [2, 4, 6]

@@ -87,7 +87,7 @@ class ProducersMachine(RuleBasedStateMachine):
         self.ends = [0]
         self.may_be_unknown: set[int] = set()
         """They were expired, or their records may be deleted."""
-        self.began_anew: set[int] = set()
+        self.forgotten: set[int] = set()
         """Once unknown, so what they wrote since need not follow what they wrote before."""
 
     def _open(self, *, clean: bool, log_start_offset: int = 0) -> UnifiedLog:
@@ -161,7 +161,7 @@ class ProducersMachine(RuleBasedStateMachine):
         self.told.events.append(self.clock.now_ms())
         gone = before.difference(self.log.producers.active_producers())
         self.may_be_unknown |= gone
-        self.began_anew |= gone
+        self.forgotten |= gone
 
     @rule(data=st.data(), below_high_watermark=st.integers(0, 4).map(lambda dice: dice == 4))
     def truncate(self, data: st.DataObject, below_high_watermark: bool) -> None:
@@ -174,7 +174,7 @@ class ProducersMachine(RuleBasedStateMachine):
         self.ends = [each for each in self.ends if each <= end]
         self.from_the_start.truncate(end)
         if end < max(high_watermark, self.told.offset):
-            self._begin_anew()
+            self._reload_from_snapshot()
         self.told.truncate(end)
         self.expire(0)  # an entry that comes back may be one that has expired since
 
@@ -187,9 +187,9 @@ class ProducersMachine(RuleBasedStateMachine):
             self.log.segments.release()  # killed: no snapshot is written
         self.log = self._open(clean=clean, log_start_offset=log_start)
         self.log.update_high_watermark(high_watermark)
-        self._begin_anew()
+        self._reload_from_snapshot()
 
-    def _begin_anew(self) -> None:
+    def _reload_from_snapshot(self) -> None:
         """The log has gone back to a snapshot: its state is one that the batches allow."""
         everything = self.from_the_start.state(self.log.high_watermark).active_producers()
         known = self.log.producers.active_producers()
@@ -200,8 +200,8 @@ class ProducersMachine(RuleBasedStateMachine):
             if entry.current_txn_first_offset is None and now_ms - entry.last_timestamp >= EXPIRATION_MS
         }
         assert set(everything) - self.may_be_unknown - idle <= set(known) <= set(everything)
-        self.began_anew |= set(everything) - set(known)
-        for producer in set(known) - self.began_anew:
+        self.forgotten |= set(everything) - set(known)
+        for producer in set(known) - self.forgotten:
             entry, whole = known[producer], everything[producer]
             assert entry.producer_epoch == whole.producer_epoch
             # A snapshot has one time of a producer, which may be that of a marker behind its last batch.

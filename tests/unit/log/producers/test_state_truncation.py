@@ -25,7 +25,7 @@ DAY_MS = 86_400_000
 
 
 def write(log: UnifiedLog, count: int, *, producer_id: int = 7, **options: bool) -> None:
-    """So many batches of a producer, of one record each, which nobody has replicated yet."""
+    """So many batches of a producer, of one record each, which are not replicated yet."""
     for _ in range(count):
         entry = log.producers.last_entry(producer_id)
         sequence = 0 if entry is None else entry.last_sequence + 1
@@ -121,7 +121,7 @@ def test_an_expired_producer_is_known_as_far_as_the_log_goes(tmp_path: Path) -> 
     log.close()
 
 
-def test_more_than_can_be_taken_back_is_replayed(tmp_path: Path) -> None:
+def test_more_than_can_be_rolled_back_is_replayed(tmp_path: Path) -> None:
     log = open_log(tmp_path / "t-0", config=small_config(segment_bytes=1 << 20))
     write(log, UNDO_MAX + 20)
     log.truncate_to(UNDO_MAX + 15)
@@ -167,7 +167,7 @@ def test_a_log_that_came_without_snapshots_is_replayed_below_where_it_was_opened
     log.close()
 
 
-def test_a_copy_that_takes_the_place_of_its_log_takes_back_what_that_was_told(tmp_path: Path) -> None:
+def test_a_copy_that_takes_the_place_of_its_log_rolls_back_what_that_was_told(tmp_path: Path) -> None:
     current = open_log(tmp_path / "t-0")
     write(current, 8)
     current.update_high_watermark(6)

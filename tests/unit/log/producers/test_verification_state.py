@@ -51,17 +51,17 @@ def refusal(log: UnifiedLog, sequence: int, guard: VerificationGuard | None, **o
     return error.value.code
 
 
-def test_a_transaction_that_nobody_has_confirmed_does_not_begin(log: UnifiedLog) -> None:
+def test_an_unconfirmed_transaction_does_not_begin(log: UnifiedLog) -> None:
     assert refusal(log, 0, None) is ErrorCode.INVALID_TXN_STATE
     begin(log)
-    assert refusal(log, 0, VerificationGuard()) is ErrorCode.INVALID_TXN_STATE  # somebody else's
+    assert refusal(log, 0, VerificationGuard()) is ErrorCode.INVALID_TXN_STATE  # another request's
 
 
 def test_its_first_batch_shows_the_guard_and_the_next_ones_need_none(log: UnifiedLog) -> None:
     guard = begin(log)
     assert guard is not None
     assert write(log, 0, guard) == 0
-    assert begin(log, 1) is None  # the transaction is open here: nobody need be asked
+    assert begin(log, 1) is None  # the transaction is open here: no coordinator need be asked
     assert write(log, 1) == 1
 
 
@@ -82,7 +82,7 @@ def test_an_answer_from_before_the_marker_is_about_nothing(log: UnifiedLog) -> N
     assert write(log, 0, again) == 1
 
 
-def test_each_transaction_is_confirmed_anew(log: UnifiedLog) -> None:
+def test_each_transaction_is_confirmed_again(log: UnifiedLog) -> None:
     guard = begin(log)
     write(log, 0, guard)
     append_marker(log, ControlRecordType.COMMIT)
@@ -125,7 +125,7 @@ def test_a_new_epoch_forgets_what_the_old_one_has_tried(log: UnifiedLog) -> None
 def test_whose_epoch_rises_with_each_transaction_begins_at_sequence_0(
     log: UnifiedLog, supports_epoch_bump: bool, is_refused: bool
 ) -> None:
-    """Else its records before this one are lost, and nobody would notice."""
+    """Else its records before this one are lost without notice."""
     guard = begin(log, 4, supports_epoch_bump=supports_epoch_bump)
     if is_refused:
         assert refusal(log, 4, guard) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -166,6 +166,6 @@ def test_checks_that_never_came_to_an_append_are_forgotten(log: UnifiedLog, cloc
     assert begin(log) is not guard
 
 
-def test_without_the_verification_nobody_shows_a_guard(log: UnifiedLog) -> None:
+def test_without_the_verification_no_guard_is_needed(log: UnifiedLog) -> None:
     log.producers.verifies_transactions = False
     assert write(log, 0) == 0

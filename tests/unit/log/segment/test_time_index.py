@@ -57,7 +57,7 @@ def test_the_last_slot_is_kept_for_closing(tmp_path: Path) -> None:
     assert index.entries == 3
 
 
-def test_a_reopened_index_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_a_reopened_index_continues_where_it_was(tmp_path: Path) -> None:
     first = make_index(tmp_path)
     first.reset()
     first.maybe_append(5000, 110)

@@ -60,7 +60,7 @@ def test_the_file_is_kafkas_byte_for_byte(path: Path) -> None:
     assert path.read_bytes() == struct.pack(">hqqqq", 0, 1, 100, 105, 103)
 
 
-def test_it_is_read_back_after_a_restart_and_goes_on(filled: TransactionIndex, path: Path) -> None:
+def test_it_is_read_back_after_a_restart_and_continued(filled: TransactionIndex, path: Path) -> None:
     filled.close()
     index = index_at(path)
     index.sanity_check()

@@ -18,9 +18,9 @@ from minikafka.errors import InvariantError
 from minikafka.protocol.internal import group_records as records
 from minikafka.protocol.internal.group_record_codec import (
     UnreadableRecord,
-    decode_generally,
+    decode_by_schema,
     decode_record,
-    encode_generally,
+    encode_by_schema,
     encode_record,
 )
 from minikafka.protocol.internal.group_record_schemas import SCHEMAS
@@ -398,10 +398,10 @@ def test_what_is_written_is_read_back(record: GroupRecord) -> None:
 
 
 @given(st.builds(GroupRecord, PAIRS[0][0], st.none() | PAIRS[0][1]))
-def test_the_short_road_of_an_offset_is_the_general_one(record: GroupRecord) -> None:
-    encoded = encode_generally(record)
+def test_the_fast_path_of_an_offset_equals_the_slow_one(record: GroupRecord) -> None:
+    encoded = encode_by_schema(record)
     assert encode_record(record) == encoded
-    assert decode_record(*encoded) == decode_generally(*encoded)
+    assert decode_record(*encoded) == decode_by_schema(*encoded)
 
 
 # Damage
@@ -409,7 +409,7 @@ def test_the_short_road_of_an_offset_is_the_general_one(record: GroupRecord) -> 
 
 def outcome(key: bytes | None, value: bytes | None, *, general: bool) -> GroupRecord | str:
     try:
-        return decode_generally(key, value) if general else decode_record(key, value)
+        return decode_by_schema(key, value) if general else decode_record(key, value)
     except UnreadableRecord as error:
         return str(error)
 
@@ -418,7 +418,7 @@ def outcome(key: bytes | None, value: bytes | None, *, general: bool) -> GroupRe
 def test_a_cut_or_changed_record_is_unreadable_or_another_record(
     record: GroupRecord, data: st.DataObject
 ) -> None:
-    """Both roads agree on it, whatever it is."""
+    """Both paths agree on it, whatever it is."""
     key, value = encode_record(record)
     damaged = []
     for part in (key, value or b""):

@@ -198,7 +198,7 @@ def test_fetch_responses_are_what_the_codec_writes_and_do_not_copy_records(
     nodes: list[NodeEndpoint],
 ) -> None:
     throttle_ms, error_code, session_id = top
-    pieces = fetch_response(
+    buffers = fetch_response(
         header(ApiKey.FETCH, version, correlation_id),
         partitions,
         throttle_time_ms=throttle_ms,
@@ -212,13 +212,13 @@ def test_fetch_responses_are_what_the_codec_writes_and_do_not_copy_records(
         {"throttle_time": throttle_ms, "error_code": error_code, "session_id": session_id},
         nodes,
     )
-    assert b"".join(pieces) == encode_response(
+    assert b"".join(buffers) == encode_response(
         api_key=ApiKey.FETCH, api_version=version, correlation_id=correlation_id, body=body
     )
-    assert all(pieces), "an empty buffer costs a system call"
+    assert all(buffers), "an empty buffer costs a system call"
     for partition in partitions:
         if partition.records:
-            assert any(piece is partition.records for piece in pieces)
+            assert any(buffer is partition.records for buffer in buffers)
 
 
 def test_large_records_are_counted_in_the_size_of_the_frame() -> None:

@@ -1,4 +1,4 @@
-"""A Fetch request that follows the pattern of the last is cut and answered exactly as by the long road."""
+"""A Fetch request that follows the pattern of the last is cut and answered exactly as by the slow path."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def pattern_of(frame: memoryview) -> FetchPattern | None:
 
 
 def read(frame: memoryview) -> list[tuple[bytes, list[tuple[int, ...]]]]:
-    """What the long road reads."""
+    """What the slow path reads."""
     body = decode_request(read_request_header(frame), frame)
     return [
         (
@@ -90,7 +90,7 @@ def read(frame: memoryview) -> list[tuple[bytes, list[tuple[int, ...]]]]:
     client_id=st.sampled_from([None, "", "client", "ü"]),
     rack=st.sampled_from(["", "r1", "ü" * 70]),
 )
-def test_the_next_requests_partitions_are_those_that_the_long_road_reads(
+def test_the_next_requests_partitions_are_those_that_the_slow_path_reads(
     version: int, topics: Any, correlation_id: int, client_id: str | None, rack: str
 ) -> None:
     pattern = pattern_of(request(version, client_id=client_id, rack_id=rack))
@@ -125,7 +125,7 @@ def test_what_differs_around_the_topics_does_not_follow_the_pattern(version: int
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_topics_out_of_the_ordinary_are_left_to_the_long_road(version: int) -> None:
+def test_topics_out_of_the_ordinary_are_left_to_the_slow_path(version: int) -> None:
     pattern = pattern_of(request(version))
     assert pattern is not None
     zero, one, two = ((index, 3, 0, -1, -1, 1) for index in range(3))
@@ -139,7 +139,7 @@ def test_topics_out_of_the_ordinary_are_left_to_the_long_road(version: int) -> N
     assert len(large) > PATTERN_BYTES_MAX and pattern.topics_in(large) is None
 
 
-def test_a_partition_with_a_tagged_field_is_left_to_the_long_road() -> None:
+def test_a_partition_with_a_tagged_field_is_left_to_the_slow_path() -> None:
     pattern = pattern_of(request(18))
     assert pattern is not None
     for fields in ({"replica_directory_id": UUID(int=4)}, {"high_watermark": 5}):
@@ -175,7 +175,7 @@ def test_a_frame_cut_off_or_grown_anywhere_does_not_follow_the_pattern(version: 
     st.one_of(st.binary(max_size=300), st.builds(lambda count: bytes([count]) * 90, st.integers(0, 255))),
     st.integers(0, 100),
 )
-def test_hostile_bytes_behind_the_pattern_are_refused_or_read_as_by_the_long_road(
+def test_hostile_bytes_behind_the_pattern_are_refused_or_read_as_by_the_slow_path(
     middle: bytes, cut: int
 ) -> None:
     whole = request(16)
@@ -221,7 +221,7 @@ PARTITION = st.builds(
         unique_by=lambda each: each[0],
     ),
 )
-def test_an_answer_is_the_one_of_the_long_road(
+def test_an_answer_is_the_one_of_the_slow_path(
     version: int, correlation_id: int, topics: list[tuple[int, list[FetchPartitionResponse]]]
 ) -> None:
     answer = FetchAnswer(request(version, correlation_id=correlation_id), len(topics))
@@ -237,7 +237,7 @@ def test_an_answer_is_the_one_of_the_long_road(
                 answer.add_standing(*standing, each.aborted_transactions is not None)
         answer.end_topic()
     header = RequestHeader(1, version, correlation_id, None, 0)
-    pieces = answer.finish()
-    assert b"".join(pieces) == b"".join(fetch_response(header, usual))
-    records = [piece for piece in pieces if isinstance(piece, bytes)]
-    assert all(any(piece is each.records for each in usual) for piece in records), "sent as they are"
+    buffers = answer.finish()
+    assert b"".join(buffers) == b"".join(fetch_response(header, usual))
+    records = [buffer for buffer in buffers if isinstance(buffer, bytes)]
+    assert all(any(buffer is each.records for each in usual) for buffer in records), "sent as they are"

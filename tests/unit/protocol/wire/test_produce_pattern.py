@@ -1,4 +1,4 @@
-"""A request that follows the pattern of the last one is cut and answered exactly as by the long road."""
+"""A request that follows the pattern of the last one is cut and answered exactly as by the slow path."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def pattern_of(frame: memoryview) -> ProducePattern | None:
     client_id=st.sampled_from([None, "", "client", "ü"]),
     index=st.sampled_from([0, 1, 2**31 - 1]),
 )
-def test_the_next_requests_records_are_those_that_the_long_road_reads(
+def test_the_next_requests_records_are_those_that_the_slow_path_reads(
     version: int, sizes: list[int], correlation_id: int, client_id: str | None, index: int
 ) -> None:
     pattern = pattern_of(request(version, batch(5), client_id=client_id, index=index))

@@ -22,7 +22,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def metrics_data(*names: str) -> bytes:
-    """As a client writes it: with a unit beside each name, and numbers that nobody looks at."""
+    """As a client writes it: with a unit beside each name, and numbers that are not read."""
     noise = varint(9 << 3) + varint(300) + varint(10 << 3 | 1) + bytes(8) + varint(11 << 3 | 5) + bytes(4)
     metrics = b"".join(field(2, noise + field(1, name.encode()) + field(3, b"ms")) for name in names)
     return field(1, field(1, b"\x0a\x00") + field(2, field(1, b"\x0a\x00") + metrics) + noise)

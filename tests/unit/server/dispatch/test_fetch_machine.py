@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -13,7 +14,14 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.server.dispatch.repeated_fetch import RepeatedFetch
 from minikafka.types import Offset, TopicPartition
-from tests.unit.server.dispatch.two_brokers import CLIENTS, PLACES, TwoBrokers
+from tests.unit.server.dispatch.two_brokers import (
+    CHANGES,
+    CLIENTS,
+    PLACES,
+    TwoBrokers,
+    a_change_is_noticed,
+    story_of,
+)
 from tests.unit.server.replicas import OTHER, TP, batch
 
 USUAL = {
@@ -105,8 +113,18 @@ TestFetch.settings = settings(max_examples=60, stateful_step_count=30, deadline=
 
 def test_the_machine_takes_the_fast_path() -> None:
     """Else it would hold the slow path equal to itself."""
-    machine = FetchMachine()
-    fast, slow = (each.connections[0].memory for each in machine.both)
-    assert isinstance(fast, RepeatedFetch) and fast.epoch == machine.fast.fast_paths.epoch
-    assert slow is None
-    machine.teardown()
+    with story_of(FetchMachine) as story:
+        fast, slow = (each.connections[0].memory for each in story.both)
+        assert isinstance(fast, RepeatedFetch) and fast.epoch == story.fast.fast_paths.epoch
+        assert slow is None
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_each_change_is_noticed_by_the_next_request(kind: str) -> None:
+    a_change_is_noticed(FetchMachine, kind)
+
+
+def test_a_client_that_was_forgotten_is_known_again_after_the_next_request() -> None:
+    with story_of(FetchMachine) as story:
+        story.idle_clients_are_forgotten()
+        assert story.took_slow_path == len(story.last)

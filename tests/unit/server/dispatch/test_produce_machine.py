@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
@@ -12,7 +13,14 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.types import TopicPartition
-from tests.unit.server.dispatch.two_brokers import CLIENTS, PLACES, TwoBrokers
+from tests.unit.server.dispatch.two_brokers import (
+    CHANGES,
+    CLIENTS,
+    PLACES,
+    TwoBrokers,
+    a_change_is_noticed,
+    story_of,
+)
 from tests.unit.server.replicas import TP, batch
 
 FIRST_WITH_TOPIC_IDS = 13
@@ -69,14 +77,8 @@ class ProduceMachine(TwoBrokers):
 
     @rule(at=PLACES)
     def the_follower_fetches(self, at: TopicPartition) -> None:
-        """All that there is, so that acks=-1 is answered."""
-        for each in self.both:
-            partition = each.replicas.manager.partitions.get(at)
-            if partition is not None and partition.is_leader:
-                each.replicas.follower_fetch(2, partition.log.log_end_offset, at)
-                submitted = each.replicas.store.submitted
-                if submitted:
-                    each.replicas.store.finish()
+        """So acks=-1 is answered."""
+        self.let_follower_fetch(at)
 
 
 TestProduce = ProduceMachine.TestCase
@@ -85,8 +87,18 @@ TestProduce.settings = settings(max_examples=60, stateful_step_count=30, deadlin
 
 def test_the_machine_takes_the_fast_path() -> None:
     """Else it would hold the slow path equal to itself."""
-    machine = ProduceMachine()
-    fast, slow = (each.connections[0].memory for each in machine.both)
-    assert isinstance(fast, RepeatedProduce) and fast.epoch == machine.fast.fast_paths.epoch
-    assert slow is None
-    machine.teardown()
+    with story_of(ProduceMachine) as story:
+        fast, slow = (each.connections[0].memory for each in story.both)
+        assert isinstance(fast, RepeatedProduce) and fast.epoch == story.fast.fast_paths.epoch
+        assert slow is None
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_each_change_is_noticed_by_the_next_request(kind: str) -> None:
+    a_change_is_noticed(ProduceMachine, kind)
+
+
+def test_a_client_that_was_forgotten_is_known_again_after_the_next_request() -> None:
+    with story_of(ProduceMachine) as story:
+        story.idle_clients_are_forgotten()
+        assert story.took_slow_path == len(story.last)

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, TypeVar, cast
 from uuid import UUID
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from minikafka.config.broker import broker_config
+from minikafka.clock import ManualClock
+from minikafka.config.broker import BrokerConfig, broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, Quotas, QuotaType
 from minikafka.config.topic import TopicConfig
-from minikafka.errors import PeerProtocolError
+from minikafka.errors import ErrorCode, PeerProtocolError
 from minikafka.metrics.registry import Metrics
 from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control.messages import UpdateMetadataRequest
@@ -26,9 +28,10 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
-from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.client_quotas import ClientQuotas
+from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
+from minikafka.server.quota.client_quotas import CLIENT_LIFE_MS, ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
 from minikafka.server.runtime.work_scheduler import WorkScheduler
@@ -38,7 +41,10 @@ from tests.unit.server.replicas import BROKER_EPOCH, OTHER, THREE, TP, Replicas,
 
 PLACES = st.sampled_from([TP, OTHER])
 CLIENTS = st.sampled_from(["a", "b"])
+REPEATED = (ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.HEARTBEAT, ApiKey.CONSUMER_GROUP_HEARTBEAT)
 EVERYONE = QuotaEntity(None, DEFAULT)
+REQUEST_QUOTA_UNIT = 1e-8
+"""A request takes a few microseconds (``HandlersClock``), which are to exceed the smaller bound."""
 
 
 class PeerStub:
@@ -62,21 +68,40 @@ class PeerStub:
         return True
 
 
+class HandlersClock(ManualClock):
+    """Handlers take time: a microsecond passes with each look at the nanoseconds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._looks = 0
+
+    def monotonic_ns(self) -> int:
+        self._looks += 1
+        return super().monotonic_ns() + self._looks * 1_000
+
+
 class OneBroker:
     """As far as its clients' requests go."""
 
+    PROPERTIES: ClassVar[Mapping[str, str]] = {}
+    """Of its configuration."""
+    SEEN_REQUESTS: ClassVar[tuple[ApiKey, ...]] = (ApiKey.PRODUCE,)
+    """Besides a consumer's Fetch."""
+
     def __init__(self, loop: asyncio.AbstractEventLoop, directory: Path, *, has_fast_paths: bool) -> None:
         self.loop = loop
-        self.replicas = Replicas(directory)
+        self.replicas = Replicas(directory, clock=HandlersClock())
         clock = self.replicas.clock
-        config = broker_config({})
+        config = broker_config(self.PROPERTIES)
         self.quotas = ClientQuotas(config, clock=clock, metrics=Metrics())
         self.metrics = request_channel_metrics()
         self._config_followers: list[Callable[[str, TopicConfig], None]] = [
             self.replicas.manager.update_topic_config
         ]
+        self._broker_config_followers: list[Callable[[BrokerConfig], None]] = []
+        self.slow_path_requests = 0
         fast_paths.SWITCHED_OFF.update(() if has_fast_paths else FastPath)
-        services = SimpleNamespace(
+        self.services = services = SimpleNamespace(
             config=config,
             replica_manager=self.replicas.manager,
             metadata=self.replicas.metadata,
@@ -88,27 +113,47 @@ class OneBroker:
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),
             configs=SimpleNamespace(
-                subscribe_topics=self._config_followers.append, subscribe_broker=lambda apply: None
+                subscribe_topics=self._config_followers.append,
+                subscribe_broker=self._broker_config_followers.append,
             ),
             supervisor=SimpleNamespace(start=lambda name, work: loop.create_task(work())),
         )
         fast_paths.SWITCHED_OFF.clear()
         self.fast_paths = paths
         drop_fast_paths_with_changes(cast(Services, services))
-        self._dispatch = Dispatcher(cast(Services, services), HANDLERS)
+        handlers = {key: self._counted(HANDLERS[key]) for key in REPEATED}
+        self._dispatch = Dispatcher(cast(Services, services), handlers)
         self.connections = [PeerStub(), PeerStub()]
         self.answers: list[PendingResponse | tuple[Any, ...] | list[Any] | None] = []
 
+    def _counted(self, handler: Handler) -> Handler:
+        def handle(services: Services, context: RequestContext, request: Any) -> Any:
+            self.slow_path_requests += 1
+            return handler(services, context, request)
+
+        return handle
+
     def serve(self, connection: int, frame: bytes) -> None:
+        """On the slow path, unless what the connection remembers is of this epoch."""
+
         async def dispatch() -> None:
-            peer = cast(Connection, self.connections[connection])
+            peer = self.connections[connection]
+            may_be_fast = peer.memory is not None and peer.memory.epoch == self.fast_paths.epoch
+            slow_path_requests = self.slow_path_requests
             try:
-                self.answers.append(self._dispatch(peer, memoryview(frame)))
+                self.answers.append(self._dispatch(cast(Connection, peer), memoryview(frame)))
             except PeerProtocolError as error:  # which closes the connection
                 self.answers.append((str(error).encode(),))
                 self.connections[connection] = PeerStub()
+            else:
+                took_slow_path = self.slow_path_requests > slow_path_requests
+                assert may_be_fast or took_slow_path, f"{peer.memory!r} was asked after its epoch"
 
         self.loop.run_until_complete(dispatch())
+
+    def configure_broker(self) -> None:
+        for apply in self._broker_config_followers:
+            apply(self.services.config)
 
     def configure(self, config: TopicConfig) -> None:
         self.replicas.config = config
@@ -147,7 +192,7 @@ class OneBroker:
             "counts": [stats.value(name) for name in names],
             "requests": [
                 (each.counts, each.count, dict(each.errors))
-                for each in (self.metrics.of(ApiKey.PRODUCE), self.metrics.fetch_consumer)
+                for each in (*map(self.metrics.of, self.SEEN_REQUESTS), self.metrics.fetch_consumer)
             ],
             "clients": {
                 each.client_id: (each.produced_bytes, each.fetched_bytes) for each in self.quotas.clients()
@@ -170,7 +215,9 @@ def between_requests(change: Callable[..., None]) -> Callable[..., None]:
     def step(machine: TwoBrokers, *args: Any, **kwargs: Any) -> None:
         machine.the_last_requests_come_again(times=2)
         change(machine, *args, **kwargs)
+        before = machine.fast.slow_path_requests
         machine.the_last_requests_come_again(times=1)
+        machine.took_slow_path = machine.fast.slow_path_requests - before
 
     return step
 
@@ -178,12 +225,14 @@ def between_requests(change: Callable[..., None]) -> Callable[..., None]:
 class TwoBrokers(RuleBasedStateMachine):
     """What changes between their clients' requests. Broker 1 of the cluster, twice."""
 
+    BROKER: ClassVar[type[OneBroker]] = OneBroker
+
     def __init__(self) -> None:
         super().__init__()
         self.directory = Path(tempfile.mkdtemp())
         self.loop = asyncio.new_event_loop()
-        self.both = [
-            OneBroker(self.loop, self.directory / name, has_fast_paths=name == "fast")
+        self.both: Sequence[OneBroker] = [
+            self.BROKER(self.loop, self.directory / name, has_fast_paths=name == "fast")
             for name in ("fast", "slow")
         ]
         self.fast = self.both[0]
@@ -192,6 +241,8 @@ class TwoBrokers(RuleBasedStateMachine):
         self.is_hosted = False
         self.last: dict[int, bytes] = {}
         """Of each connection."""
+        self.took_slow_path = 0
+        """How many connections took the slow path after the last change."""
         self.create()
 
     def teardown(self) -> None:
@@ -259,6 +310,14 @@ class TwoBrokers(RuleBasedStateMachine):
         self.tell(at, leader, isr if leader == 1 else (2,))
 
     @precondition(lambda self: self.is_hosted)
+    @rule(at=PLACES)
+    @between_requests
+    def a_replica_is_moved_away(self, at: TopicPartition) -> None:
+        """Before the metadata say so. It comes back with the next election."""
+        for each in self.both:
+            each.replicas.stop_replica(at, delete=True, leader_epoch=self.epoch)
+
+    @precondition(lambda self: self.is_hosted)
     @rule()
     @between_requests
     def the_metadata_lose_the_topic(self) -> None:
@@ -286,11 +345,13 @@ class TwoBrokers(RuleBasedStateMachine):
 
     @rule(
         who=st.sampled_from([EVERYONE, QuotaEntity(None, "a"), QuotaEntity(None, "b")]),
-        quota=st.sampled_from([None, None, None, QuotaType.PRODUCE, QuotaType.FETCH]),
+        quota=st.sampled_from([None, None, None, QuotaType.PRODUCE, QuotaType.FETCH, QuotaType.REQUEST]),
         bound=st.sampled_from([10.0, 1e9]),
     )
     @between_requests
     def a_quota_changes(self, who: QuotaEntity, quota: QuotaType | None, bound: float) -> None:
+        if quota is QuotaType.REQUEST:
+            bound *= REQUEST_QUOTA_UNIT
         quotas: Quotas = {} if quota is None else {quota: bound}
         for each in self.both:
             each.quotas.update(who, quotas)
@@ -303,8 +364,15 @@ class TwoBrokers(RuleBasedStateMachine):
     )
     @between_requests
     def the_topic_is_configured(self, **values: Any) -> None:
+        """As by default, but for ``values``."""
         for each in self.both:
             each.configure(TopicConfig(**values))
+
+    @rule()
+    @between_requests
+    def the_broker_is_configured(self) -> None:
+        for each in self.both:
+            each.configure_broker()
 
     @rule(duration_ms=st.sampled_from([1, 600, 20_000]))
     @between_requests
@@ -313,6 +381,60 @@ class TwoBrokers(RuleBasedStateMachine):
             each.replicas.pass_time(duration_ms)
 
     @rule()
+    @between_requests
+    def idle_clients_are_forgotten(self) -> None:
+        for each in self.both:
+            each.quotas.clients()  # who did something since the last look is not idle before the next
+            each.replicas.pass_time(CLIENT_LIFE_MS)
+            each.quotas.clients()
+
+    def let_follower_fetch(self, at: TopicPartition) -> None:
+        """All that there is of a partition, so that what waits for the follower is answered."""
+        for each in self.both:
+            partition = each.replicas.manager.partitions.get(at)
+            if partition is None or not partition.is_leader:
+                continue
+            end_offset = partition.log.log_end_offset
+            read = each.replicas.follower_fetch(2, end_offset, at, topic_id=partition.topic_id)
+            assert read.error is ErrorCode.NONE
+            if each.replicas.store.submitted:
+                each.replicas.store.finish()
+
+    @rule()
     def the_disk_is_flushed(self) -> None:
         for each in self.both:
             each.flush()
+
+
+CHANGES: dict[str, Callable[[TwoBrokers], None]] = {
+    "quota": lambda machine: machine.a_quota_changes(QuotaEntity(None, "b"), QuotaType.PRODUCE, 1e9),
+    "leadership": lambda machine: machine.a_leader_is_elected(OTHER, 1, (1,)),
+    "topics": lambda machine: machine.the_metadata_lose_the_topic(),
+    "configuration of a topic": lambda machine: machine.the_topic_is_configured(),
+    "configuration of the broker": lambda machine: machine.the_broker_is_configured(),
+}
+"""Each is told to the fast paths in a way of its own (``assembly.drop_fast_paths_with_changes``), and none of
+them alone would keep a request of a machine's beginning from the fast path."""
+
+
+def a_change_is_noticed(machine: type[TwoBrokers], kind: str) -> None:
+    """All connections take the slow path once after one of ``CHANGES``, and none did before."""
+    with story_of(machine) as story:
+        story.time_passes(1)
+        assert story.took_slow_path == 0
+        CHANGES[kind](story)
+        assert story.took_slow_path == len(story.last)
+
+
+M = TypeVar("M", bound=TwoBrokers)
+
+
+@contextmanager
+def story_of(machine: type[M]) -> Iterator[M]:
+    """One run that is written down: no client can tell the brokers apart at its end."""
+    made = machine()
+    try:
+        yield made
+        made.are_indistinguishable()
+    finally:
+        made.teardown()

@@ -58,7 +58,7 @@ def test_others_get_virtual_time_and_seeded_dice() -> None:
     assert all(mine != theirs for mine, theirs in zip(first, other, strict=True))
 
 
-def test_nobody_sleeps_starts_a_thread_or_opens_a_socket() -> None:
+def test_no_sleep_no_thread_and_no_socket() -> None:
     async def scenario(sim: Simulation) -> None:
         for call in (
             lambda: time.sleep(0),
@@ -92,7 +92,7 @@ def test_afterwards_everything_is_as_it_was() -> None:
     assert before == (
         time.time, time.sleep, random.random, os.urandom, socket.socket.__init__, threading.Thread.start,
     )  # fmt: skip
-    assert abs(kept[0]() - time.time()) < 60, "also what somebody has kept"
+    assert abs(kept[0]() - time.time()) < 60, "also what was kept"
 
 
 def test_a_scenario_that_never_ends_is_ended_and_says_where_it_was() -> None:

@@ -54,7 +54,7 @@ class TestTime:
         run(loop, main())
         assert seen == [("soon", 0), ("now", 0), ("a", 0.1), ("b1", 0.2), ("b2", 0.2), ("c", 0.3)]
 
-    def test_time_does_not_pass_while_somebody_has_something_to_do(self, loop: VirtualTimeLoop) -> None:
+    def test_time_does_not_pass_while_there_is_something_to_do(self, loop: VirtualTimeLoop) -> None:
         async def main() -> float:
             loop.call_later(0.001, lambda: None)
             for _ in range(1000):
@@ -144,7 +144,7 @@ class TestFailures:
         assert loop.time() == 1
         assert isinstance(raised.value.__cause__, ZeroDivisionError)
 
-    def test_a_task_that_fails_alone_is_found_though_somebody_holds_it(self, loop: VirtualTimeLoop) -> None:
+    def test_a_task_that_fails_alone_is_found_though_it_is_referenced(self, loop: VirtualTimeLoop) -> None:
         held: list[asyncio.Task[None]] = []
 
         async def fail() -> None:

@@ -94,7 +94,7 @@ def test_bytes_arrive_in_order_and_once_in_pieces_of_their_own(seed: int) -> Non
             await asyncio.sleep(0.0002)
         await asyncio.sleep(1)
         assert server.data == sent
-        assert server.chunks > 300, "some in several pieces"
+        assert server.chunks > 300, "some in several fragments"
 
     story(scenario, seed=seed)
 
@@ -123,7 +123,7 @@ def test_streams_work_and_names_are_those_of_the_hosts() -> None:
     Simulation(1).run(scenario)
 
 
-def test_nobody_listens_nobody_is_called_so_and_a_port_is_taken_once() -> None:
+def test_no_listener_an_unknown_host_and_a_port_that_is_taken() -> None:
     async def scenario(sim: Simulation, pair: Pair) -> None:
         loop = asyncio.get_running_loop()
         with pytest.raises(ConnectionRefusedError):
@@ -188,7 +188,7 @@ class TestLinks:
 
         story(scenario)
 
-    def test_nobody_connects_over_a_cut_until_it_heals(self) -> None:
+    def test_no_connection_is_made_over_a_cut_until_it_heals(self) -> None:
         async def scenario(sim: Simulation, pair: Pair) -> None:
             for source, target in (("client", "server"), ("server", "client")):
                 sim.network.cut(source, target)

@@ -101,7 +101,7 @@ def test_answers_take_their_time() -> None:
 
 
 class TestCuts:
-    def test_a_short_cut_is_noticed_by_nobody(self) -> None:
+    def test_a_short_cut_is_not_noticed(self) -> None:
         async def scenario(sim: Simulation, a: Member, b: Member) -> None:
             await a.call(a.store.create("/e", ephemeral=True))
             a.cut()

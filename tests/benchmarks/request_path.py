@@ -1,8 +1,9 @@
 """What one small Produce costs on the loop, with the accounting of requests and without it.
 
-No sockets, no scheduler and no second process: frames go into a connection, and its transport forgets the
-answers. After each piece of work the code of the functions on the road is exchanged for that without what
-counts (``uncounted_broker``) or back, so that both meet the same machine: neighbouring pieces are a pair.
+No sockets, no scheduler and no second process: frames go into a connection, and its transport drops the
+answers. After each series of requests the code of the functions on the path is exchanged for that without
+the accounting (``uncounted_broker``) or back, so that both meet the same machine: neighbouring series are a
+pair.
 
 The interpreter's instructions of a request are counted too. They say nothing of what each takes, but are the
 same on every machine, however busy.
@@ -22,7 +23,7 @@ from typing import Any, NamedTuple, cast
 from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from tests.benchmarks.uncounted_broker import uncounted
 
-PIECE_REQUESTS = 500
+SERIES_REQUESTS = 500
 TRACED_REQUESTS = 5 * TIMED_ONE_IN
 """Among which as many are timed as there should be."""
 
@@ -35,8 +36,8 @@ class Owner:
         pass
 
 
-class Forgetful:
-    """A transport."""
+class DiscardingTransport:
+    """It drops what is written."""
 
     def __init__(self) -> None:
         self.writes = 0
@@ -48,7 +49,7 @@ class Forgetful:
         return "127.0.0.1", 1
 
 
-class Road:
+class RequestPath:
     """The functions that a small Produce passes, in both kinds."""
 
     def __init__(self) -> None:
@@ -93,7 +94,7 @@ class Pair(NamedTuple):
 
 class Measured(NamedTuple):
     microseconds: list[Pair]
-    """Of neighbouring pieces of work, which take turns in who begins."""
+    """Of neighbouring series, which take turns in which begins."""
     instructions: Pair
     """The interpreter's."""
 
@@ -119,7 +120,7 @@ def instructions(do: Callable[[], None]) -> int:
 
 
 async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
-    """So many pairs of pieces."""
+    """So many pairs of series."""
     from minikafka.network.connection import Connection
     from minikafka.network.memory_budget import MemoryBudget
     from minikafka.protocol.records.records import Record, build_batch
@@ -136,12 +137,12 @@ async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
         "transactional_id": None,
         "acks": 1,
         "timeout": 1000,
-        "topic_data": [{"name": "road", "partition_data": [partition]}],
+        "topic_data": [{"name": "requests", "partition_data": [partition]}],
     }
     async with Broker() as broker:
         services = broker.server.services
-        await services.topics.create_topic("road", partitions=1)
-        await services.topics.wait_for_leaders("road", partitions=1, timeout_ms=10_000)
+        await services.topics.create_topic("requests", partitions=1)
+        await services.topics.wait_for_leaders("requests", partitions=1, timeout_ms=10_000)
         loop = asyncio.get_running_loop()
         connection = Connection(
             Dispatcher(services, HANDLERS),
@@ -152,28 +153,32 @@ async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
             listener_name="PLAINTEXT",
             now_ns=services.clock.monotonic_ns,
         )
-        transport = Forgetful()
+        transport = DiscardingTransport()
         connection.connection_made(cast(asyncio.Transport, transport))
         chunks = [
             b"".join(
                 encode_request(
-                    api_key=ApiKey.PRODUCE, api_version=9, correlation_id=number, client_id="road", body=body
+                    api_key=ApiKey.PRODUCE,
+                    api_version=9,
+                    correlation_id=number,
+                    client_id="requests",
+                    body=body,
                 )
                 for number in range(frames_a_chunk)
             )
-            for _ in range(PIECE_REQUESTS // frames_a_chunk)
+            for _ in range(SERIES_REQUESTS // frames_a_chunk)
         ]
-        road = Road()
+        path = RequestPath()
         found = []
         for number in range(pairs):
             pair = {}
             for counted in (number % 2 == 0, number % 2 == 1):
-                road.take(counted=counted)
+                path.take(counted=counted)
                 connection.data_received(chunks[0])  # the interpreter gets to know the code
                 began = time.process_time_ns()
                 for chunk in chunks:
                     connection.data_received(chunk)
-                pair[counted] = (time.process_time_ns() - began) / 1000 / PIECE_REQUESTS
+                pair[counted] = (time.process_time_ns() - began) / 1000 / SERIES_REQUESTS
                 await asyncio.sleep(0)
             found.append(Pair(pair[True], pair[False]))
         traced = {}
@@ -184,11 +189,11 @@ async def measure(frames_a_chunk: int, *, pairs: int) -> Measured:
                 connection.data_received(chunks[0])
 
         for counted in (True, False):
-            road.take(counted=counted)
+            path.take(counted=counted)
             traced[counted] = instructions(serve) / (chunks_traced * frames_a_chunk)
-        road.take(counted=True)
-        log = services.replica_manager.partition(TopicPartition("road", 0)).log
-        counts = services.replica_manager.stats.topics["road"].value("messages_in")
-        requests = pairs * (PIECE_REQUESTS + frames_a_chunk) + chunks_traced * frames_a_chunk
+        path.take(counted=True)
+        log = services.replica_manager.partition(TopicPartition("requests", 0)).log
+        counts = services.replica_manager.stats.topics["requests"].value("messages_in")
+        requests = pairs * (SERIES_REQUESTS + frames_a_chunk) + chunks_traced * frames_a_chunk
         assert log.log_end_offset == 2 * counts == 2 * requests
         return Measured(found, Pair(traced[True], traced[False]))
