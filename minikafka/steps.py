@@ -1,6 +1,6 @@
 """Work in steps: a generator that yields whenever other work may have a turn, and returns what came of it.
 
-Arrays of a request are decoded, answered and encoded so; ``server.runtime.shared_turns`` runs the
+Arrays of a request are decoded, answered and encoded so; ``server.runtime.work_scheduler`` runs the
 steps on the event loop and lets others in between when a slice of time is over. The work itself knows no
 clock. A step that yields a future continues when that is done: it has left something to a thread.
 

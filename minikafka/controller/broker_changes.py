@@ -4,10 +4,10 @@ Kafka: ``KafkaController.processBrokerChange``, ``onBrokerStartup``, ``onBrokerF
 ``onReplicasBecomeOffline``, ``processBrokerModification``.
 
 What is registered is compared with what is known, by id and epoch (KIP-380): a broker with a new epoch has
-died and come back, though nobody has seen it away. It fails first and starts then.
+died and come back, though it was never seen away. It fails first and starts then.
 
 Where it differs from Kafka:
-- Those that are gone are not live any more from the beginning of the step, so nobody elects them.
+- Those that are gone are not live any more from the beginning of the step, so they are not elected.
 - Endpoints and racks are compared here, because one watch tells of both.
 - A partition whose ISR has grown between its election, which failed, and the removal of its leader is elected
   once more, where Kafka leaves it without a leader until something else happens.
@@ -30,7 +30,7 @@ import msgspec
 
 from minikafka.controller.context import ControllerContext, Replicas
 from minikafka.controller.effects import Step, VersionedState
-from minikafka.controller.leader_election import after_unclean_return
+from minikafka.controller.leader_election import after_unclean_shutdown
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.controller.reassignment import finish_caught_up
@@ -40,8 +40,8 @@ from minikafka.controller.store_access import read_brokers, read_states, write_s
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 
 
-def distrust_unclean_returns(machines: Machines, returned: Collection[BrokerId]) -> Step[None]:
-    """Of ``returned``, those whose stop was not clean are eligible no more; see ``after_unclean_return``."""
+def handle_unclean_shutdowns(machines: Machines, returned: Collection[BrokerId]) -> Step[None]:
+    """Of ``returned``, those that stopped uncleanly are eligible no more; see ``after_unclean_shutdown``."""
     context = machines.context
     unclean = [broker for broker in returned if not context.brokers[broker].clean_start]
     affected = [
@@ -61,7 +61,7 @@ def _rewrite(
     unclean: Collection[BrokerId],
     batch: ControllerBrokerRequestBatch,
 ) -> Step[list[TopicPartition]]:
-    """Returns those whose state somebody else has written in the meantime."""
+    """Returns those whose state another writer has changed in the meantime."""
     context = machines.context
     current = yield from read_states(partitions)
     changed: dict[TopicPartition, VersionedState] = {}
@@ -73,7 +73,7 @@ def _rewrite(
     versions = yield from write_states(changed)
     for each, version in versions.items():
         state = changed[each].state
-        _log.info("%s: brokers %s are back after an unclean stop: %s", each, joined(unclean), state)
+        _log.info("%s: brokers %s are back after an unclean shutdown: %s", each, joined(unclean), state)
         context.leadership[each] = VersionedState(state, version)
         if state.leader == NO_LEADER:
             machines.partitions.change([each], PartitionStatus.OFFLINE)
@@ -86,7 +86,7 @@ def _rewrite(
 def _after(state: PartitionState, unclean: Collection[BrokerId]) -> PartitionState | None:
     changed = None
     for broker in unclean:
-        after = after_unclean_return(changed or state, broker)
+        after = after_unclean_shutdown(changed or state, broker)
         changed = after or changed
     return changed
 
@@ -140,7 +140,7 @@ def _broker_startup(machines: Machines, started: Collection[BrokerId]) -> Step[N
     _log.info("new brokers: %s", joined(started))
     existing = [broker for broker in context.brokers if broker not in started]
     yield from machines.send_update_metadata(existing)
-    yield from distrust_unclean_returns(machines, started)
+    yield from handle_unclean_shutdowns(machines, started)
     yield from machines.send_update_metadata(
         started, machines.partitions_to_show(), is_full=context.is_complete
     )
@@ -207,11 +207,11 @@ def replicas_become_offline(machines: Machines, replicas: Replicas) -> Step[None
     if to_be_deleted:
         yield from machines.deletions.fail(to_be_deleted)
     if not staying and not changes.elected:
-        yield from machines.send_update_metadata(context.brokers)  # nobody has heard who is gone
+        yield from machines.send_update_metadata(context.brokers)  # no broker has heard who is gone
 
 
 def _elect_from_last_isrs(machines: Machines, leaderless: Collection[TopicPartition]) -> Step[None]:
-    """A leader may have expanded its ISR as its last deed, after nobody could be elected."""
+    """A leader may have expanded its ISR just before it died, after no leader could be elected."""
     context = machines.context
     electable = [
         each

@@ -2,8 +2,8 @@
 
 Kafka: ``ControllerContext``. It is a memory of the store plus what only the controller knows (who shuts
 down, which replicas lie on lost log directories, statuses, deletions under way); the next controller reads
-all of it anew. The machines (``partition_state_machine``, ``replica_state_machine``, ``topic_deletion``)
-change the statuses and the leadership, the steps the rest.
+all of it again. The machines (``partition_state_machine``, ``replica_state_machine``, ``topic_deletion``)
+change the statuses and the leadership, the steps everything else.
 
 Invariants, which ``validate`` checks between steps:
 - all that is known of a partition belongs to a partition of a known topic; each replica has a status;
@@ -66,11 +66,11 @@ class ControllerContext:
         self.topics_to_be_deleted: dict[str, None] = {}
         """In the order in which their deletion was asked for."""
         self.topics_waiting_for_deletion: dict[str, None] = {}
-        """Somebody wants them deleted, and first a reassignment has to end."""
+        """They are to be deleted, and first a reassignment has to end."""
         self.topics_with_deletion_started: set[str] = set()
         self.topics_ineligible_for_deletion: set[str] = set()
         self.leader_elections = 0
-        """Leaders that were elected where another one led, or nobody."""
+        """Leaders that were elected where another one led, or none."""
         self.unclean_elections = 0
         """Those of them that may lack records which were committed."""
 
@@ -252,7 +252,7 @@ class ControllerContext:
             raise InvariantError(f"something is known of a broker that is not registered: {self!r}")
         to_be_deleted = self.topics_to_be_deleted.keys()
         if not self.topics_with_deletion_started | self.topics_ineligible_for_deletion <= to_be_deleted:
-            raise InvariantError(f"a topic is being deleted that nobody wants deleted: {self!r}")
+            raise InvariantError(f"a topic is being deleted without a request to delete it: {self!r}")
         if not to_be_deleted <= self.topics.keys():
             raise InvariantError(f"a topic is to be deleted that does not exist: {self!r}")
         moving = {each for each, assignment in self.assignments.items() if assignment.is_being_reassigned}

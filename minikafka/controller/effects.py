@@ -10,17 +10,17 @@ thread, and a test drives a step with a dictionary for a store.
     ReadAssignments         dict[str, TopicRecord]: those of the asked topics that exist
     ReadPartitionStates     dict[TopicPartition, VersionedState]: those that exist
     CreatePartitionStates   dict[TopicPartition, int]: the versions of those created; the others existed
-    WritePartitionStates    dict[TopicPartition, int]: the new versions; to the others somebody was faster
+    WritePartitionStates    dict[TopicPartition, int]: the new versions; the others were written by others
     AssignTopicIds          None
     ReadTopicConfigs        dict[str, ElectionConfig]: of all asked topics
-    ReadTopicDeletions      list[str]: the topics that somebody wants deleted
-    DeleteTopicNodes        None: the topic's nodes, its configuration and the wish to delete it are gone
+    ReadTopicDeletions      list[str]: the topics that are to be deleted
+    DeleteTopicNodes        None: the topic's nodes, its configuration and the request to delete it are gone
     DropTopicDeletions      None
     WriteAssignments        list[TopicPartition]: those written; the others were not what was expected
     ReadReassignments       dict[TopicPartition, tuple[BrokerId, ...]]: what the admin node asks for
     LeaveReassignments      None: the admin node asks for no more than that; it is gone when that is nothing
     Remind                  None: the event comes when the time is over
-    TakePreferredElections  list[TopicPartition]: what somebody has asked for; the node is gone
+    TakePreferredElections  list[TopicPartition]: what was asked for; the node is gone
     TakeIsrChanges          list[TopicPartition]: what leaders have announced; the announcements are gone
     TakeLogDirEvents        list[BrokerId]: brokers that lost a log directory; the announcements are gone
     Send…                   None: the request waits in that broker's channel
@@ -135,7 +135,7 @@ class DeleteTopicNodes(msgspec.Struct, frozen=True):
 
 
 class DropTopicDeletions(msgspec.Struct, frozen=True):
-    """Forget the wish to delete topics that do not exist, or that may not be deleted."""
+    """Forget the request to delete topics that do not exist, or that may not be deleted."""
 
     topics: tuple[str, ...]
 
@@ -195,7 +195,7 @@ class SendLeaderAndIsr(msgspec.Struct, frozen=True):
 
 
 class SendUpdateMetadata(msgspec.Struct, frozen=True):
-    """To several brokers the same. The answer matters to nobody."""
+    """To several brokers the same. The answer does not matter."""
 
     to: tuple[BrokerId, ...]
     partitions: tuple[LeaderAndIsrPartition, ...]

@@ -23,7 +23,7 @@ class Elected(msgspec.Struct, frozen=True):
 
 
 class BrokersChanged(msgspec.Struct, frozen=True):
-    """Something under ``/brokers/ids`` came, went or was written anew."""
+    """Something under ``/brokers/ids`` came, went or was written again."""
 
 
 class TopicsChanged(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ class PartitionsChanged(msgspec.Struct, frozen=True):
 
 
 class TopicDeletionsChanged(msgspec.Struct, frozen=True):
-    """Somebody wants a topic deleted."""
+    """A topic is to be deleted."""
 
 
 class IsrChangesAnnounced(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ Invariants:
 - A leader is a member of the ISR.
 
 ``replicas`` is the assignment, the preferred leader first; ``online`` are those that can lead, ``state`` is
-what the store has. None says that nobody can be elected.
+what the store has. None says that no leader can be elected.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def reassign_partition_election(
     leads that is online and in the ISR. Who is none of the target leaves the ISR at the same time: the leader
     does not count it any more when it commits.
 
-    Nobody can be elected while the ISR has members that will leave, and misses one of the target: what they
-    hold must not be given up before the target holds it.
+    No leader can be elected while the ISR has members that will leave, and misses one of the target: what
+    they hold must not be given up before the target holds it.
     """
     isr = tuple(member for member in state.isr if member in replicas)
     if len(isr) < min(len(state.isr), len(replicas)):
@@ -91,7 +91,7 @@ def reassign_partition_election(
     return None if leader is None else _new_epoch(state, leader, isr)
 
 
-def without_strangers(state: PartitionState, replicas: Collection[BrokerId]) -> PartitionState:
+def known_brokers_only(state: PartitionState, replicas: Collection[BrokerId]) -> PartitionState:
     """The state in which only ``replicas`` are eligible: who was removed by a reassignment is it no more."""
     eligible = tuple(each for each in state.eligible if each in replicas)
     return state if eligible == state.eligible else msgspec.structs.replace(state, eligible=eligible)
@@ -124,7 +124,7 @@ def election_after_absence(
     """Members of the ISR have been away while there was no controller to see it, and are back.
 
     ``returned`` are those whose stop was not clean. They may have lost what was not on their disks yet, so
-    the others come first, as if they had been seen to die, and the leader goes on if it is none of them; when
+    the others come first, as if they had been seen to die, and the leader stays if it is none of them; when
     there are no others, all are equal. The epoch rises in any case.
     """
     stayed = [replica for replica in online if replica not in returned]
@@ -141,11 +141,11 @@ def without_replica(state: PartitionState, replica: BrokerId) -> PartitionState:
     return _new_epoch(state, leader, isr)
 
 
-def after_unclean_return(state: PartitionState, replica: BrokerId) -> PartitionState | None:
+def after_unclean_shutdown(state: PartitionState, replica: BrokerId) -> PartitionState | None:
     """``replica`` is back from an unclean stop and may have lost the end of its log: it is eligible no more.
 
     When it is all that is left of the ISR, the eligible ones take its place there, because they surely hold
-    what is committed, and it does not. Without any it stays: nobody can be trusted more. None: nothing
+    what is committed, and it does not. Without any it stays: no replica can be trusted more. None: nothing
     changes.
     """
     eligible = tuple(each for each in state.eligible if each != replica)

@@ -35,11 +35,11 @@ from minikafka.controller.leader_election import (
     controlled_shutdown_election,
     election_after_absence,
     first_state,
+    known_brokers_only,
     offline_partition_election,
     preferred_replica_election,
     reassign_partition_election,
     same_leader,
-    without_strangers,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import (
@@ -64,7 +64,7 @@ class ElectionStrategy(Enum):
 
     OFFLINE = "offline"
     UNCLEAN = "unclean"
-    """As OFFLINE, whatever ``unclean.leader.election.enable`` says: somebody has asked for it (KIP-460)."""
+    """As OFFLINE, whatever ``unclean.leader.election.enable`` says: it was asked for (KIP-460)."""
     PREFERRED = "preferred"
     REASSIGN = "reassign"
     """The assignment is the target of a reassignment already."""
@@ -119,7 +119,7 @@ class PartitionStateMachine:
         return (yield from self.elect(waiting, ElectionStrategy.OFFLINE))
 
     def change(self, partitions: Iterable[TopicPartition], target: PartitionStatus) -> StateChanges:
-        """To any status but ONLINE, for which there has to be an election. Asks nobody, tells nobody."""
+        """To any status but ONLINE, for which there has to be an election. Reads nothing, tells no broker."""
         changes = StateChanges()
         for topic_partition in self._valid(partitions, target, changes):
             self._transition(topic_partition, target)
@@ -136,7 +136,7 @@ class PartitionStateMachine:
     ) -> Step[StateChanges]:
         """To ONLINE. NEW partitions are created, for the others a leader is elected by ``strategy``.
 
-        ``returned`` is for AFTER_ABSENCE. Without ``announce`` nobody is told: the caller tells everybody.
+        ``returned`` is for AFTER_ABSENCE. Without ``announce`` no broker is told: the caller tells them all.
         """
         changes = StateChanges()
         batch = ControllerBrokerRequestBatch(self._context)
@@ -226,7 +226,7 @@ class PartitionStateMachine:
         batch: ControllerBrokerRequestBatch,
         changes: StateChanges,
     ) -> Step[list[TopicPartition]]:
-        """Elect once. Returns those whose state somebody else has written in the meantime."""
+        """Elect once. Returns those whose state another writer has changed in the meantime."""
         context = self._context
         current = yield from read_states(partitions)
         configs = yield from read_election_configs(each.topic for each in current)
@@ -239,12 +239,12 @@ class PartitionStateMachine:
                 each, current[each].state, strategy, configs[each.topic], returned.get(each, ())
             )
             if state is None:
-                why = f"nobody can be elected ({strategy.value}) with {current[each].state}"
+                why = f"no leader can be elected ({strategy.value}) with {current[each].state}"
                 _fail(changes, each, PartitionStatus.ONLINE, why)
             else:
                 min_isr = context.effective_min_isr(each, configs[each.topic])
                 state = keep_eligible(current[each].state, state, min_isr=min_isr)
-                state = without_strangers(state, context.assignments[each].replicas)
+                state = known_brokers_only(state, context.assignments[each].replicas)
                 state = msgspec.structs.replace(state, controller_epoch=context.epoch)
                 elected[each] = VersionedState(state, current[each].version)
         versions = yield from write_states(elected)

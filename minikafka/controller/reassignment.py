@@ -12,12 +12,12 @@ target (RAR) what it shall have; until the end its assignment names both (``Repl
         at the latest if others are being reassigned that are not so far:
     B1  the new replicas become ONLINE
     B2  the target alone goes into memory
-    B3  a leader from the target, or the same, and nobody else in the ISR, at a new epoch; LeaderAndIsr to the
+    B3  a leader from the target, or the same, and no others in the ISR, at a new epoch; LeaderAndIsr to the
         target
     B4  the removed replicas go OFFLINE: StopReplica to them
     B5  StopReplica with deletion to them, they become NON_EXISTENT and are forgotten
     B6  the target goes into the store, over what was there
-    B7  the wish leaves ``/admin/reassign_partitions``
+    B7  the request leaves ``/admin/reassign_partitions``
     B8  UpdateMetadata to all; a deletion of the topic that has waited may begin
 
 Each step is done for all partitions of an event before the next one.
@@ -28,11 +28,11 @@ Invariants:
 - No replica is removed before, in one version of the partition's state, the whole target was in the ISR
   (``reassign_partition_election``; B3 is written only over what it has read). B3 fails where that is true
   no more, and the partition waits again.
-- Nobody waits for the broker of a removed replica. One that is dead is not told of the partition any more
+- The broker of a removed replica is not waited for. One that is dead is not told of the partition any more
   when it comes back, and puts the log aside as a stray.
 
-A change of nothing but the order is no reassignment under way: it takes the steps from B1 on, with nobody to
-wait for and nobody to remove.
+A change of nothing but the order is no reassignment under way: it takes the steps from B1 on, with no replica
+to wait for and none to remove.
 
 Where it differs from Kafka:
 - A replica that a new target gives up leaves in the end, with the others; Kafka stops it at once, and lets it
@@ -41,12 +41,12 @@ Where it differs from Kafka:
   two, the leader commits without them what they could be elected without, should this controller end.
 - Partitions that are ready within a second are finished together, Kafka's when they are ready: see
   ``TOGETHER_MS``.
-- Nothing of the target being online counts as not caught up; Kafka goes on without a leader.
+- Nothing of the target being online counts as not caught up; Kafka continues without a leader.
 - Kafka takes B3 for granted after it has seen the ISR once, and may so delete the only replica in sync.
 - New replicas are told once, as new ones; Kafka tells them in A1, as if they were not, and in A2.
 - Without a leader there is no A1: who is elected will say all of it at an epoch of its own. A partition that
-  nobody has led yet is created if one of the target can lead it, where Kafka gives up.
-- B6 is refused when somebody has written another wish meanwhile; the topic's watch brings that one.
+  has had no leader yet is created if one of the target can lead it, where Kafka gives up.
+- B6 is refused when another target was written meanwhile; the topic's watch brings that one.
 
 Where reassignments come from: topics' nodes, the admin node, and a controller that did not finish.
 
@@ -56,16 +56,16 @@ Kafka: ``KafkaController.processPartitionReassignment`` (``processZkPartitionRea
 - AlterPartitionReassignments is served by any broker, which writes the way to the target into the topic's
   node (``ReplicaAssignment.reassign_to``). The controller follows a node that says what it does not know.
 - ``/admin/reassign_partitions`` names targets, as tools from before KIP-455 write them. What is valid is
-  taken, and leaves the node when its reassignment is done; the rest leaves it at once.
-- A new controller goes on with every partition that the store says is being reassigned.
+  taken, and leaves the node when its reassignment is done; what is not valid leaves it at once.
+- A new controller resumes every partition that the store says is being reassigned.
 
 The way from what is known to the target is computed here, and is written where a node says another one: the
 node may name replicas that were stopped since, or may have been written by hand, naming only a target.
 
 Where it differs from Kafka:
-- A wish in the admin node is checked as one of the API is, and adds no broker that is not live; Kafka waits
-  for it. A topic that somebody wants deleted takes none.
-- A wish of the API takes the place of the admin node's, as in Kafka, in the moment in which the controller
+- A request in the admin node is checked as one of the API is, and adds no broker that is not live; Kafka
+  waits for it. A topic that is to be deleted takes none.
+- A request of the API takes the place of the admin node's, as in Kafka, in the moment in which the controller
   sees it. When it dies just before, the next one finds both and prefers the API's, Kafka the node's.
 """
 
@@ -95,31 +95,31 @@ Assignments = Mapping[TopicPartition, ReplicaAssignment]
 TOGETHER_MS = 1_000
 """How long a partition that is ready waits for others. A client that is refused by a leader which has moved
 away asks for the topic's metadata, and so learns of all that have moved together; of one that moves later it
-learns by being refused again. librdkafka rests for 100 ms each time."""
+learns by being refused again. librdkafka pauses for 100 ms each time."""
 
 
 def reassign(
-    machines: Machines, wishes: Mapping[TopicPartition, AssignmentChange]
+    machines: Machines, requests: Mapping[TopicPartition, AssignmentChange]
 ) -> Step[list[TopicPartition]]:
     """Partitions shall have other replicas. ``expected`` is what the store has of each, ``new`` the way to
-    its target. Returns those whose wish was overtaken in the store, and is let go."""
-    taken = dict.fromkeys((yield from u1_wish_into_store(wishes)))
-    u2_wish_into_memory(machines.context, {each: wishes[each].new for each in taken})
+    its target. Returns those whose request was overtaken in the store, and is dropped."""
+    taken = dict.fromkeys((yield from u1_request_into_store(requests)))
+    u2_request_into_memory(machines.context, {each: requests[each].new for each in taken})
     yield from resume(machines, taken)
-    return [each for each in wishes if each not in taken]
+    return [each for each in requests if each not in taken]
 
 
 def resume(machines: Machines, partitions: Collection[TopicPartition]) -> Step[None]:
     """Reassignments that memory knows of go on; replicas and leaders may not have heard of them yet."""
     complete = yield from _caught_up(machines.context, partitions)
     finished = set(complete)
-    yield from _go_on(machines, [each for each in partitions if each not in finished], complete)
+    yield from _advance(machines, [each for each in partitions if each not in finished], complete)
 
 
 def finish_caught_up(machines: Machines, partitions: Iterable[TopicPartition]) -> Step[None]:
     """Something has happened that may end the reassignments among ``partitions``."""
     moving = [each for each in partitions if each in machines.context.being_reassigned]
-    yield from _go_on(machines, [], (yield from _caught_up(machines.context, moving)))
+    yield from _advance(machines, [], (yield from _caught_up(machines.context, moving)))
 
 
 def reassignment_isr_change(machines: Machines, topic_partition: TopicPartition) -> Step[None]:
@@ -141,7 +141,7 @@ def finish_together(
         return
     complete = yield from _caught_up(context, context.being_reassigned)
     if len(complete) == len(context.being_reassigned):
-        yield from _go_on(machines, [], complete)
+        yield from _advance(machines, [], complete)
     else:
         context.do_caught_up_wait = True
         yield Remind(CaughtUpReassignmentsDue(), TOGETHER_MS)
@@ -152,13 +152,13 @@ def finish_those_that_waited(machines: Machines) -> Step[None]:
     yield from finish_caught_up(machines, machines.context.being_reassigned)
 
 
-def _go_on(
+def _advance(
     machines: Machines, waiting: Collection[TopicPartition], complete: Collection[TopicPartition]
 ) -> Step[None]:
     """``waiting`` have to hear of their new replicas; they may be caught up by then.
 
-    What is caught up is finished unless somebody writes its state in between (``_is_complete`` asks for no
-    less than the election of B3), so this ends as soon as nobody does.
+    What is caught up is finished unless its state is written in between (``_is_complete`` asks for no
+    less than the election of B3), so this ends as soon as it is not.
     """
     while waiting or complete:
         yield from a1_new_leader_epoch(machines, waiting)
@@ -190,7 +190,7 @@ def _finish(machines: Machines, partitions: Collection[TopicPartition]) -> Step[
 def _caught_up(
     context: ControllerContext, partitions: Iterable[TopicPartition], *, is_watched: bool = False
 ) -> Step[list[TopicPartition]]:
-    """``isReassignmentComplete``: those for which nobody has to be waited for, as the store says."""
+    """``isReassignmentComplete``: those that wait for no replica, as the store says."""
     asked = list(partitions)
     moving = [each for each in asked if context.assignments[each].is_being_reassigned]
     states = yield from read_states(moving, is_watched=is_watched)
@@ -209,16 +209,16 @@ def _is_complete(
     )
 
 
-# The wish
+# The request
 
 
-def u1_wish_into_store(wishes: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
+def u1_request_into_store(requests: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
     """Returns those that the store has now."""
-    return (yield from write_assignments(wishes))
+    return (yield from write_assignments(requests))
 
 
-def u2_wish_into_memory(context: ControllerContext, wishes: Assignments) -> None:
-    for each, assignment in wishes.items():
+def u2_request_into_memory(context: ControllerContext, requests: Assignments) -> None:
+    for each, assignment in requests.items():
         known = context.assignments[each]
         _log.info("%s is reassigned from %s to %s", each, list(known.replicas), list(assignment.target))
         context.set_assignment(each, assignment)
@@ -320,11 +320,11 @@ def b6_target_into_store(moving: Assignments) -> Step[None]:
     )
     if len(written) < len(moving):
         overtaken = [str(each) for each in moving if each not in written]
-        _log.info("the reassignment of %s is done, and another one is wished for", ", ".join(overtaken))
+        _log.info("the reassignment of %s is done, and another one is requested", ", ".join(overtaken))
 
 
 def b7_leave_admin_node(context: ControllerContext, moving: Assignments) -> Step[None]:
-    """Another target than the one that is reached now stays wished for."""
+    """Another target than the one that is reached now stays requested."""
     yield from leave_admin_node(
         lambda each, target: each in moving and target == context.assignments[each].replicas
     )
@@ -338,7 +338,7 @@ def b8_tell_clients(machines: Machines, moving: Assignments) -> Step[None]:
 def leave_admin_node(
     is_over: Callable[[TopicPartition, tuple[BrokerId, ...]], bool],
 ) -> Step[None]:
-    """``maybeRemoveFromZkReassignment``: wishes, given by partition and target, leave the admin node."""
+    """``maybeRemoveFromZkReassignment``: requests, given by partition and target, leave the admin node."""
     asked = yield from read_reassignments()
     left = {each: target for each, target in asked.items() if not is_over(each, target)}
     if len(left) < len(asked):
@@ -367,56 +367,58 @@ def _started(context: ControllerContext, replicas: Replicas) -> dict[BrokerId, l
     }
 
 
-Wishes = dict[TopicPartition, AssignmentChange]
+ReassignmentRequests = dict[TopicPartition, AssignmentChange]
 
 
 def resume_reassignments(machines: Machines) -> Step[None]:
     """A new controller, to which all replicas are known already."""
     under_way = list(machines.context.being_reassigned)
-    yield from _grant(machines, (yield from _take_admin_wishes(machines.context, not_of=set(under_way))))
+    yield from _start_requested(
+        machines, (yield from _take_admin_requests(machines.context, not_of=set(under_way)))
+    )
     yield from resume(machines, under_way)
 
 
 def reassignments_asked(machines: Machines) -> Step[None]:
     """``/admin/reassign_partitions`` was written."""
-    yield from _grant(machines, (yield from _take_admin_wishes(machines.context)))
+    yield from _start_requested(machines, (yield from _take_admin_requests(machines.context)))
 
 
-def _grant(machines: Machines, wishes: Wishes) -> Step[None]:
-    overtaken = yield from reassign(machines, wishes)
+def _start_requested(machines: Machines, requests: ReassignmentRequests) -> Step[None]:
+    overtaken = yield from reassign(machines, requests)
     if overtaken:
         yield from leave_admin_node(lambda each, _: each in overtaken)
 
 
-def follow_topic_node(machines: Machines, wishes: Wishes) -> Step[None]:
-    """``wishes_of_record`` has found something."""
-    if wishes:
-        yield from leave_admin_node(lambda each, _: each in wishes)
-        yield from reassign(machines, wishes)
+def follow_topic_node(machines: Machines, requests: ReassignmentRequests) -> Step[None]:
+    """``requests_of_record`` has found something."""
+    if requests:
+        yield from leave_admin_node(lambda each, _: each in requests)
+        yield from reassign(machines, requests)
 
 
-def wishes_of_record(context: ControllerContext, topic: str, record: TopicRecord) -> Wishes:
+def requests_of_record(context: ControllerContext, topic: str, record: TopicRecord) -> ReassignmentRequests:
     """Where a topic's node differs from what is known of its partitions."""
-    wishes = {}
+    requests = {}
     for partition, stored in record.partitions.items():
         topic_partition = TopicPartition(topic, partition)
         known = context.assignments.get(topic_partition)
         if known is None or known == stored:
             continue
         if (why := _why_no_target(stored.target)) is None:
-            wishes[topic_partition] = AssignmentChange(stored, known.reassign_to(stored.target))
+            requests[topic_partition] = AssignmentChange(stored, known.reassign_to(stored.target))
         else:
             _log.error("the assignment of %s is ignored, its target %s: %s", topic_partition, why, stored)
-    return wishes
+    return requests
 
 
-def _take_admin_wishes(
+def _take_admin_requests(
     context: ControllerContext, *, not_of: Collection[TopicPartition] = ()
-) -> Step[Wishes]:
+) -> Step[ReassignmentRequests]:
     """Targets that are new. What is refused, or reached, leaves the node, and so do other targets of the
     partitions ``not_of``."""
     asked = yield from read_reassignments()
-    wishes: Wishes = {}
+    requests: ReassignmentRequests = {}
     left = {}
     for each, target in asked.items():
         known = context.assignments.get(each)
@@ -426,15 +428,15 @@ def _take_admin_wishes(
         elif known is None:
             _log.warning("%s is not reassigned to %s: it does not exist", each, list(target))
         elif each in not_of:
-            _log.warning("%s goes on to %s, not to %s", each, list(known.target), list(target))
+            _log.warning("%s is being reassigned to %s, not to %s", each, list(known.target), list(target))
         elif (why := _why_refused(context, each, target)) is not None:
             _log.warning("%s is not reassigned to %s: %s", each, list(target), why)
         else:
             left[each] = target
-            wishes[each] = AssignmentChange(known, known.reassign_to(target))
+            requests[each] = AssignmentChange(known, known.reassign_to(target))
     if len(left) < len(asked):
         yield from leave_reassignments(left)
-    return wishes
+    return requests
 
 
 def _why_refused(

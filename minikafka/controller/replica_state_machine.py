@@ -189,7 +189,7 @@ class ReplicaStateMachine:
         batch: ControllerBrokerRequestBatch,
         failed: list[StateChangeFailed],
     ) -> Step[list[TopicPartition]]:
-        """``doRemoveReplicasFromIsr``. Returns those whose state somebody else has written meanwhile."""
+        """``doRemoveReplicasFromIsr``. Returns those whose state another writer has changed meanwhile."""
         context = self._context
         current = yield from read_states(partitions)
         configs = yield from read_election_configs(each.topic for each in current)
@@ -226,7 +226,7 @@ class ReplicaStateMachine:
 
 
 def _after_leaving(state: PartitionState, broker: BrokerId, *, is_fenced: bool) -> PartitionState | None:
-    """The state without ``broker`` in the ISR; None when it is without it, and nobody has to be fenced."""
+    """The state without ``broker`` in the ISR; None when it is without it, and no leader has to be fenced."""
     if broker not in state.isr:
         return same_leader(state) if is_fenced and state.leader != NO_LEADER else None
     if state.isr == (broker,) and state.leader == NO_LEADER:

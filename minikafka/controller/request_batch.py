@@ -110,8 +110,8 @@ class ControllerBrokerRequestBatch:
     def _is_all_of(self, broker: BrokerId, count: int) -> bool:
         """Whether ``count`` partitions are all that may have a log on ``broker``.
 
-        A partition that nobody has led should have none. But its state may be there and damaged, and a log
-        that a full request does not name is a stray: so such a request is not full.
+        A partition that never had a leader should have none. But its state may be there and damaged, and a
+        log that a full request does not name is a stray: so such a request is not full.
         """
         statuses = self._context.replica_status[broker].values()
         hosted = sum(status is not ReplicaStatus.DELETION_SUCCESSFUL for status in statuses)

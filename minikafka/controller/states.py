@@ -6,9 +6,9 @@ here, because ``PartitionState`` is what the store has about a partition: its le
 A partition's status::
 
     NON_EXISTENT   never created, or its deletion has begun
-    NEW            it has an assignment, but nobody has led it yet
+    NEW            it has an assignment, but has had no leader yet
     ONLINE         it has a leader
-    OFFLINE        its leader is gone, and nobody could be elected so far
+    OFFLINE        its leader is gone, and no other could be elected so far
 
 A replica's status::
 

@@ -9,27 +9,27 @@ remembers may not be true then, and only the store counts.
 KIP-903 (a broker that died and came back empty must not be taken into an ISR by a leader that does not know)
 is the controller's as far as that: a broker with a new epoch is taken out of all ISRs before it is told
 anything, and wherever a replica goes away, the state is written at a new leader epoch, so a leader's
-conditional write that was decided before fails. The leader's part is to decide anew after that from fetches
-of the new leader epoch only. While no controller is elected nobody watches: a leader should not expand an ISR
-with a broker whose registration is newer than what it has fetched.
+conditional write that was decided before fails. The leader's part is to decide again after that from fetches
+of the new leader epoch only. While no controller is elected nothing is watched: a leader should not expand an
+ISR with a broker whose registration is newer than what it has fetched.
 
 A broker that is about to stop has its partitions led by others first.
 
 Kafka: ``KafkaController.doControlledShutdown``. Where the broker leads, another member of the ISR does. It
-follows nothing any more and leaves the ISRs. From now on, until it registers anew, it is elected nowhere.
-A partition without another replica, or whose topic is being deleted, has nobody else and is not counted among
-what remains.
+follows nothing any more and leaves the ISRs. From now on, until it registers again, it is elected nowhere.
+A partition without another replica, or whose topic is being deleted, has no other leader and is not counted
+among what remains.
 
 Where it differs from Kafka: followers are told to stop once, with their leaving of the ISR; Kafka tells them
 before as well. Where another broker leads now, the replica goes OFFLINE at once. In Kafka it follows the new
 leader until its process ends, may be in the ISR again by then, and producers wait until it is out for the
 second time. A broker epoch that is not the registered one is refused, whichever of both is older.
 
-The first step of a new controller: read everything, tell everybody, put everything in order.
+The first step of a new controller: read everything, tell all brokers, put everything in order.
 
 Kafka: ``KafkaController.onControllerFailover``, ``initializeControllerContext``. The order, as in Kafka: old
-announcements are dropped, since everything is read now; brokers, topics and states; wishes to delete topics;
-UpdateMetadata, so that all brokers know who is alive before anybody is told to follow somebody; replicas;
+announcements are dropped, since everything is read now; brokers, topics and states; requests to delete
+topics; UpdateMetadata, so that all brokers know who is alive before any is told whom to follow; replicas;
 partitions, where the elections are; reassignments; deletions; preferred leaders.
 
 Where it differs from Kafka:
@@ -38,7 +38,7 @@ Where it differs from Kafka:
   one). Where its registration is newer than the state that has it in the ISR, there is an election before
   anybody hears of the old epoch: what a crash took from a log must not share an epoch with what is written in
   its place (KIP-101). Kafka leaves such a partition in its old epoch.
-- The wish to delete a topic that does not exist is dropped; Kafka deletes the nodes once more.
+- The request to delete a topic that does not exist is dropped; Kafka deletes the nodes once more.
 
 What brokers answer: replicas on lost log directories, and replicas that are deleted.
 
@@ -51,7 +51,7 @@ LeaderAndIsr, and answers KAFKA_STORAGE_ERROR for what it has no more (KIP-112).
 An answer of an earlier incarnation of a broker says nothing about the one that is registered.
 
 What is answered about replicas that are none any more, because a reassignment has removed them, says nothing
-either: nobody waits for it.
+either: it is not waited for.
 
 Where it differs from Kafka: a replica that is answered for without an error after it was lost is ONLINE
 again at once; Kafka waits for the broker's restart. Only replicas that are ONLINE or NEW are asked about,
@@ -65,13 +65,13 @@ Kafka: ``KafkaController.processTopicChange``, ``processPartitionModifications``
 
 Where it differs from Kafka:
 - Replicas of a new partition on brokers that are away are OFFLINE; Kafka calls them online.
-- A wish to delete a topic may be seen before the topic is: it is looked for before the wish is dropped.
-- A topic that was deleted by hand and made anew is known by its id; and clients are not shown what was
+- A request to delete a topic may be seen before the topic is: it is looked for before the request is dropped.
+- A topic that was deleted by hand and created again is known by its id; and clients are not shown what was
   deleted by hand, where Kafka's brokers do until they restart. Its logs stay.
 - A topic's node that was written is read once, for new partitions and for new assignments of the others; for
   those Kafka's controller is asked by the API, and ignores the node.
 
-Elections that somebody asks for: preferred leaders, unclean ones, and the balance that is kept by itself.
+Elections that are asked for: preferred leaders, unclean ones, and the balance that is kept by itself.
 
 Kafka: ``KafkaController.processReplicaLeaderElection``, ``onReplicaElection``,
 ``checkAndTriggerAutoLeaderRebalance``, ``fetchPendingPreferredReplicaElections``; KIP-460.
@@ -93,7 +93,7 @@ from typing import assert_never
 
 from minikafka.controller.broker_changes import (
     broker_change,
-    distrust_unclean_returns,
+    handle_unclean_shutdowns,
     replicas_become_offline,
     replicas_become_online,
 )
@@ -123,16 +123,16 @@ from minikafka.controller.leader_election import preferred_replica_election
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.controller.reassignment import (
-    Wishes,
+    ReassignmentRequests,
     finish_those_that_waited,
     finish_together,
     follow_topic_node,
     leave_admin_node,
     reassignment_isr_change,
     reassignments_asked,
+    requests_of_record,
     resume,
     resume_reassignments,
-    wishes_of_record,
 )
 from minikafka.controller.request_batch import ControllerBrokerRequestBatch
 from minikafka.controller.states import PartitionStatus, ReplicaStatus
@@ -227,7 +227,7 @@ _BY_TYPE = {
     ElectionType.PREFERRED: (ElectionStrategy.PREFERRED, ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE),
     ElectionType.UNCLEAN: (ElectionStrategy.UNCLEAN, ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE),
 }
-"""How each type elects, and what is answered when nobody can be elected."""
+"""How each type elects, and what is answered when no leader can be elected."""
 
 
 def _is_needed(
@@ -292,8 +292,8 @@ def controller_failover(machines: Machines) -> Step[None]:
     machines.partitions.initialize()
     yield from machines.deletions.enqueue((yield from read_topic_deletions()))
     machines.deletions.mark_ineligible(_topics_with_offline_replicas(context))
-    returned = _returned_unseen(context)
-    yield from distrust_unclean_returns(machines, _brokers_of(returned))
+    returned = _restarted_members(context)
+    yield from handle_unclean_shutdowns(machines, _brokers_of(returned))
     unclean = {
         each: [member for member in members if not context.brokers[member].clean_start]
         for each, members in returned.items()
@@ -339,7 +339,7 @@ def _brokers_of(returned: dict[TopicPartition, list[BrokerId]]) -> list[BrokerId
     return list(dict.fromkeys(member for members in returned.values() for member in members))
 
 
-def _returned_unseen(context: ControllerContext) -> dict[TopicPartition, list[BrokerId]]:
+def _restarted_members(context: ControllerContext) -> dict[TopicPartition, list[BrokerId]]:
     """Members of ISRs, and eligible replicas, that have registered since the state that names them was
     written."""
     returned = {}
@@ -434,7 +434,7 @@ def stop_replica_answered(machines: Machines, answer: StopReplicaAnswered) -> St
 
 
 def topic_change(machines: Machines) -> Step[None]:
-    """Topics that are new get leaders; those that somebody has removed from the store are forgotten."""
+    """Topics that are new get leaders; those that were removed from the store are forgotten."""
     context = machines.context
     names = dict.fromkeys((yield from read_topics()))
     yield from _forget(machines, [topic for topic in context.topics if topic not in names])
@@ -472,17 +472,17 @@ def partitions_change(machines: Machines, topic: str) -> Step[None]:
         return  # ``topic_change`` will see it
     record = (yield from read_topic_records([topic])).get(topic)
     created: Collection[TopicPartition] = ()
-    wishes: Wishes = {}
+    requests: ReassignmentRequests = {}
     if record is None:
         yield from topic_change(machines)  # it has vanished, or its node cannot be read
     elif record.topic_id != context.topics[topic].topic_id:
         yield from _forget(machines, [topic])
         created = context.add_topic(topic, record)
     elif not context.is_to_be_deleted(topic):
-        wishes = wishes_of_record(context, topic, record)
+        requests = requests_of_record(context, topic, record)
         created = context.add_partitions(topic, record)
     yield from _new_partition_creation(machines, created)
-    yield from follow_topic_node(machines, wishes)
+    yield from follow_topic_node(machines, requests)
 
 
 def _new_partition_creation(machines: Machines, created: Collection[TopicPartition]) -> Step[None]:
@@ -499,7 +499,7 @@ def _new_partition_creation(machines: Machines, created: Collection[TopicPartiti
 
 
 def topic_deletions_change(machines: Machines) -> Step[None]:
-    """Somebody wants topics deleted."""
+    """Topics are to be deleted."""
     wanted = yield from read_topic_deletions()
     if any(topic not in machines.context.topics for topic in wanted):
         yield from topic_change(machines)
@@ -521,7 +521,7 @@ def isr_change_notification(machines: Machines) -> Step[None]:
 
 
 class Controller:
-    """One broker's reign as the controller. See the module header."""
+    """One broker's term as the controller. See the module header."""
 
     def __init__(self, controller_id: BrokerId, *, delete_topic_enable: bool = True) -> None:
         self._controller_id = controller_id

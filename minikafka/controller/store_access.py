@@ -85,7 +85,7 @@ def create_states(states: Mapping[TopicPartition, PartitionState]) -> Step[dict[
 
 
 def write_states(states: Mapping[TopicPartition, VersionedState]) -> Step[dict[TopicPartition, int]]:
-    """The new versions of those that nobody else has written since they were read at ``version``."""
+    """The new versions of those that no other writer has changed since they were read at ``version``."""
     if not states:
         return {}
     versions: dict[TopicPartition, int] = yield WritePartitionStates(states)
@@ -116,7 +116,7 @@ def delete_topic_nodes(topic: str) -> Step[None]:
 
 
 def write_assignments(changes: Mapping[TopicPartition, AssignmentChange]) -> Step[list[TopicPartition]]:
-    """Those of ``changes`` that the store has now: somebody else has written the others."""
+    """Those of ``changes`` that the store has now: another writer has changed the others."""
     different = {each: change for each, change in changes.items() if change.expected != change.new}
     if not different:
         return list(changes)

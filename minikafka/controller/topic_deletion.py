@@ -2,8 +2,8 @@
 
 Kafka: ``TopicDeletionManager``.
 
-A wish to delete a topic is a node that somebody has left. From then on nobody leads the topic's partitions,
-and clients are told that it is gone (``LEADER_DURING_DELETE``). Its replicas, by status::
+A request to delete a topic is a node that a client has left. From then on the topic's partitions have no
+leader, and clients are told that it is gone (``LEADER_DURING_DELETE``). Its replicas, by status::
 
     ONLINE, OFFLINE --> OFFLINE --StopReplica, delete--> DELETION_STARTED --answer--> DELETION_SUCCESSFUL
                            |                                   |
@@ -24,7 +24,7 @@ a topic like any other: it has leaders, elections and clients, because without t
 not end. Who wants it gone and cannot wait cancels the reassignment.
 
 Where it differs from Kafka:
-- There such a topic is queued for deletion and ineligible, and nobody is elected for it: when its leader
+- There such a topic is queued for deletion and ineligible, and no leader is elected for it: when its leader
   dies, neither the reassignment nor the deletion comes to an end.
 - Replicas that were ONLINE when their broker died, before the deletion could begin, go OFFLINE first; Kafka
   tries to make them ineligible at once, which its own table forbids.
@@ -71,7 +71,7 @@ class TopicDeletionManager:
         )
 
     def enqueue(self, wanted: Iterable[str]) -> Step[None]:
-        """Somebody wants these topics deleted. Wishes that cannot be granted are dropped, those that cannot
+        """These topics are to be deleted. Requests that cannot be granted are dropped, those that cannot
         be granted yet are kept."""
         context = self._context
         moving = context.topics_being_reassigned()
@@ -150,7 +150,7 @@ class TopicDeletionManager:
             yield from self._begin(begun)
 
     def _begin(self, topics: list[str]) -> Step[None]:
-        """Nobody leads the topics any more, and their replicas are deleted where they are alive."""
+        """The topics have no leaders any more, and their replicas are deleted where they are alive."""
         context = self._context
         partitions = [each for topic in topics for each in context.topics[topic].partitions]
         unseen = [each for each in partitions if each.topic not in context.topics_with_deletion_started]

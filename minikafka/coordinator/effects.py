@@ -8,8 +8,8 @@ its state and returns effects, in the order in which they are to be carried out.
   became of it: ``written`` when it is in the leader's log, ``committed`` when the high watermark has passed
   it, ``failed`` at whichever of the two did not happen.
 - ``Park`` and ``Complete``: a delayed operation waits in a purgatory until it is completed or its time is
-  up; then the shard's ``expired`` hears of it. Parking under the name of one that waits lets its time begin
-  anew.
+  up; then the shard's ``expired`` hears of it. Parking under the name of one that waits restarts its
+  time.
 
 A coordinator's own ``effects`` says which it has besides these, and what its operations are.
 """

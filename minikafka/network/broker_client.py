@@ -1,8 +1,8 @@
 """The client side of one connection to a broker: pipelined requests, each with a deadline.
 
 Kafka: ``NetworkClient``, ``InFlightRequests``, ``NodeApiVersions`` (KIP-35, KIP-511). For the command line,
-other people's tests, replica fetchers and controller channels. One of these is one connection: whoever wants
-to reconnect makes a new one, at its own pace.
+other people's tests, replica fetchers and controller channels. One of these is one connection: a caller that
+wants to reconnect makes a new one, at its own pace.
 
 Invariants:
 - Requests leave in the order of the calls to ``request``; a broker answers in that order, and a response

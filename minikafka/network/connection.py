@@ -30,7 +30,7 @@ requests              asyncio    asyncio, Buffered     uvloop    uvloop, Buffere
 ====================  =========  ====================  ========  ===================
 
 Reading straight into a frame's own memory saves nothing that the extra calls do not cost, and a chunk that is
-``bytes`` can be kept by whoever holds a frame of it, where a shared receive buffer would be overwritten.
+``bytes`` can be kept by the holder of a frame of it, where a shared receive buffer would be overwritten.
 
 For how long nothing has happened on a connection. Kafka: ``Selector.IdleExpiryManager``.
 
@@ -78,12 +78,13 @@ class Idleness:
 
 
 BODY_BYTES_PER_SECOND_MIN = 10_000
-"""The rest of a request comes at least this fast: ten clients that share a link of 100 KB/s are still served,
-and at less a batch of 1 MB takes longer than clients wait for its answer (``request.timeout.ms``, 30 s)."""
+"""The remainder of a request comes at least this fast: ten clients that share a link of 100 KB/s are still
+served, and at less a batch of 1 MB takes longer than clients wait for its answer (``request.timeout.ms``, 30
+s)."""
 
 
 class BodyProgress:
-    """Whether the rest of a request comes. Looked at by the sweeper, so it costs the traffic nothing."""
+    """Whether the remainder of a request comes. Looked at by the sweeper, so it costs the traffic nothing."""
 
     __slots__ = ("_begun", "_bytes", "_since")
 
@@ -129,7 +130,7 @@ class MuteTimer:
             self._timer = None
 
 
-__all__ = ["Connection", "ConnectionOwner", "Handler", "PendingResponse", "Result", "ToldLeaders"]
+__all__ = ["Connection", "ConnectionOwner", "Handler", "LeaderHints", "PendingResponse", "Result"]
 
 logger = logging.getLogger(__name__)
 
@@ -170,7 +171,7 @@ class ConnectionOwner(Protocol):
     def connection_closed(self, connection: Connection) -> None: ...
 
 
-class ToldLeaders(NamedTuple):
+class LeaderHints(NamedTuple):
     """The partitions of a topic whose leaders a peer was told, and when, on the monotonic clock."""
 
     at_ms: int
@@ -183,7 +184,7 @@ class Connection(asyncio.Protocol):
     ``received_ns``: when the frame came that is handled, 0 for just now.
     ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
-    what ApiVersions said (KIP-511). ``told_leaders``: where the peer was sent to lately, by topic.
+    what ApiVersions said (KIP-511). ``leader_hints``: where the peer was sent to lately, by topic.
     ``is_follower``: a broker fetches over it.
     """
 
@@ -192,8 +193,8 @@ class Connection(asyncio.Protocol):
         "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
         "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
         "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
-        "is_follower", "listener_name", "local_host", "local_port", "memory", "peer_host", "peer_port",
-        "received_ns", "told_leaders",
+        "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
+        "peer_port", "received_ns",
     )  # fmt: skip
 
     def __init__(
@@ -215,7 +216,7 @@ class Connection(asyncio.Protocol):
         self.is_follower = False
         self.local_host, self.local_port = "", 0
         self.peer_host, self.peer_port = "", 0
-        self.told_leaders: dict[str, ToldLeaders] = {}
+        self.leader_hints: dict[str, LeaderHints] = {}
         self._handler = handler
         self._owner = owner
         self._loop = loop
@@ -366,8 +367,8 @@ class Connection(asyncio.Protocol):
 
         Idle: nothing received, sent or owed for ``connections.max.idle.ms``, also because it is muted for
         longer (as in Kafka, KAFKA-12427). Stalled: nothing received or sent for a shorter time, while it
-        holds memory that others wait for, or has only last bytes to take. Late: the rest of a request does
-        not come, or too slowly (``BodyProgress``).
+        holds memory that others wait for, or has only last bytes to take. Late: the remainder of a request
+        does not come, or too slowly (``BodyProgress``).
         """
         others_wait = self._budget.waiting > 0
         late_seconds = self._body.late_seconds(
@@ -378,7 +379,7 @@ class Connection(asyncio.Protocol):
         ):
             return (
                 f"{self._reader.buffered_bytes} of the {self._reader.expected_bytes} bytes of a request are "
-                f"here, and for {late_seconds:.1f} s the rest has not come"
+                f"here, and for {late_seconds:.1f} s the remainder has not come"
             )
         if self._hold & (_WRITE | _CLOSING):
             unsent_bytes = self._transport.get_write_buffer_size()
@@ -401,7 +402,7 @@ class Connection(asyncio.Protocol):
     # Handling.
 
     def _serve(self, frames: Sequence[Buffer]) -> None:
-        """Handle frames until one of the bounds says stop; the rest is held. Writes what came of it."""
+        """Handle frames until one of the bounds says stop; the others are held. Writes what came of it."""
         handler = self._handler
         responses = self._responses
         done, count = 0, len(frames)
@@ -488,7 +489,7 @@ class Connection(asyncio.Protocol):
     def _settle(self) -> None:
         """Bring held frames, the budget and the transport's reading in line with ``_hold``."""
         if self._serving:
-            return  # whoever serves settles afterwards
+            return  # the call that serves settles afterwards
         while self._held and not self._hold:
             frames, self._held = self._held, []
             self._serve(frames)

@@ -5,7 +5,7 @@ Kafka's ``NetworkReceive``. A frame is a 4-byte big-endian size and that many by
 Invariants:
 - A frame that arrived in one chunk is a view of that chunk; no byte of it is copied. A frame in several
   chunks is collected in one buffer: each byte is copied once, whatever the number of chunks.
-- A buffer is used again only when nobody has a view of it any more.
+- A buffer is used again only when no view of it is left.
 - Memory grows with the bytes that arrive, never with the size that a header claims.
 - The result does not depend on where the chunks were cut: frames in front of a bad size are delivered first,
   then ``error`` is set and nothing more comes out.
@@ -79,11 +79,19 @@ class FrameReader:
             per 4 KiB, a fifth of the time of a follower that catches up.
     """
 
-    __slots__ = ("_frame", "_frame_bytes_max", "_missing_bytes", "_rest", "begun", "error", "expected_bytes")
+    __slots__ = (
+        "_frame",
+        "_frame_bytes_max",
+        "_missing_bytes",
+        "_size_prefix",
+        "begun",
+        "error",
+        "expected_bytes",
+    )
 
     def __init__(self, *, frame_bytes_max: int, keeps_buffer: bool = False) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._rest = b""  # up to 3 bytes of a size
+        self._size_prefix = b""  # up to 3 bytes of a size
         self._frame = _FrameBuffer(is_kept=keeps_buffer)  # the frame being collected
         self._missing_bytes = 0
         self.expected_bytes = 0
@@ -99,7 +107,7 @@ class FrameReader:
     @property
     def buffered_bytes(self) -> int:
         """Bytes kept here for a frame that is not complete."""
-        return self._frame.filled + len(self._rest)
+        return self._frame.filled + len(self._size_prefix)
 
     def feed(self, data: bytes) -> list[Buffer]:
         """The frames that ``data`` completes, without their sizes, in order.
@@ -122,9 +130,9 @@ class FrameReader:
             self.expected_bytes = 0
             if position == end:
                 return frames
-        elif self._rest:
-            data = self._rest + data
-            self._rest = b""
+        elif self._size_prefix:
+            data = self._size_prefix + data
+            self._size_prefix = b""
             end = len(data)
         view = memoryview(data)
         size_of = _SIZE.unpack_from
@@ -148,5 +156,5 @@ class FrameReader:
             frames.append(view[position:stop])
             position = stop
         if position < end:
-            self._rest = bytes(view[position:])
+            self._size_prefix = bytes(view[position:])
         return frames

@@ -21,7 +21,8 @@ themselves wait while there is no room (``has_room``): consumers' fetches below 
 which do not read their records leave room for metadata. Their answers are cut to a part of what is left
 (``answer_bytes_max``). All others, a produce or a heartbeat, are answered in a few bytes and never wait.
 
-Whoever was told to wait stands in line and is woken, first come first served, when something was given back.
+A connection that was told to wait stands in line and is woken, first come first served, when something was
+given back.
 """
 
 from __future__ import annotations

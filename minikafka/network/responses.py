@@ -1,8 +1,8 @@
 """Responses that come later than their requests were handled, and the order in which all of them leave.
 
 The waiting half of Kafka's ``RequestChannel``: a handler that has parked its operation returns a
-``PendingResponse``; whoever finishes the operation completes it. No I/O here: what may leave is collected in
-``ResponseQueue.out``.
+``PendingResponse``; the code that finishes the operation completes it. No I/O here: what may leave is
+collected in ``ResponseQueue.out``.
 
 States of a ``PendingResponse``::
 
@@ -129,7 +129,7 @@ class PendingResponse:
         self._queue = queue
 
     def connection_closed(self) -> None:
-        """For the queue: nobody waits for this any more. A failing ``on_closed`` is logged, no more."""
+        """For the queue: this is not waited for any more. A failing ``on_closed`` is logged, no more."""
         was_waiting = self.is_waiting
         self.state = PendingState.GONE
         self.buffers = ()
@@ -160,7 +160,7 @@ class UnfinishedRequest:
         """A future; the next step can be taken when it is done."""
         self.on_end: Callable[[], None] = _nothing
         self.spent_ns = 0
-        """How long its steps have taken, for whoever takes them."""
+        """How long its steps have taken, for the code that takes them."""
 
     def step(self) -> bool:
         """Take the next one. Returns whether another can be taken now."""
@@ -185,7 +185,7 @@ class UnfinishedRequest:
         return self._result
 
     def cancel(self) -> None:
-        """Nobody waits for it any more. Idempotent, and harmless when it has ended."""
+        """It is not waited for any more. Idempotent, and harmless when it has ended."""
         if not self.has_ended:
             self.has_ended = True
             self.on_end = _nothing

@@ -104,8 +104,8 @@ STALLED_SECONDS_MAX = 10.0
 """How long a connection may hold memory that others wait for without a byte moving."""
 
 BODY_SECONDS_MAX = 30.0
-"""How long the rest of a request may be late when nobody waits for its memory: after that Kafka's clients
-have given the request up (``request.timeout.ms``)."""
+"""How long the remainder of a request may be late when its memory is not waited for: after that Kafka's
+clients have given the request up (``request.timeout.ms``)."""
 
 PORT_ATTEMPTS = 16
 """Tries to find a port that is free on several addresses, when the system picks it for the first one."""

@@ -75,7 +75,7 @@ class DelayedOperationPurgatory(Generic[T]):
         """Complete ``operation`` now or leave it here until an event on one of ``keys`` or its deadline.
 
         Returns:
-            Whether this call completed it (also False if completing it was somebody else's doing).
+            Whether this call completed it (also False if another call has completed it).
         """
         if not keys:
             raise InvariantError(f"{self.name}: an operation without keys would only ever expire")
@@ -144,7 +144,7 @@ class DelayedOperationPurgatory(Generic[T]):
         return cancelled
 
     def postpone(self, operation: T, delay_ms: int) -> bool:
-        """Let the time of an operation that waits here begin anew, without taking it out. False when it
+        """Restart the time of an operation that waits here, without taking it out. False when it
         does not wait any more, or would have less time than it has: see ``Timer.postpone``."""
         return self._timer.postpone(operation, delay_ms)
 

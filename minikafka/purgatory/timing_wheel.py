@@ -14,7 +14,7 @@ Invariants:
   dropping it frees it at once: only linked tasks form reference cycles;
 - every non-empty bucket is in the heap with its expiration, which is a multiple of its wheel's tick and
   not after any deadline in it; later by a tick and more is only a deadline that was postponed there, whose
-  task is filed anew when the bucket comes due;
+  task is filed again when the bucket comes due;
 - the wheel's clock never passes the expiration of a non-empty bucket that has not been flushed.
 
 Different from Kafka: the task is its own list entry (one object per timer instead of two: the cyclic garbage
@@ -23,7 +23,7 @@ and unlinking are written out where they happen often: a call costs as much as a
 
 A timer for very many tasks, most of which are cancelled before they are due.
 
-Kafka: ``server/util/timer/SystemTimer``. No thread and no event loop: whoever owns the timer wakes at
+Kafka: ``server/util/timer/SystemTimer``. No thread and no event loop: the timer's owner wakes at
 ``next_expiration_ms``, calls ``advance`` and runs what comes back. The same code runs under virtual time.
 
 Different from Kafka:
@@ -80,7 +80,7 @@ class Timer:
         return wheel.add(task)
 
     def postpone(self, task: TimerTask, delay_ms: int) -> bool:
-        """Schedule ``task`` anew, for ``delay_ms`` from now and not for sooner than it is: for timers that
+        """Reschedule ``task`` for ``delay_ms`` from now and not for sooner than it is: for timers that
         begin again and again and hardly ever end. Kafka cancels the task and adds another.
 
         Returns:

@@ -15,7 +15,7 @@ other than 0 and -1   none of ours                FETCH_SESSION_ID_NOT_FOUND
 
 A session that names its topics otherwise than the request (by ids since version 13) is
 FETCH_SESSION_TOPIC_ID_ERROR. An incremental request that forgets the last partition closes its session and
-goes on sessionless.
+continues sessionless.
 
 Invariants:
 - What a reader has put together from a session's responses equals what full responses would have told it.
@@ -177,7 +177,8 @@ class FetchContext(Generic[Request]):
     __slots__ = ("_requests",)
 
     error = ErrorCode.NONE
-    """Set when the request cannot be served at all: there is nothing to read, ``respond`` says the rest."""
+    """Set when the request cannot be served at all: there is nothing to read, ``respond`` makes the
+    answer."""
 
     def __init__(self, requests: Mapping[PartitionKey, Request]) -> None:
         self._requests = dict(requests)
@@ -425,7 +426,7 @@ class FetchSessionCache(Generic[Request]):
         is_privileged: bool,
         uses_topic_ids: bool,
     ) -> FetchSession[Request] | None:
-        """A new session with a random id, if there is room or somebody can be evicted."""
+        """A new session with a random id, if there is room or another can be evicted."""
         now_ms = self._clock.monotonic_ms()
         if not self._make_room(len(partitions), is_privileged=is_privileged, now_ms=now_ms):
             return None
@@ -462,7 +463,7 @@ class FetchSessionCache(Generic[Request]):
         return True
 
     def _touch(self, session: FetchSession[Request], now_ms: int) -> None:
-        """Note a use: most recently used, and ranked anew if its size or its age asks for that."""
+        """Note a use: most recently used, and ranked again if its size or its age asks for that."""
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session.id)
         if now_ms < session.ranked_again_ms and len(session.partitions) == session.cached_size:

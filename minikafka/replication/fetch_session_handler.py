@@ -101,7 +101,7 @@ class FetchSessionHandler(Generic[Request]):
         return self._sent.get(key)
 
     def next_request(self) -> SessionRequest[Request] | None:
-        """What to send now; None when there is nothing to ask for. Whoever sends it says how it went:
+        """What to send now; None when there is nothing to ask for. The caller sends it and says how it went:
         ``answered`` or ``reset``."""
         changed, self._changed = self._changed, {}
         if self._session_epoch == INITIAL_EPOCH:

@@ -10,18 +10,18 @@ state          event          next state    when
 =============  =============  ============  ========================================================
 none           added          FETCHING      its log knows a leader epoch: the leader's answer to the
                                             first fetch says where the two logs part, if they do
-none           added          TRUNCATING    its log knows no epoch, so nobody can say: what lies above
+none           added          TRUNCATING    its log knows no epoch, so nothing is sure: what lies above
                                             the high watermark goes first
 TRUNCATING     TRUNCATED      FETCHING      cut back to the high watermark
 FETCHING       TRUNCATED      FETCHING      it diverged from the leader, or was out of its range
 FETCHING       FETCHED        FETCHING      the leader's answer was taken
 =============  =============  ============  ========================================================
 
-Beside that a partition may be *delayed* after an error: it rests until a time and then goes on where it was.
-A partition that failed is removed; only a new leadership adds it again.
+Beside that a partition may be *delayed* after an error: it is paused until a time and then resumes where it
+was. A partition that failed is removed; only a new leadership adds it again.
 
 Invariants:
-- A state is a value. Whoever wants to know whether a partition was touched during a wait compares states with
+- A state is a value. To know whether a partition was touched during a wait, compare states with
   ``is``.
 - Nothing here is looked through as a whole: a round costs what has changed, not what there is.
 
@@ -170,7 +170,7 @@ class FetchStates:
         return self._states.pop(topic_partition, None)
 
     def delay(self, topic_partition: TopicPartition, until_ms: int) -> None:
-        """Let a partition rest. One that is gone, or rests already, stays as it is."""
+        """Pause a partition. One that is gone, or is paused already, stays as it is."""
         state = self._states.get(topic_partition)
         if state is not None and state.delayed_until_ms is None:
             self.put(topic_partition, state._replace(delayed_until_ms=until_ms))

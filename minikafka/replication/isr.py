@@ -10,7 +10,7 @@ it knows, and until it has learned what became of the write it must be right eit
 - a removed member may still be in the ISR, so the maximal ISR has it too.
 
 =================  ========================================================  ==================
-phase              goes on with                                              to
+phase              ends with                                                 to
 =================  ========================================================  ==================
 COMMITTED          ``propose`` one member more                               PENDING_EXPAND
 COMMITTED          ``propose`` fewer members                                 PENDING_SHRINK
@@ -24,8 +24,8 @@ any                a new leader epoch (``begin``)                            COM
 **Eligible leader replicas** (KIP-966) are out of the ISR and may be elected all the same, because nothing was
 committed without them while the ISR was smaller than min.insync.replicas. The leader keeps that promise: once
 its ISR is large enough, because the minimum was lowered or its own configuration says less than the
-controller's, it commits nothing (``may_commit``) until the store says that nobody is eligible any more. So
-whatever is eligible in the store holds all that is committed, whichever configuration came in between, and
+controller's, it commits nothing (``may_commit``) until the store says that no replica is eligible any more.
+So whatever is eligible in the store holds all that is committed, whichever configuration came in between, and
 whether or not a controller has seen it.
 
 Invariants: at most one change is in flight; the ISR is a part of the maximal ISR; the version never goes back
@@ -63,7 +63,7 @@ class IsrChange(NamedTuple):
     """The effective ``min.insync.replicas``: below it those who leave stay eligible (KIP-966)."""
     broker_epochs: tuple[int, ...] = ()
     """For each of ``isr`` the broker epoch with which it fetched, -1 where that is not known. A broker that
-    is registered with another epoch has started anew since and may have lost its log: such a change must not
+    is registered with another epoch has restarted since and may have lost its log: such a change must not
     be written (KIP-903)."""
 
 
@@ -85,7 +85,7 @@ class IsrReread(NamedTuple):
     """The change was not written and never will be; this is what the store has for the same leader epoch.
 
     Either its version is newer than the change expected, or the writer declined the change itself: a broker
-    that it adds has started anew.
+    that it adds has restarted.
     """
 
     isr: tuple[BrokerId, ...]
@@ -147,11 +147,11 @@ class IsrState:
             self._commit(tuple(isr), version, tuple(eligible))
 
     def may_commit(self, effective_min_isr: int) -> bool:
-        """Whether the high watermark may move: enough replicas are in sync, nobody else may be elected."""
+        """Whether the high watermark may move: enough replicas are in sync, no other may be elected."""
         return len(self.committed) >= effective_min_isr and not self.eligible
 
     def has_outdated_eligible(self, effective_min_isr: int) -> bool:
-        """Whether somebody is eligible and should not be, with this ``min.insync.replicas``."""
+        """Whether a replica is eligible and should not be, with this ``min.insync.replicas``."""
         return bool(self.eligible) and len(self.committed) >= effective_min_isr
 
     def propose(self, change: IsrChange) -> IsrChange:

@@ -7,7 +7,7 @@ Invariants:
 - the ISR is a part of the assignment (I12);
 - a follower that joins holds everything up to the high watermark and up to the start of the leader's epoch:
   below that start lies what earlier leaders may have committed (R6);
-- a follower whose broker has started anew since it fetched does not join (KIP-903): what it told is not true
+- a follower whose broker has restarted since it fetched does not join (KIP-903): what it told is not true
   any more.
 
 How far a leader's records are committed.
@@ -25,7 +25,7 @@ The high watermark is the smallest log end of
 Invariants: within a leader epoch it never falls (I3): a follower whose log end is below it, because it just
 joined or lost its log, holds it where it is. It does not move while the committed ISR is smaller than the
 effective ``min.insync.replicas``: what was committed by too few could be lost with them (R12). Nor does it
-while somebody outside of the ISR is eligible: it may be elected, and has to hold all that is committed.
+while a replica outside of the ISR is eligible: it may be elected, and has to hold all that is committed.
 
 What a leader knows of one follower: how far it has fetched, and since when it keeps up.
 
@@ -237,7 +237,7 @@ class PartitionReplicas:
         *,
         eligible: tuple[BrokerId, ...] = (),
     ) -> None:
-        """This broker goes on leading in the same epoch. Progress stays."""
+        """This broker leads on in the same epoch. Progress stays."""
         self._assign(assignment)
         self.isr.adopt(isr, version, eligible)
 
@@ -259,7 +259,7 @@ class PartitionReplicas:
     # Followers
 
     def is_of_earlier_broker(self, replica_id: BrokerId, broker_epoch: int) -> bool:
-        """Whether a fetch with ``broker_epoch`` was sent by a broker that has started anew since."""
+        """Whether a fetch with ``broker_epoch`` was sent by a broker that has restarted since."""
         live_epoch = self._live_broker_epoch(replica_id)
         return broker_epoch != NO_BROKER_EPOCH and live_epoch is not None and broker_epoch < live_epoch
 

@@ -33,15 +33,15 @@ from minikafka.server.controller.loop import ControllerLoop
 from minikafka.server.coordinator.assembly import CoordinatorParts, make_coordinators
 from minikafka.server.quota.client_metrics import ClientMetricsManager
 from minikafka.server.quota.client_quotas import ClientQuotas
-from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.fetcher.manager import ReplicaFetcherManager
 from minikafka.server.replica.isr_manager import IsrManager
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
@@ -122,7 +122,7 @@ def make_services(
     store: CoordinationStore,
     log_manager: LogManager,
     log_io: LogIo,
-    chores: DiskChores,
+    disk_work: PendingDiskWork,
     timer: LoopTimer,
     supervisor: Supervisor,
     sessions: SessionKeeper,
@@ -135,12 +135,12 @@ def make_services(
 ) -> Services:
     """Everything that handlers use; nothing runs yet."""
     quotas = _replication_quotas(configs, node_id)
-    replica_manager = _replica_manager(configs, metadata, log_manager, chores, timer, clock, node_id, quotas)
+    replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
     producer_ids, metrics = ProducerIdManager(node_id=node_id, store=store), Metrics()
     coordinators = make_coordinators(
         configs,
-        CoordinatorParts(replica_manager, topics, timer, log_io, supervisor, metrics, rng, connect),
+        CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
         ask_here=lambda asked: add_partitions_to_txn.ask_own_coordinator(services, asked),
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
@@ -149,14 +149,14 @@ def make_services(
     services = Services(
         config=configs.broker_config,
         clock=clock,
-        turns=SharedTurns(clock),
+        scheduler=WorkScheduler(clock),
         node_id=node_id,
         cluster_id=cluster_id,
         store=store,
         log_manager=log_manager,
         log_io=log_io,
         files=files,
-        replica_manager=replica_manager,
+        replica_manager=replicas,
         metadata=metadata,
         topics=topics,
         groups=coordinators.groups,
@@ -192,7 +192,7 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     drop = services.fast_paths.drop
     services.client_quotas.follow(drop)
     services.metadata.follow_topics(drop)
-    services.replica_manager.follow_leadership(drop)
+    services.replica_manager.add_leadership_listener(drop)
     services.configs.subscribe_topics(drop)  # after the logs, which have it then
     services.configs.subscribe_broker(drop)
 
@@ -200,14 +200,14 @@ def drop_fast_paths_with_changes(services: Services) -> None:
 def _leads_for_sure(services: Services, sessions: SessionKeeper) -> bool:
     """No other broker can have been given what this one leads: its session lasts, and the controller has said
     in this session what it leads."""
-    return sessions.is_connected and services.instructed_epoch >= services.broker_epoch
+    return sessions.is_connected and services.metadata_received_epoch >= services.broker_epoch
 
 
 def _replica_manager(
     configs: ConfigService,
     metadata: MetadataCache,
     log_manager: LogManager,
-    chores: DiskChores,
+    disk_work: PendingDiskWork,
     timer: LoopTimer,
     clock: Clock,
     node_id: BrokerId,
@@ -219,7 +219,7 @@ def _replica_manager(
         log_manager=log_manager,
         metadata=metadata,
         parked=_parked_operations(config, timer),
-        chores=chores,
+        disk_work=disk_work,
         clock=clock,
         replica_lag_time_max_ms=config.replica_lag_time_max_ms,
         inter_broker_listener_name=config.inter_broker_listener(),

@@ -3,13 +3,13 @@
 Kafka's ``KafkaServer``.
 
 Start: open the store, agree on the cluster id, lock and check the log directories, load the logs (on the
-disk thread: recovery may read a lot), begin the chores, bind the listeners, join the cluster: register, be a
-candidate for controller, hear from the controller what to lead and follow. A start that fails undoes what it
-did.
+disk thread: recovery may read a lot), start the maintenance, bind the listeners, join the cluster: register,
+be a candidate for controller, hear from the controller what to lead and follow. A start that fails undoes
+what it did.
 
 Stop: the controller moves what is led here, and clients are told for a moment who leads it now; no new
-connections; answers that are ready leave; parked fetches go with their connections; fetchers and chores end;
-everything is flushed and the clean-shutdown marker is written; the session ends, last.
+connections; answers that are ready leave; parked fetches go with their connections; fetchers and maintenance
+stop; everything is flushed and the clean-shutdown marker is written; the session ends, last.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
@@ -252,7 +252,7 @@ class Broker:
                 open_files_max=budget.open_files,
             )
         )
-        chores = DiskChores()
+        disk_work = PendingDiskWork()
         await load_logs(
             log_manager,
             log_io,
@@ -270,7 +270,7 @@ class Broker:
             store=store,
             log_manager=log_manager,
             log_io=log_io,
-            chores=chores,
+            disk_work=disk_work,
             timer=timer,
             supervisor=supervisor,
             sessions=sessions,
@@ -286,20 +286,20 @@ class Broker:
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
         services.transactions.start()
-        cleaner = self._start_chores(services, chores)
+        cleaner = self._start_maintenance(services, disk_work)
         socket_server = await self._listen(services, budget)
         self._http = await self._start_http(services, cleaner, socket_server, budget)
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
 
-    def _start_chores(self, services: Services, chores: DiskChores) -> LogCleaner:
-        maintenance = Maintenance(services, chores)
+    def _start_maintenance(self, services: Services, disk_work: PendingDiskWork) -> LogCleaner:
+        maintenance = Maintenance(services, disk_work)
         maintenance.start()
         cleaner = LogCleaner(services, remove_later=maintenance.remove_later)
         cleaner.start()
         services.swap_in_staged = cleaner.swap_in_staged
-        ReplicaAlterLogDirs(services, chores, quota=services.replication_quotas.alter_log_dirs).start()
+        ReplicaAlterLogDirs(services, disk_work, quota=services.replication_quotas.alter_log_dirs).start()
         return cleaner
 
     async def _join_cluster(self, store: CoordinationStore) -> str:
@@ -370,7 +370,7 @@ class Broker:
     def _prepare_for_records(self, services: Services) -> None:
         """Load the record codec soon after the first partition came: a broker without one saves 4 MB."""
         has_partitions = asyncio.Event()
-        services.replica_manager.follow_leadership(lambda topic_partition: has_partitions.set())
+        services.replica_manager.add_leadership_listener(lambda topic_partition: has_partitions.set())
         services.supervisor.start("record-codec", lambda: self._load_record_codec(has_partitions))
 
     async def _load_record_codec(self, has_partitions: asyncio.Event) -> None:
@@ -386,8 +386,8 @@ class Broker:
     async def _load_own_modules(self, log_io: LogIo) -> None:
         """All that the start has deferred, before an upgrade may replace its files.
 
-        One at a time, in the disk thread, so that the loop goes on. Our modules import each other in no
-        circle, so whoever needs one meanwhile waits for it.
+        One at a time, in the disk thread, so that the loop is free. Our modules import each other in no
+        circle, so code that needs one meanwhile waits for it.
         """
         await asyncio.sleep(OWN_MODULES_DELAY_MS / 1000)
         for name in chain(HANDLERS.modules(), own_modules()):
@@ -436,7 +436,7 @@ class Broker:
         if self._services is not None:
             await self._services.replica_manager.close()
             await self._services.transaction_verification.close()
-            self._services.turns.close()
+            self._services.scheduler.close()
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()

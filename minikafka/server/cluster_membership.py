@@ -49,7 +49,7 @@ from minikafka.server.services import Services
 
 logger = logging.getLogger(__name__)
 
-FIRST_INSTRUCTIONS_TIMEOUT_MS = 10_000
+INITIAL_METADATA_TIMEOUT_MS = 10_000
 """How long a start waits for the controller. A broker without one is up all the same, as in Kafka; it serves
 when there is one."""
 
@@ -58,7 +58,7 @@ ANNOUNCE_RETRY_MS = 1_000
 MOVED_TIMEOUT_MS = 2_000
 """How long a stopping broker waits until the controller has told it who leads what it led."""
 
-FAREWELL_MS = 250
+DRAIN_GRACE_MS = 250
 """How long it then tells clients so. They ask for the metadata 100 ms after they are refused (the default of
 ``retry.backoff.ms``), and librdkafka loses a second when the first answer that names the new leader does not
 list the old one any more."""
@@ -137,12 +137,12 @@ class ClusterMembership:
         start("isr-announcements", self._isr_manager.announce_changes, restart=Restart.ALWAYS)
         start("config-changes", self._config_changes.run, restart=Restart.ALWAYS)
         try:
-            async with asyncio.timeout(FIRST_INSTRUCTIONS_TIMEOUT_MS / 1000):
-                await services.instructed.wait()
+            async with asyncio.timeout(INITIAL_METADATA_TIMEOUT_MS / 1000):
+                await services.metadata_received.wait()
         except TimeoutError:
             logger.warning(
-                "no controller has told this broker anything for %d ms: it serves when one does",
-                FIRST_INSTRUCTIONS_TIMEOUT_MS,
+                "no metadata received from the controller for %d ms; partitions are served once it arrives",
+                INITIAL_METADATA_TIMEOUT_MS,
             )
 
     async def _register(self) -> None:
@@ -193,7 +193,7 @@ class ClusterMembership:
         self._services.replica_manager.is_leaving = True
         for tries_left in reversed(range(config.controlled_shutdown_max_retries)):
             if is_alone():
-                return  # there is nobody who could lead
+                return  # there is no other broker to lead
             try:
                 async with asyncio.timeout(config.controller_socket_timeout_ms / 1000):
                     why = await self._try_to_leave()
@@ -205,7 +205,7 @@ class ClusterMembership:
                 logger.info("the partitions that were led here have other leaders")
                 if has_led:
                     await metadata.wait_for(lambda: not self._is_leading(), timeout_ms=MOVED_TIMEOUT_MS)
-                    await asyncio.sleep(FAREWELL_MS / 1000)
+                    await asyncio.sleep(DRAIN_GRACE_MS / 1000)
                 return
             logger.warning("leaders were not moved: %s (%d tries left)", why, tries_left)
             if tries_left:
@@ -243,5 +243,5 @@ class ClusterMembership:
             return f"the controller answers {ErrorCode(response.error_code).name}"
         if response.remaining_partitions:
             some = ", ".join(str(each) for each in response.remaining_partitions[:5])
-            return f"{len(response.remaining_partitions)} partitions have nobody else: {some}"
+            return f"{len(response.remaining_partitions)} partitions have no other replica: {some}"
         return None

@@ -35,8 +35,8 @@ from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
@@ -78,18 +78,18 @@ class Services(msgspec.Struct, kw_only=True):
     fetch_sessions: FetchSessionCache[WantedPartition]
     supervisor: Supervisor
     controller: ControllerLoop
-    turns: SharedTurns
+    scheduler: WorkScheduler
     """For the long work of requests."""
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
     fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""
-    instructed: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
-    """Set when a controller has told this broker everything once: the cluster's metadata, then what to lead
-    and follow."""
+    metadata_received: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
+    """Set when this broker has received metadata from a controller once: the cluster's metadata, then what to
+    lead and follow."""
     broker_epoch: int = -1
     """The czxid of this broker's registration (KIP-380); changes with its session."""
-    instructed_epoch: int = -1
+    metadata_received_epoch: int = -1
     """The broker epoch for which a controller has last said what to lead and follow."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""

@@ -21,7 +21,7 @@ TOPICS = ("one", "two", "three")
 GAP_S = 2.5
 """Usually 0.1 s; a client that must look for the leader again waits a second, or two."""
 
-NOBODY_ELSE = "1 partitions have nobody else: alone-0"
+NO_OTHER_REPLICA = "1 partitions have no other replica: alone-0"
 
 
 def test_a_rolling_restart_under_load_fails_nothing(
@@ -69,7 +69,7 @@ def test_without_a_replica_to_hand_over_to_it_tries_again_until_there_is_one(
     with Load(cluster.bootstrap, ["alone"]) as load:
         assert stopping.process is not None
         stopping.process.send_signal(signal.SIGTERM)
-        confluent.wait_until(lambda: NOBODY_ELSE in stopping.log_text(), "it cannot hand over")
+        confluent.wait_until(lambda: NO_OTHER_REPLICA in stopping.log_text(), "it cannot hand over")
         load.wait_for_more("alone", time.monotonic(), deadline_s=10)
         cluster.brokers[follower].start()
         assert stopping.process.wait(timeout=20) == 0
@@ -91,7 +91,7 @@ def test_without_a_replica_to_hand_over_to_it_stops_in_the_end(
     with Load(cluster.bootstrap, ["alone"]) as load:
         load.wait_for_more("alone", time.monotonic(), deadline_s=10)
         assert broker.stop() == 0
-        assert broker.log_text().count(NOBODY_ELSE) == 3, "controlled.shutdown.max.retries"
+        assert broker.log_text().count(NO_OTHER_REPLICA) == 3, "controlled.shutdown.max.retries"
         assert (broker.data_dir / ".kafka_cleanshutdown").exists()
         cluster.brokers[follower].start()
         state = cluster.store.state("alone")

@@ -174,7 +174,7 @@ class Cluster(ClusterView):
         """``count`` records to the broker ``at``, ``batch_size`` in each batch, one batch after the other.
 
         Raises:
-            KafkaError: the broker's answer. BrokerUnavailable: nobody knows what became of a batch.
+            KafkaError: the broker's answer. BrokerUnavailable: it is unknown what became of a batch.
         """
         for _ in range(count // batch_size):
             values = [b"m%d" % (self._numbers + number) for number in range(batch_size)]
@@ -266,10 +266,10 @@ class Cluster(ClusterView):
         self.expire(node_id)
 
     def power_off(self, node_id: int, survival: Survival) -> None:
-        """The machine goes dark; ``survival`` says what is left of what nobody had synced. The session lasts
+        """The machine goes dark; ``survival`` says what is left of what was not synced. The session lasts
         until ``expire``."""
         self.broker(node_id).power_off(survival)
-        self.client = self.new_client()  # nobody tells the other one that its connection is dead
+        self.client = self.new_client()  # the other one is not told that its connection is dead
 
     async def start(self, node_id: int) -> None:
         """Start a broker that is down."""

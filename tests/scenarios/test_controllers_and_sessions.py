@@ -22,7 +22,7 @@ def _states_written_by(cluster: Cluster, node_id: int) -> int:
 
 
 def test_r13_a_controller_that_was_paused_for_longer_than_its_session_writes_nothing_more() -> None:
-    """KAFKA-6082: it stops between reading the state of a partition and electing a leader. When it goes on,
+    """KAFKA-6082: it stops between reading the state of a partition and electing a leader. When it continues,
     its successor has elected one, and so much more has happened."""
 
     async def story(cluster: Cluster) -> None:
@@ -60,7 +60,7 @@ def test_r13_what_a_deposed_controller_has_sent_to_the_store_fails_when_it_arriv
         await _depose(cluster)
         await cluster.until(lambda: cluster.controller not in (None, D), "there is another controller")
         assert cluster.controller is not None
-        cluster.delay_to_store(cluster.controller, 1_000)  # nobody but D writes the state meanwhile
+        cluster.delay_to_store(cluster.controller, 1_000)  # only D writes the state meanwhile
         await cluster.pause(STORE_DELAY_MS)
         assert cluster.state_version == version
         await cluster.until(lambda: cluster.state.isr == (A, B), "C is removed")

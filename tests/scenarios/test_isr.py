@@ -173,7 +173,7 @@ def test_r12_nor_when_it_comes_back_before_anybody_else() -> None:
         for node in (B, C):
             await cluster.broker(node).stop()
         cluster.power_off(A, Survival.NOTHING)
-        await cluster.until(lambda: cluster.state.leader == NO_LEADER, "nobody leads")
+        await cluster.until(lambda: cluster.state.leader == NO_LEADER, "it has no leader")
         cluster.join(A, B, C)
         await cluster.start(A)
         await cluster.pause(LAG_TIME_MAX_MS)
@@ -189,7 +189,7 @@ def test_r12_nor_when_it_comes_back_before_anybody_else() -> None:
 
 
 async def _the_isr_is_down_to_one(cluster: Cluster) -> None:
-    """A is alone in the ISR with five records that nobody else has. Only five are on its disk."""
+    """A is alone in the ISR with five records that no other has. Only five are on its disk."""
     await cluster.produce(5, at=A)
     cluster.broker(A).disk.sync_all()
     await cluster.produce(5, at=A)

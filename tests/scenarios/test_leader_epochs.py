@@ -89,7 +89,7 @@ def test_r07_a_follower_that_hears_late_of_an_epoch_is_fenced_until_it_does() ->
     play(story)
 
 
-async def _a_tail_that_nobody_else_has(cluster: Cluster) -> None:
+async def _an_unreplicated_tail(cluster: Cluster) -> None:
     """A has led 15 records, of which 10 are committed; B leads now; A is back and has not heard of it."""
     await cluster.produce(10, at=A)
     await cluster.until_logs("A: e0[0..9] HW 10\nB: e0[0..9] HW 10\nC: e0[0..9] HW 10")
@@ -105,7 +105,7 @@ def test_r08_an_answer_that_was_under_way_when_the_epoch_rose_is_ignored() -> No
     says the same, and only that is followed."""
 
     async def story(cluster: Cluster) -> None:
-        await _a_tail_that_nobody_else_has(cluster)
+        await _an_unreplicated_tail(cluster)
         epoch = cluster.state.leader_epoch
         cluster.delay(B, A, 400)
         cluster.join(A, B, C, D)
@@ -137,7 +137,7 @@ def test_r09_an_ex_leader_cuts_its_tail_before_it_believes_a_higher_high_waterma
     Of A's own 15 that is not true."""
 
     async def story(cluster: Cluster) -> None:
-        await _a_tail_that_nobody_else_has(cluster)
+        await _an_unreplicated_tail(cluster)
         epoch = cluster.state.leader_epoch
         await cluster.produce(10, at=B)
         cluster.expect(f"B: e0[0..9] e{epoch}[10..19] HW 20")

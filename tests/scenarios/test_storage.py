@@ -13,7 +13,7 @@ from tests.scenarios.support import A, B, C, Cluster, play
 
 @pytest.mark.parametrize("code", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 def test_r17_after_a_failed_append_the_log_takes_no_other(code: int) -> None:
-    """KAFKA-10778: what is in the file after the error nobody knows. The requests follow each other on one
+    """KAFKA-10778: what is in the file after the error is unknown. The requests follow each other on one
     connection; the disk works again at once, and must not be trusted with the second."""
 
     async def story(cluster: Cluster) -> None:

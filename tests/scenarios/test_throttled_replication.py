@@ -1,4 +1,4 @@
-"""KIP-73: a replica that catches up under a throttle keeps to the rate, and nobody who is in sync notices.
+"""KIP-73: a replica that catches up under a throttle keeps to the rate, and no in-sync replica notices.
 
 A leads, B is in sync, C was away while records came. Rates are in bytes a second.
 """
@@ -98,7 +98,7 @@ def test_a_follower_catches_up_at_the_rate_until_the_throttle_is_removed(
         assert cluster.state.isr == (A, B)
         await configure_topic(cluster, {list_: None})
         await cluster.until(
-            lambda: cluster.log(C).log_end_offset == BACKLOG, "C has the rest", within_ms=1000
+            lambda: cluster.log(C).log_end_offset == BACKLOG, "C has the remainder", within_ms=1000
         )
         await cluster.until_isr(A, B, C)
 

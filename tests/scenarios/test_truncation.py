@@ -117,7 +117,7 @@ async def two_unclean_elections(cluster: Cluster) -> None:
 
 def test_r04_elections_without_records_leave_no_epoch_that_never_was() -> None:
     """KAFKA-7415, KAFKA-10706: a leader writes its epoch down before any record; a follower whose leader does
-    not know that epoch drops it although no record has to be cut, and goes on fetching."""
+    not know that epoch drops it although no record has to be cut, and continues to fetch."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.produce(10, at=A)
@@ -157,7 +157,7 @@ def test_r05_a_follower_that_missed_an_epoch_of_its_leader_cuts_what_the_leader_
         await cluster.until_isr(B)
         cluster.power_off(B, Survival.NOTHING)
         cluster.expire(B)
-        await cluster.until(lambda: cluster.state.leader == -1, "nobody leads")
+        await cluster.until(lambda: cluster.state.leader == -1, "it has no leader")
         await cluster.start(B)
         await cluster.until_leads(B)
         epoch = cluster.state.leader_epoch

@@ -61,7 +61,7 @@ async def _kill(run: ClusterRun, rng: random.Random, victim: int) -> None:
 
 
 async def _power_off(run: ClusterRun, rng: random.Random, victim: int) -> None:
-    """Only while everybody has everything: what two machines lose at once, nobody can have."""
+    """Only while all replicas have everything: what two machines lose at once, none can have."""
     broker = run.simulation.brokers[victim]
     broker.power_off()
     await asyncio.sleep(_while(rng))

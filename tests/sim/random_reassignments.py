@@ -1,7 +1,7 @@
 """An operator who cannot make up his mind, during faults: partitions move, move elsewhere, and move back.
 
-Four brokers. Whatever becomes of each wish, no acked record is lost, and when the faults are over every move
-is finished, on exactly the brokers that the assignment names.
+Four brokers. Whatever becomes of each request, no acked record is lost, and when the faults are over every
+move is finished, on exactly the brokers that the assignment names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.sim.random_faults import SESSION_TIMEOUT_MS, faults
 
 BROKERS = 4
 PAUSE_S = (0.2, 2.5)
-"""Between two wishes: some come while the one before is under way."""
+"""Between two requests: some come while the one before is under way."""
 REPLICA_COUNTS = (2, 3, 3, 4)
 
 ANSWERS = frozenset(

@@ -133,7 +133,7 @@ class TransactionRun(ClusterRun):
     def __init__(self, simulation: Simulation) -> None:
         super().__init__(simulation, config=CONFIG)
         self.outcomes: dict[bytes, bool | None] = {}
-        """By transaction: whether it is committed; None: nobody could say."""
+        """By transaction: whether it is committed; None: not known."""
 
     def produce(self) -> None:
         for number in range(2):

@@ -1,4 +1,4 @@
-"""A leader that stops cleanly: clients hear from it who leads now, and nobody waits for it any more."""
+"""A leader that stops cleanly: clients hear from it who leads now, and no request waits for it any more."""
 
 from __future__ import annotations
 

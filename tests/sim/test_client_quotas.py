@@ -298,7 +298,7 @@ def test_a_throttled_connection_is_not_read_and_the_answer_comes_at_once() -> No
 
 @pytest.mark.parametrize("acks", [0, 1, -1])
 def test_requests_behind_a_throttled_one_wait_too(acks: int) -> None:
-    """Also with acks=0, where nobody tells the producer anything."""
+    """Also with acks=0, where the producer gets no answer."""
 
     async def story(sim: Simulation, broker: SimulatedBroker) -> None:
         await set_quota(broker, {"client-id": "p"}, producer_byte_rate=len(BATCH))

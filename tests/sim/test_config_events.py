@@ -26,7 +26,7 @@ CHANGED_AT, SEEN_AT = 1, 2
 CONFIG = {"offsets.topic.num.partitions": 1, "offsets.topic.replication.factor": 1}
 TOPIC, GROUP, CLIENT_ID = "t", "g", "producer-7"
 ANONYMOUS = "ANONYMOUS"
-"""Everybody's user, where nobody says who he is."""
+"""The user of every client, as none authenticates."""
 SET = 0
 HEARD_WITHIN_S = 5.0
 

@@ -89,7 +89,8 @@ class World:
         return paths.decode_partition_state(TOPIC, partition, data)
 
     def replicas(self, partition: int = 0) -> tuple[int, ...]:
-        """What the topic's node says; the whole target and whoever has to go, during a reassignment."""
+        """What the topic's node says; the whole target and the replicas that have to go, during a
+        reassignment."""
         data = self.simulation.store.tree.get(paths.topic_path(TOPIC)).data
         return tuple(paths.decode_topic(TOPIC, data).partitions[partition].replicas)
 
@@ -198,7 +199,7 @@ async def unclean_elections(world: World, kind: ConfigResourceType, name: str) -
     world.brokers[TWO].kill()
     await until(lambda: world.state().isr == (1,), "2 is out of the ISR", within_ms=LATE_MS)
     world.brokers[ONE].kill()
-    await until(lambda: world.state().leader == -1, "nobody leads", within_ms=LATE_MS)
+    await until(lambda: world.state().leader == -1, "it has no leader", within_ms=LATE_MS)
     await world.brokers[TWO].start()
     await asyncio.sleep(SOON_MS / 1000)
     world.cause()
@@ -225,7 +226,9 @@ async def reassignments_asked(world: World) -> None:
     world.cause()
     await world.write(paths.REASSIGN_PARTITIONS, paths.encode_reassignment({AT: (BrokerId(TWO),)}))
     await until(lambda: world.replicas() == (TWO,), "it has moved", within_ms=SOON_MS)
-    await until(lambda: not world.has_node(paths.REASSIGN_PARTITIONS), "the wish is done", within_ms=SOON_MS)
+    await until(
+        lambda: not world.has_node(paths.REASSIGN_PARTITIONS), "the request is done", within_ms=SOON_MS
+    )
 
 
 async def reassignment_isr_changed(world: World) -> None:

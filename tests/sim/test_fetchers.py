@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
+from minikafka.server.replica.catch_up_pace import CatchUpChunk, CatchUpLag, CatchUpPace
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.simulation import Simulation
@@ -19,13 +19,13 @@ PARTITIONS = 8
 def test_the_leader_keeps_the_fetchers_of_a_follower_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each has partitions of its own, and is paced by how it stands in these."""
     asked: dict[Any, int] = {}
-    piece = CatchUpPace.piece
+    chunk = CatchUpPace.chunk
 
-    def noted(pace: CatchUpPace, fetcher: object, behind: Behind) -> Piece:
+    def noted(pace: CatchUpPace, fetcher: object, lag: CatchUpLag) -> CatchUpChunk:
         asked[fetcher] = asked.get(fetcher, 0) + 1
-        return piece(pace, fetcher, behind)
+        return chunk(pace, fetcher, lag)
 
-    monkeypatch.setattr(CatchUpPace, "piece", noted)
+    monkeypatch.setattr(CatchUpPace, "chunk", noted)
 
     async def scenario(simulation: Simulation) -> None:
         for node_id in (1, 2):

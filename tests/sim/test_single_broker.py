@@ -113,7 +113,7 @@ def test_a_power_cut_leaves_a_valid_log_and_all_that_was_flushed(seed: int) -> N
         read = values(await client.read_all("t"))
         assert read == [b"%d" % number for number in range(len(read))]
         assert 0 < flushed <= len(read) <= len(written) + 1
-        assert await client.deliver("t", 0, make_batch([b"goes on"])) == len(read)
+        assert await client.deliver("t", 0, make_batch([b"continues"])) == len(read)
 
     tell(story, seed=seed, log_flush_interval_ms=300, log_flush_scheduler_interval_ms=200)
 

@@ -159,7 +159,7 @@ class Load:
                 offset = record.offset + 1
 
 
-def test_at_one_byte_a_second_a_move_stands_still_and_nobody_else_notices(
+def test_at_one_byte_a_second_a_move_stands_still_and_no_other_client_notices(
     tmp_path: Path, report_at_the_end: Report
 ) -> None:
     """The first fetch passes, because the quota is asked before it is recorded. While records come, those

@@ -87,7 +87,7 @@ class Story:
         assert answer.responses[0].error_code == ErrorCode.NONE, answer
 
     async def check_that_it_waits_for(self, node_id: int, value: bytes) -> None:
-        """1 is gone, 2 is back: nobody may lead before 1, who has ``value``, is there again."""
+        """1 is gone, 2 is back: no broker may lead before 1, who has ``value``, is there again."""
         await until(lambda: self.state().leader == -1, "1 leads no more")
         await asyncio.sleep(SETTLED_MS / 1000)
         assert self.state().leader == -1

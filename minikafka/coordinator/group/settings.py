@@ -18,7 +18,7 @@ class ConsumerGroupSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupSettings(Protocol):
-    """Read anew at each use: some change while the broker runs."""
+    """Read again at each use: some change while the broker runs."""
 
     group_min_session_timeout_ms: int
     group_max_session_timeout_ms: int

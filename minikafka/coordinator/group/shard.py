@@ -17,7 +17,7 @@ from uuid import UUID
 
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.work import GroupWork
+from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import (
     Answer,
@@ -66,8 +66,8 @@ groups and topics they take half of a topic's default ``max.message.bytes``."""
 
 
 class Tombstones(Append):
-    """Removes what is not needed any more; answers who asked for it. What nobody has asked for stays when the
-    log refuses it: what has expired is found again by the next clean-up."""
+    """Removes what is not needed any more; answers the client that asked for it. What no client has asked for
+    stays when the log refuses it: what has expired is found again by the next clean-up."""
 
     __slots__ = ("_answer", "_shard")
 
@@ -87,7 +87,7 @@ class Tombstones(Append):
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._answer is not None:
             return [Answer(self._answer.ticket, coordinator_error(error))]
-        _log.warning("%d offsets and groups that are over stay in the log: %s", len(self.records), error)
+        _log.warning("%d expired offsets and groups remain in the log: %s", len(self.records), error)
         return []
 
 
@@ -108,7 +108,7 @@ class GroupShard:
         self._memory = GroupMemory(settings, memory_bytes)
         self._groups = GroupMap(self._memory)
         self._classic = ClassicGroups(self._groups, settings=settings, new_uuid=new_uuid, counts=counts)
-        work = GroupWork(
+        updater = GroupUpdater(
             self._groups,
             classic=self._classic,
             settings=settings,
@@ -116,7 +116,7 @@ class GroupShard:
             new_uuid=new_uuid,
             counts=counts,
         )
-        self._consumer = ConsumerGroups(work)
+        self._consumer = ConsumerGroups(updater)
         self._offsets = GroupOffsets(
             self._groups, settings=settings, make_simple=self._classic.make_simple, counts=counts
         )

@@ -69,7 +69,7 @@ class AllocateProducerId(ABC):
 
     @abstractmethod
     def allocated(self, producer_id: int, now_ms: int) -> list[Effect]:
-        """``producer_id``: nobody has had it."""
+        """``producer_id``: no producer has had it."""
 
     @abstractmethod
     def failed(self, error: KafkaError, now_ms: int) -> list[Effect]:

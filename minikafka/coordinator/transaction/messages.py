@@ -24,7 +24,7 @@ TRANSACTION_VERSION_2: Final = 2
 
 class InitProducerId(msgspec.Struct, frozen=True, kw_only=True):
     """``transactional_id`` is not None: a producer without one gets its id from the handler. ``producer_id``
-    and ``producer_epoch`` are what a producer has that goes on after an error (KIP-360), else -1."""
+    and ``producer_epoch`` are what a producer has that continues after an error (KIP-360), else -1."""
 
     transactional_id: str
     transaction_timeout_ms: int
@@ -68,7 +68,7 @@ class EndTxn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndTxnResult(msgspec.Struct, frozen=True):
-    """With which id and epoch the producer goes on; -1 in the first version of the protocol."""
+    """The id and epoch with which the producer continues; -1 in the first version of the protocol."""
 
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH

@@ -118,7 +118,7 @@ class TxnTransitMetadata(msgspec.Struct, frozen=True, kw_only=True):
     previous_producer_id: int = NO_PRODUCER_ID
     """That of the state before; which may be the same."""
     next_producer_id: int = NO_PRODUCER_ID
-    """With which the producer goes on, when this transaction has used up the last epoch (KIP-890)."""
+    """With which the producer continues, when this transaction has used up the last epoch (KIP-890)."""
     producer_epoch: int
     last_producer_epoch: int = NO_PRODUCER_EPOCH
     """The one before, of a producer that has raised it itself: it may have missed the answer (KIP-360)."""
@@ -151,7 +151,7 @@ class TransactionMetadata:
     def created(
         cls, transactional_id: str, *, producer_id: int, timeout_ms: int, now_ms: int
     ) -> TransactionMetadata:
-        """An id that nobody has used: its first epoch is still to come."""
+        """An id that was never used: its first epoch is still to come."""
         return cls(
             transactional_id,
             TxnTransitMetadata(
@@ -380,7 +380,7 @@ def tombstone(transactional_id: str) -> TransactionRecord:
 
 
 def metadata_of(value: TransactionLogValue) -> TxnTransitMetadata:
-    """Raises KafkaError CORRUPT_MESSAGE: a state that nobody is in."""
+    """Raises KafkaError CORRUPT_MESSAGE: a state that does not exist."""
     try:
         state = State(value.transaction_status)
     except ValueError:

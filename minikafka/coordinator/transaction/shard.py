@@ -10,7 +10,7 @@ The life of a transactional id::
     InitProducerId --> Empty --AddPartitionsToTxn--> Ongoing --EndTxn--> PrepareCommit, PrepareAbort
     --markers for all partitions--> CompleteCommit, CompleteAbort --AddPartitionsToTxn--> Ongoing ...
 
-Whoever asks InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has
+An InitProducerId in Ongoing, and the clock, abort with the next epoch. ``metadata`` has
 the table and the transitions, ``end_txn`` what is a retry.
 
 Invariants: an answer and a marker leave only when what they tell is committed; so is all state, but for what
@@ -45,17 +45,17 @@ While the decision or its markers are being written, CONCURRENT_TRANSACTIONS is 
 delayed end of one transaction never ends the next one, in the second version (R19).
 
 Where it differs: after a fence with the last epoch a retry is PRODUCER_FENCED. Kafka answers with that epoch,
-and if the producer uses it, nobody can fence it any more.
+and if the producer uses it, it cannot be fenced any more.
 
-What the clock does to transactional ids: time-outs of transactions, and ids that nobody uses any more.
+What the clock does to transactional ids: time-outs of transactions, and ids that are not used any more.
 
 Kafka: ``TransactionCoordinator.abortTimedOutTransactions``, ``TransactionStateManager``'s
 ``removeExpiredTransactionalIds``.
 
-InitProducerId of a transactional id: which producer id and epoch it goes on with.
+InitProducerId of a transactional id: the producer id and epoch that it continues with.
 
-Kafka: ``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that goes on after
-an error and says what it has.
+Kafka: ``TransactionCoordinator.handleInitProducerId``. KIP-98, and KIP-360 for a producer that continues
+after an error and says what it has.
 
 Where it differs: a producer whose epoch is not the current one is PRODUCER_FENCED, or is told the current one
 if it has missed that, also when the epochs are used up; Kafka fails there, as with an id that is too long for
@@ -402,8 +402,8 @@ def init_producer_id(
 
 
 def _is_next(current: TxnTransitMetadata, expected_epoch: int | None) -> bool:
-    """Whether another epoch is wanted: by whoever does not say which it has, or has the current one, or had
-    it when it was fenced with the last one."""
+    """Whether another epoch is wanted: by a producer that does not say which it has, or has the current one,
+    or had it when it was fenced with the last one."""
     if current.producer_epoch == EPOCH_MAX and expected_epoch == current.last_producer_epoch:
         return True
     return expected_epoch in (None, current.producer_epoch)

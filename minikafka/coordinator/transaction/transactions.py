@@ -8,7 +8,7 @@ From a decision to its end: the markers of a transaction, then the record that a
 
 Kafka: ``TransactionMarkerChannelManager`` and its ``TransactionMarkerRequestCompletionHandler``, without the
 channels. Meanwhile the transition to CompleteCommit or CompleteAbort is pending, so the id answers
-CONCURRENT_TRANSACTIONS to whoever wants to begin something.
+CONCURRENT_TRANSACTIONS to a producer that wants to begin something.
 
 Where it differs: an error of a marker that Kafka takes for a bug, and a failure to write the last record
 of whatever kind, is tried again after a pause; there the thread that sends dies.
@@ -42,7 +42,7 @@ from minikafka.types import TopicPartition
 
 
 class TransactionSettings(Protocol):
-    """Read anew at each use: some change while the broker runs."""
+    """Read again at each use: some change while the broker runs."""
 
     transaction_max_timeout_ms: int
     transactional_id_expiration_ms: int
@@ -236,7 +236,7 @@ class Transactions:
         self._allocating: list[_Allocation] = []
 
     def get(self, transactional_id: str) -> TransactionMetadata:
-        """Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING: nobody has this id."""
+        """Raises KafkaError INVALID_REQUEST, INVALID_PRODUCER_ID_MAPPING: no producer has this id."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "The transactional id is empty.")
         metadata = self.ids.get(transactional_id)
@@ -295,7 +295,7 @@ def check_producer_id(metadata: TransactionMetadata, producer_id: int) -> None:
 
 
 def check_producer_epoch(metadata: TransactionMetadata, producer_epoch: int) -> None:
-    """The first epoch is 0, and nobody is told the last one, which is for fencing.
+    """The first epoch is 0, and no producer is told the last one, which is for fencing.
 
     Raises:
         KafkaError: PRODUCER_FENCED.

@@ -11,7 +11,7 @@ only verified, from brokers; 5 TRANSACTION_ABORTABLE, where a partition that is 
 INVALID_TXN_STATE before.
 
 Where it differs from Kafka: versions from 4 on are for brokers, which Kafka makes sure of by ACLs; here, as
-there without an authorizer, nobody is asked who he is.
+there without an authorizer, every client is served.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering, known_error
+from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, known_error
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.context import RequestContext
@@ -64,9 +64,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
 
     is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
     answer = CoordinatorAnswer(services, context, body)
-    gathering = Gathering(len(transactions), answer.answer)
+    collector = AnswerCollector(len(transactions), answer.answer)
     for index, transaction in enumerate(transactions):
-        yield from _ask(services, transaction, gathering.ticket(index), is_from_client=is_from_client)
+        yield from _ask(services, transaction, collector.ticket(index), is_from_client=is_from_client)
         yield
     return answer.pending
 
@@ -81,10 +81,10 @@ async def ask_own_coordinator(
         if not answered.done():
             answered.set_result(results)
 
-    gathering = Gathering(len(transactions), then)
+    collector = AnswerCollector(len(transactions), then)
     for index, transaction in enumerate(transactions):
-        ticket = gathering.ticket(index)
-        await services.turns.finished(_ask(services, transaction, ticket, is_from_client=False))
+        ticket = collector.ticket(index)
+        await services.scheduler.finished(_ask(services, transaction, ticket, is_from_client=False))
     return await answered
 
 

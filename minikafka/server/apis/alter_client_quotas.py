@@ -35,7 +35,7 @@ from minikafka.log.files.names import DirectoryKind, parse_directory_name
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 
 _Parts = frozenset[tuple[str, str | None]]
@@ -44,9 +44,9 @@ _Parts = frozenset[tuple[str, str | None]]
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     counts = Counter(_parts(entry) for entry in request.entries)
     entries = []
-    turns = Turns()
+    time_slice = TimeSlice()
     for entry in request.entries:
-        await turns.give_way()
+        await time_slice.give_way()
         outcome = NO_ERROR
         try:
             if any(part.entity_type == COMPACTION for part in entry.entity):

@@ -1,9 +1,9 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or take that back (KIP-455).
 
 Behaviour (``KafkaApis.handleAlterPartitionReassignmentsRequest``): a list of replicas is the whole target of
-a partition, null takes back what is under way; each partition has its own error. A partition that is named
-twice gets what is said last. The answer comes when the wishes are written; the request's timeout is not used,
-the store has its own.
+a partition, null cancels the reassignment; each partition has its own error. A partition that is named
+twice gets what is said last. The answer comes when the requests are written; the request's timeout is not
+used, the store has its own.
 
 Versions: 1 may forbid another replication factor (KIP-860).
 """
@@ -25,7 +25,7 @@ from minikafka.types import TopicPartition
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     allow_replication_factor_change = field(request, "allow_replication_factor_change", True)
-    targets = await services.turns.finished(_targets(request))
+    targets = await services.scheduler.finished(_targets(request))
     outcomes = await services.reassignments.alter(
         targets, allow_replication_factor_change=allow_replication_factor_change
     )
@@ -33,7 +33,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         "throttle_time": 0,
         "allow_replication_factor_change": allow_replication_factor_change,
         **NO_ERROR,
-        "responses": await services.turns.finished(_responses(outcomes)),
+        "responses": await services.scheduler.finished(_responses(outcomes)),
     }
 
 

@@ -27,7 +27,7 @@ from typing import Any
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 from minikafka.types import TopicPartition
@@ -39,11 +39,11 @@ NAMED_MAX = 5
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    wanted = await services.turns.finished(_wanted(request))
+    wanted = await services.scheduler.finished(_wanted(request))
     topics: dict[str, list[dict[str, Any]]] = {}
     refused: list[str] = []
     refused_count = 0
-    turns = Turns()
+    time_slice = TimeSlice()
     for topic_partition, directory in wanted.items():
         code = ErrorCode.NONE
         try:
@@ -56,7 +56,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         topics.setdefault(topic_partition.topic, []).append(
             {"partition_index": topic_partition.partition, "error_code": code}
         )
-        await turns.give_way()
+        await time_slice.give_way()
     if refused:
         logger.warning("%d replicas do not move, among them %s", refused_count, "; ".join(refused))
     results = [{"topic_name": name, "partitions": partitions} for name, partitions in topics.items()]

@@ -36,12 +36,12 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result 
 async def _with_regex(services: Services, regex: str, asked: GroupQuestion) -> Body:
     """Compile the pattern in a thread and match it in slices; the group then finds both remembered."""
     try:
-        await services.turns.finished(services.turns.apart(partial(check_regex, regex)))
+        await services.scheduler.finished(services.scheduler.apart(partial(check_regex, regex)))
     except KafkaError:
         pass  # the group says so, unless something else is wrong first
     else:
         names = (topic.name for topic in services.metadata.topics())
-        await services.turns.finished(resolve_regex_in_steps(regex, names))
+        await services.scheduler.finished(resolve_regex_in_steps(regex, names))
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(result: Any) -> None:
@@ -50,7 +50,7 @@ async def _with_regex(services: Services, regex: str, asked: GroupQuestion) -> B
 
     services.groups.ask(asked.group_id, asked.call, RequestTicket(answer))
     body = asked.body(await answered)
-    return (await services.turns.finished(body)) if isinstance(body, Generator) else body
+    return (await services.scheduler.finished(body)) if isinstance(body, Generator) else body
 
 
 def question(context: RequestContext, request: Any) -> GroupQuestion:

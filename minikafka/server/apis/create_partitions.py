@@ -18,7 +18,7 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 
 STRICT_QUOTA_SINCE = 3
@@ -28,9 +28,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     results = []
-    turns = Turns()
+    time_slice = TimeSlice()
     for name, topic in {topic.name: topic for topic in request.topics}.items():
-        await turns.give_way()
+        await time_slice.give_way()
         outcome = NO_ERROR
         try:
             if counts[name] > 1:

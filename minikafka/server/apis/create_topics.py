@@ -26,7 +26,7 @@ from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.topic_validation import validate_request_total
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.topics.topic_service import CreatedTopic
 
@@ -42,9 +42,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     total = sum(_partitions(services, topic) for topic in request.topics)
     results: list[dict[str, Any]] = []
     written: list[CreatedTopic] = []
-    turns = Turns()
+    time_slice = TimeSlice()
     for name, topic in {topic.name: topic for topic in request.topics}.items():
-        await turns.give_way()
+        await time_slice.give_way()
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")

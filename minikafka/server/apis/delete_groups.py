@@ -14,7 +14,7 @@ from typing import Any
 
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, Gathering, error_code
+from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, error_code
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
@@ -31,9 +31,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
         return {"throttle_time": 0, "results": answers}
 
     answer = CoordinatorAnswer(services, context, body)
-    gathering = Gathering(len(group_ids), answer.answer)
+    collector = AnswerCollector(len(group_ids), answer.answer)
     for index, group_id in enumerate(group_ids):
-        services.groups.ask(group_id, partial(_delete, group_id), gathering.ticket(index))
+        services.groups.ask(group_id, partial(_delete, group_id), collector.ticket(index))
         yield
     return answer.pending
 

@@ -22,7 +22,7 @@ from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
 
@@ -42,12 +42,12 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     # Which topic each entry means is decided before the first one is deleted, so that a topic which appears
     # twice is refused both times instead of deleted once.
-    wanted, found, counts = await services.turns.finished(_found(services.metadata, context, request))
+    wanted, found, counts = await services.scheduler.finished(_found(services.metadata, context, request))
     outcomes: list[dict[str, Any]] = []
     doomed: dict[int, TopicMetadata] = {}
-    turns = Turns()
+    time_slice = TimeSlice()
     for topic, resolved in zip(wanted, found, strict=True):
-        await turns.give_way()
+        await time_slice.give_way()
         try:
             _check(services, context, topic, times=counts[resolved])
             doomed[len(outcomes)] = await _delete(services, topic, resolved, quota)
@@ -61,7 +61,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         lambda pair: {"name": pair[0].name, "topic_id": pair[0].topic_id} | pair[1],
         zip(found, outcomes, strict=True),
     )
-    return {"throttle_time": quota.throttle(), "responses": await services.turns.finished(responses)}
+    return {"throttle_time": quota.throttle(), "responses": await services.scheduler.finished(responses)}
 
 
 def _found(

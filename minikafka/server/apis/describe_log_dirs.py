@@ -34,7 +34,7 @@ UNKNOWN_LAG = -1
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    wanted = None if request.topics is None else await services.turns.finished(_wanted(request.topics))
+    wanted = None if request.topics is None else await services.scheduler.finished(_wanted(request.topics))
     log_manager = services.log_manager
     directories = log_manager.live_directories
     volumes = [await _volume(services.files, directory) for directory in directories]
@@ -47,7 +47,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
             log for log in log_manager.logs_in(directory) if wanted is None or log.topic_partition in wanted
         ]
         described = _directory(services.log_manager, directory, logs, volume)
-        results.append(await services.turns.finished(described))
+        results.append(await services.scheduler.finished(described))
     results += [
         _failed(directory) for directory in log_manager.offline_directories if directory not in directories
     ]

@@ -10,7 +10,7 @@ Where it differs from Kafka, which answers this for its KRaft log only:
   knows of;
 - ``__cluster_metadata`` is no log here. Its partition 0 stands for the controller: its leader is the
   controller, its epoch the controller's, and its voters are the live brokers. They all read one store, so
-  nobody lags: the offset of each is how many changes of topics this broker has heard of. So
+  none of them lags: the offset of each is how many changes of topics this broker has heard of. So
   ``kafka-metadata-quorum describe`` shows who the controller is.
 
 Versions: 1 adds the times of followers (KIP-836); 2 messages of errors and the endpoints of nodes (KIP-853).

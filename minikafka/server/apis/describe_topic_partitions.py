@@ -2,7 +2,7 @@
 
 Behaviour (``DescribeTopicPartitionsRequestHandler``): topics in the order of their names, all of them when
 none is named; at most ``response_partition_limit`` partitions (and at most ``PARTITIONS_MAX``) in one
-answer, and where that is not all, a cursor from which the next request goes on. A cursor must lie in the
+answer, and where that is not all, a cursor from which the next request continues. A cursor must lie in the
 topics that are asked for. Among all topics, one that was deleted since the last page is passed over; a topic
 that was asked for by name gets its error.
 

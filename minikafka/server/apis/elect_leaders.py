@@ -1,4 +1,4 @@
-"""ElectLeaders (key 43): elect preferred leaders, or anybody where nobody leads (KIP-183, KIP-460).
+"""ElectLeaders (key 43): elect preferred leaders, or any replica where there is no leader (KIP-183, KIP-460).
 
 Behaviour (``KafkaApis.handleElectLeaders``, ``DelayedElectLeader``): only the controller's broker holds
 elections, all others answer NOT_CONTROLLER for the whole and, because version 0 has no place for that, for

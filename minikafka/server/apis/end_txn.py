@@ -6,7 +6,7 @@ that was taken is confirmed, the opposite one is INVALID_TXN_STATE.
 
 Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 TRANSACTION_ABORTABLE, which is
 never answered here; 5 is the second version of the protocol (KIP-890): the answer has the id and the epoch,
-raised, with which the producer goes on, and so no request of the ended transaction can reach the next one.
+raised, with which the producer continues, and so no request of the ended transaction can reach the next one.
 """
 
 from __future__ import annotations

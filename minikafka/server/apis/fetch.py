@@ -6,7 +6,7 @@ session picks the answers that are news. A consumer sees up to the high watermar
 offset with read_committed, and may be sent to a replica in its rack (KIP-392); a follower (it gives its
 replica id) sees up to the log end, and its fetch offset says how far it is. max bytes is capped by
 ``fetch.max.bytes``, and a consumer's answer by ``CONSUMER_ANSWER_BYTES_MAX``. What followers get of throttled
-partitions counts for the leader's replication quota when it is answered, whoever gets it (KIP-73).
+partitions counts for the leader's replication quota when it is answered, whichever follower gets it (KIP-73).
 
 A consumer beyond a quota gets an empty answer with the throttle time, and its connection reads no more for so
 long; what it would have got does not count then. Its max bytes are what it may have at once at all. Bytes are
@@ -63,7 +63,7 @@ READ_COMMITTED = 1
 
 CONSUMER_ANSWER_BYTES_MAX = 8 << 20
 """What a consumer gets at a time, unless its min bytes ask for more; Kafka: all that the client allows, by
-default 50 MiB. For so much the client takes new memory each time, and this loop serves nobody else
+default 50 MiB. For so much the client takes new memory each time, and this loop serves no other client
 meanwhile: here librdkafka spent 1.4 core-seconds on a GB in pieces of 2 to 16 MiB, 1.8 to 2.6 in answers of
 50. With 160 partitions in each request this broker spends 0.9 on it at 1 MiB, 0.6 at 4, 0.55 at 8. To a
 client far away, a piece is 40 round trips of ``socket.send.buffer.bytes``, and its request one more."""
@@ -117,7 +117,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
         params=params,
         wanted=wanted,
         respond=respond,
-        turns=services.turns if is_large else None,
+        scheduler=services.scheduler if is_large else None,
     )
     return (yield from fetch.start_in_steps()) if is_large else fetch.start()
 
@@ -223,7 +223,7 @@ def _throttle(
     time = None if context.handler_time is None else context.handler_time.record()
     throttle_time_ms = quotas.slow_down(context.connection, client, bandwidth, time)
     if throttle_time_ms and sensor is not None:
-        sensor.take_back(size_bytes, quotas.clock)
+        sensor.unrecord(size_bytes, quotas.clock)
     return throttle_time_ms
 
 

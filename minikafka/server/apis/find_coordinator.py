@@ -2,8 +2,8 @@
 
 Behaviour (``KafkaApis.handleFindCoordinatorRequest``, ``getCoordinator``):
 - a group or a transactional id: the broker that leads its partition of ``__consumer_offsets`` or
-  ``__transaction_state``; COORDINATOR_NOT_AVAILABLE while nobody does, or for a listener that the broker does
-  not have. The first question makes the topic and waits for it (``server.coordinator.topic``).
+  ``__transaction_state``; COORDINATOR_NOT_AVAILABLE while it has no leader, or for a listener that the broker
+  does not have. The first question makes the topic and waits for it (``server.coordinator.topic``).
 - a share group (version 6) and any other kind of key: INVALID_REQUEST.
 
 Versions: 1 key types and error messages; 3 flexible; 4 several keys at once (KIP-699); 5
@@ -48,7 +48,7 @@ async def _create_first(
     topic: CoordinatorTopic, services: Services, context: RequestContext, request: Any
 ) -> Body:
     await topic.create()
-    return await services.turns.finished(_answer(services, context, request))
+    return await services.scheduler.finished(_answer(services, context, request))
 
 
 def _answer(services: Services, context: RequestContext, request: Any) -> Steps[Body]:

@@ -18,16 +18,16 @@ from minikafka.protocol.wire.codec import Body
 from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
     responses = []
-    turns = Turns()
+    time_slice = TimeSlice()
     for wanted in request.resources:
-        await turns.give_way()
+        await time_slice.give_way()
         resource = ConfigResource(wanted.resource_type, wanted.resource_name)
         outcome = NO_ERROR
         try:

@@ -1,10 +1,10 @@
 """InitProducerId (key 22): an id and an epoch for an idempotent or transactional producer (KIP-98, KIP-360).
 
 Behaviour (``KafkaApis.handleInitProducerIdRequest``, ``TransactionCoordinator.handleInitProducerId``):
-without a transactional id every request gets a producer id that nobody had before, with epoch 0, also when
+without a transactional id every request gets a new producer id, with epoch 0, also when
 the producer brings an id and an epoch that it wants to leave behind (version 3). Only one of the two is
 INVALID_REQUEST. With a transactional id its coordinator answers: the id that it has, in a higher epoch, which
-fences whoever had it before; CONCURRENT_TRANSACTIONS while an earlier transaction is being ended.
+fences the producer that had it before; CONCURRENT_TRANSACTIONS while an earlier transaction is being ended.
 
 Versions: 2 flexible; 3 producer id and epoch in the request; 4 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH
 before; 5 TRANSACTION_ABORTABLE, which is never answered here; 6 two-phase commit (KIP-939), which Kafka 4.1

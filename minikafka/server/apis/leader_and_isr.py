@@ -26,7 +26,7 @@ async def handle(
             await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
             response = await services.replica_manager.become_leader_or_follower(request)
             if not response.error_code:
-                services.instructed.set()
-                services.instructed_epoch = request.broker_epoch
+                services.metadata_received.set()
+                services.metadata_received_epoch = request.broker_epoch
             return response
         return LeaderAndIsrResponse(refusal.error_code)

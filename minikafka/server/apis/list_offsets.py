@@ -90,8 +90,8 @@ async def _body_when_warm(
             topic, wanted = lookups[place]
             answers[place] = _answer(services, context, request, topic, wanted, cached_only=cached_only)
 
-        await services.turns.finished(each(again, cold))
-    return await services.turns.finished(_body(request, answers))
+        await services.scheduler.finished(each(again, cold))
+    return await services.scheduler.finished(_body(request, answers))
 
 
 def _body(request: Any, answers: _Answers) -> Steps[Body]:

@@ -42,10 +42,10 @@ async def _by_pattern(services: Services, wanted: ListTransactions) -> Body:
     """Compile the pattern in a thread and match it in slices."""
     compiled = partial(compile_regex, wanted.transactional_id_pattern, name="TransactionalIdPattern")
     try:
-        await services.turns.finished(services.turns.apart(compiled))
+        await services.scheduler.finished(services.scheduler.apart(compiled))
     except KafkaError as error:
         return _body(error.code, [], [])
-    return await services.turns.finished(_listed(services, wanted))
+    return await services.scheduler.finished(_listed(services, wanted))
 
 
 def _listed(services: Services, wanted: ListTransactions) -> Steps[Body]:

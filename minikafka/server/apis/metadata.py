@@ -47,7 +47,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     await metadata.wait_for(lambda: metadata.controller_id != NO_LEADER, timeout_ms=STARTING_TIMEOUT_MS)
     errors = await _create_missing(services, context, request)
     topic_bits = topic_operations(asked=field(request, "include_topic_authorized_operations", False))
-    topics = await services.turns.finished(_topics(metadata, context, request, errors, topic_bits))
+    topics = await services.scheduler.finished(_topics(metadata, context, request, errors, topic_bits))
     controller = metadata.broker(metadata.controller_id)
     reachable_controller = controller is not None and controller.endpoint(listener_name) is not None
     return {
@@ -80,7 +80,7 @@ async def _create_missing(services: Services, context: RequestContext, request: 
     allowed = services.config.auto_create_topics_enable and field(request, "allow_auto_topic_creation", True)
     if not allowed or not request.topics:
         return {}
-    missing = await services.turns.finished(_missing(services.metadata, request))
+    missing = await services.scheduler.finished(_missing(services.metadata, request))
     if not missing:
         return {}
     quota = MutationQuota(services.client_quotas, context, strict_since_version=NEVER)

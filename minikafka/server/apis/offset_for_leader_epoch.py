@@ -3,7 +3,7 @@ parts.
 
 Behaviour (KIP-101, KIP-279, KIP-320; ``ReplicaManager.lastOffsetForLeaderEpoch``): the end offset of the
 largest epoch at most the one asked for; the log end for the current epoch; -1 and -1 where nothing is
-known. Only the leader answers, and everybody the same.
+known. Only the leader answers, consumers and followers alike.
 
 Versions: 2 the current leader epoch in the request, throttle time; 3 a replica id, which is for authorization
 only; 4 flexible.

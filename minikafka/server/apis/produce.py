@@ -12,7 +12,7 @@ transaction: INVALID_TXN_STATE; Kafka appends it, and nothing would ever end it.
 
 With acks=-1 the answer waits until the in-sync replicas have the records (``DelayedProduce``); where the
 leader is alone they have them at once. Where ``flush.messages`` makes a flush due, the answer waits for it.
-In all these cases the connection goes on with its next requests meanwhile, and the answers keep their order.
+In all these cases the connection serves its next requests meanwhile, and the answers keep their order.
 
 A client beyond a quota has its records appended all the same; the answer carries the throttle time, and the
 connection reads no more for so long (KIP-219), with acks=0 too. The bytes count when they come, not when the
@@ -218,13 +218,13 @@ class _Produce:
             return
 
         async def append() -> None:
-            await self._services.turns.finished(self._append_heavy(slot))
+            await self._services.scheduler.finished(self._append_heavy(slot))
             self._settled()
 
         self._services.supervisor.start("PRODUCE", append)
 
     def _settled(self) -> None:
-        """One that had to wait is appended or refused; the last of them goes on with the request."""
+        """One that had to wait is appended or refused; the last of them continues the request."""
         self._unverified -= 1
         if self._unverified:
             return
@@ -248,7 +248,7 @@ class _Produce:
             return
         (heavy, verified), slot.heavy = slot.heavy, None
         try:
-            checked = yield from self._services.turns.apart(heavy.check)
+            checked = yield from self._services.scheduler.apart(heavy.check)
         except KafkaError as error:
             self._refuse(slot, error)
         else:
@@ -335,7 +335,7 @@ class _Produce:
                         self._services.replica_manager.hosted(slot.topic_partition)
                     except KafkaError as error:  # the flush failed, and took the log directory offline
                         slot.refuse(error)
-                response = await self._services.turns.finished(self._response())
+                response = await self._services.scheduler.finished(self._response())
             except BaseException:
                 pending.abandon()
                 raise
@@ -388,7 +388,7 @@ def _name_of(services: Services, topic_id: UUID | None) -> str:
 
 
 def _close_on_error(slots: list[_Slot]) -> None:
-    """With acks=0 nobody reads an answer.
+    """With acks=0 no client reads an answer.
 
     Raises:
         PeerProtocolError: an append failed, and the connection must say so by closing.

@@ -75,7 +75,7 @@ _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
 
 
 def _answer(schema: EntitySchema, known: Mapping[str, Any], error: Mapping[str, Any]) -> dict[str, Any]:
-    """An entity with what is known of it and the error where it has room for one; the rest is empty."""
+    """An entity with what is known of it and the error where it has room for one; all else is empty."""
     answer: dict[str, Any] = {}
     for field in schema.fields:
         if field.name in known:

@@ -1,9 +1,9 @@
 """UpdateMetadata (key 6): the controller tells who lives and who leads.
 
 Behaviour (``KafkaApis.handleUpdateMetadataRequest``, ``ReplicaManager.maybeUpdateMetadataCache``): as
-LeaderAndIsr for epochs. A leader whose replica was moved away stops (``ReplicaManager.let_go_of_moved``).
-What was set for topics that are gone is forgotten with them, and so are the offsets that groups have
-committed for them.
+LeaderAndIsr for epochs. A leader whose replica was moved away resigns
+(``ReplicaManager.resign_moved_leaders``). What was set for topics that are gone is forgotten with them, and
+so are the offsets that groups have committed for them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ async def handle(
             services.replica_manager.accept_controller_epoch(request.controller_epoch)
             await services.configs.load_topics({each.topic: each.topic_id for each in request.partitions})
             gone = services.metadata.update(request)
-            services.replica_manager.let_go_of_moved(request.partitions)
+            services.replica_manager.resign_moved_leaders(request.partitions)
             for topic in gone:
                 if services.metadata.topic(topic) is None:  # else another of the same name is there already
                     services.configs.topic_gone(topic)

@@ -9,7 +9,7 @@ NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answer
 where a request has two markers of one.
 
 Kafka asks for the right ALTER or CLUSTER_ACTION on the cluster. There is no authorizer here, so, as in Kafka
-without one, whoever asks is served: ``kafka-transactions.sh abort`` is such a client.
+without one, every client is served: ``kafka-transactions.sh abort`` is such a client.
 
 Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has to
 be above the producer's. It is not advertised, see ``api_versions``.
@@ -82,7 +82,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
 
     def done(written: WrittenMarkers) -> None:
         if pending.is_waiting:
-            services.turns.answer(pending, _response(services, context, producer_ids, written))
+            services.scheduler.answer(pending, _response(services, context, producer_ids, written))
 
     yield from _write_all(services, markers, done)
     return pending
@@ -108,7 +108,7 @@ async def write_markers(services: Services, markers: CoordinatorMarkers) -> Writ
         for coordinator_epoch, each in markers
         for partition in each.partitions
     ]
-    await services.turns.finished(_write_all(services, to_write, done))
+    await services.scheduler.finished(_write_all(services, to_write, done))
     return await written
 
 

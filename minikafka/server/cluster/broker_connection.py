@@ -1,4 +1,4 @@
-"""A connection to another broker, which is made when it is needed, and made anew when the broker has moved.
+"""A connection to another broker, which is made when it is needed, and again when the broker has moved.
 
 Kafka: what ``InterBrokerSendThread`` and ``RequestSendThread`` ask of their ``NetworkClient``.
 """

@@ -1,7 +1,7 @@
 """Who the controller is: one ephemeral node, and an epoch that only the winner may raise.
 
 Kafka: ``KafkaController.elect`` and ``KafkaZkClient.registerControllerAndIncrementControllerEpoch``. The node
-and the epoch are written in one ``multi``, so whoever holds ``/controller`` has also raised
+and the epoch are written in one ``multi``, so the holder of ``/controller`` has also raised
 ``/controller_epoch``, and the version of that node is what guards all of its writes.
 """
 
@@ -57,7 +57,7 @@ async def elect(store: CoordinationStore, *, node_id: BrokerId, clock: Clock) ->
 
 
 async def _give_up(store: CoordinationStore, holder: NodeStat) -> None:
-    """A node of our own session that nobody leads by: its creation was written and the answer lost, or we
+    """A node of our own session that no controller uses: its creation was written and the answer lost, or we
     stopped leading and could not delete it."""
     try:
         await store.delete(paths.CONTROLLER, holder.version)

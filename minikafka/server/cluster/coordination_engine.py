@@ -31,7 +31,7 @@ async def open_store(config: BrokerConfig, *, clock: Clock) -> CoordinationStore
     """Open the configured store and start a session. ``create_top_level_paths`` next.
 
     Raises:
-        StoreUnusableError: it cannot be used without somebody's help.
+        StoreUnusableError: it cannot be used without an operator's help.
         ConnectionLossError: it cannot be reached now.
     """
     session_timeout_ms = config.zookeeper_session_timeout_ms
@@ -61,7 +61,8 @@ async def _open_zookeeper(
 
 
 async def create_top_level_paths(store: CoordinationStore) -> None:
-    """``KafkaZkClient.createTopLevelPaths``, in one write if nobody else does it too. Raises StoreError."""
+    """``KafkaZkClient.createTopLevelPaths``, in one write unless another broker does it too.
+    Raises StoreError."""
     parents = dict.fromkeys(parent_of(path) for path in paths.PERSISTENT_PATHS)
     wanted = [*(path for path in parents if path != "/"), *paths.PERSISTENT_PATHS]
     missing = [path for path in wanted if await store.exists(path) is None]

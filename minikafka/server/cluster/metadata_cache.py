@@ -132,7 +132,7 @@ class MetadataCache:
         return self.controller_id == NO_LEADER or self.partition(topic_partition) is not None
 
     def put_topic(self, topic: TopicMetadata) -> None:
-        """Add a topic, or replace what was known of it (also when it was deleted and made anew)."""
+        """Add a topic, or replace what was known of it (also when it was deleted and created again)."""
         if any(partition.partition != index for index, partition in enumerate(topic.partitions)):
             raise InvariantError(f"partitions of topic {topic.name} are not 0, 1, 2, …: {topic.partitions}")
         holder = self._topics_by_id.get(topic.topic_id)
@@ -286,13 +286,13 @@ def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> 
     return TopicMetadata(
         name=news[0].topic,
         topic_id=news[0].topic_id,
-        partitions=tuple(partitions.get(number) or _untold(number) for number in range(count)),
+        partitions=tuple(partitions.get(number) or _placeholder(number) for number in range(count)),
         is_internal=is_internal(news[0].topic),
     )
 
 
-def _untold(partition: int) -> PartitionMetadata:
-    """A partition of which the controller has said nothing, because none of its replicas ever lived."""
+def _placeholder(partition: int) -> PartitionMetadata:
+    """A partition of which the controller has said nothing, because none of its replicas was ever alive."""
     return PartitionMetadata(
         partition=partition, leader=NO_LEADER, leader_epoch=NO_EPOCH, replicas=(), isr=()
     )

@@ -46,7 +46,7 @@ class ProducerIdManager:
         return f"ProducerIdManager(node {self._node_id}, next={self._next}, left={self._end - self._next})"
 
     async def next(self) -> ProducerId:
-        """A producer id that nobody has had.
+        """A new producer id.
 
         Raises:
             KafkaError: COORDINATOR_LOAD_IN_PROGRESS while the store cannot be reached, which producers retry;
@@ -54,7 +54,7 @@ class ProducerIdManager:
         """
         while self._next == self._end:
             async with self._claiming:
-                if self._next == self._end:  # nobody claimed one while this producer waited for the lock
+                if self._next == self._end:  # no other producer claimed some while this one waited
                     self._next, self._end = await self._claim()
         producer_id = ProducerId(self._next)
         self._next += 1

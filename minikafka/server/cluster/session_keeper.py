@@ -1,11 +1,11 @@
-"""The broker's session with the coordination store: what begins anew when it has expired.
+"""The broker's session with the coordination store: what starts over when it has expired.
 
 Kafka: ``ZooKeeperClient``'s session handlers and ``KafkaController``'s ``Expire`` and
 ``RegisterBrokerAndReelect``. A session expires when the process was stopped for longer than its timeout, when
 the machine slept, or when the store was out of reach. Then the broker's registration is gone, its watches
 are, and it is the controller no more. The order is Kafka's: roles are told to end first (``lasting``), then a
-new session begins, the broker registers, and whoever had watches sets them again. A role may still be tidying
-up meanwhile; its writes name the old controller epoch, so they hurt nobody.
+new session begins, the broker registers, and the owners of watches set them again. A role may still be
+tidying up meanwhile; its writes name the old controller epoch, so they do no harm.
 
 States: NONE --established--> LIVE --EXPIRED--> LOST --start_session, hooks--> LIVE (another id)
 """
@@ -106,14 +106,14 @@ class SessionKeeper:
                 task.cancel()
 
     async def run(self) -> None:
-        """Until cancelled: begin anew whenever the session has expired."""
+        """Until cancelled: restart whenever the session has expired."""
         while True:
             await self._expired.wait()
             self._expired.clear()
             if self._live_id == 0:
-                await self._begin_anew()
+                await self._restart_session()
 
-    async def _begin_anew(self) -> None:
+    async def _restart_session(self) -> None:
         while True:
             try:
                 session_id = await self._store.start_session()

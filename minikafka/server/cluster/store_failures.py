@@ -60,7 +60,7 @@ class StorePatience:
 
 
 CONCURRENT_READS_MAX = 100
-"""A task costs the loop 0.05 ms, and nobody else gets a turn while they all start."""
+"""A task costs the loop 0.05 ms, and no other task gets a turn while they all start."""
 
 
 async def gather_some(reads: Iterator[Coroutine[Any, Any, T]]) -> list[T]:

@@ -21,7 +21,7 @@ SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 INTERNAL_TOPICS = frozenset({GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
-"""A KRaft controller's own log. Kafka lets nobody create it, its tools read such a directory specially."""
+"""A KRaft controller's own log. Kafka lets no client create it, its tools read such a directory specially."""
 
 
 def is_internal(name: str) -> bool:

@@ -1,9 +1,9 @@
 """Learning of configurations that other brokers have changed.
 
-Kafka: ``DynamicConfigManager`` and ``ZkNodeChangeNotificationListener``. Whoever changes a configuration
-leaves a sequential node under ``/config/changes`` that names it; every broker reads the ones it has not seen,
-in order, and then the configuration itself. Nodes that are older than 15 minutes are removed by whoever comes
-by.
+Kafka: ``DynamicConfigManager`` and ``ZkNodeChangeNotificationListener``. A broker that changes a
+configuration leaves a sequential node under ``/config/changes`` that names it; every broker reads the ones it
+has not seen, in order, and then the configuration itself. Nodes that are older than 15 minutes are removed by
+any broker that writes one.
 """
 
 from __future__ import annotations

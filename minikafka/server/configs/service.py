@@ -5,11 +5,11 @@ Kafka: ``ConfigAdminManager`` (what a client may change), ``ConfigHelper`` (what
 ``/config/topics/T``, ``/config/brokers/ID`` and ``/config/brokers/<default>``, and as ``NamedConfigs`` says;
 what they mean is ``minikafka.config.resolution``'s matter.
 
-A change is read, computed and written back on condition that nobody wrote in between (else it starts again),
-and for a topic also that the topic still exists: the store is the arbiter, never this broker's memory. Then
-it is applied at once: subscribers get the new ``TopicConfig`` of a topic or the new ``BrokerConfig``; topics
-whose defaults come from the broker are told as well. The other brokers learn of it by a notification under
-``/config/changes`` (``configs/changes.py``), which is a part of the write.
+A change is read, computed and written back on condition that no other broker wrote in between (else it starts
+again), and for a topic also that the topic still exists: the store is the arbiter, never this broker's
+memory. Then it is applied at once: subscribers get the new ``TopicConfig`` of a topic or the new
+``BrokerConfig``; topics whose defaults come from the broker are told as well. The other brokers learn of it
+by a notification under ``/config/changes`` (``configs/changes.py``), which is a part of the write.
 
 Invariants: what ``describe`` answers is what is in the store and what the logs run with; a refused change
 changes nothing; changes of topics and configurations happen one after another (``changes``), like those in
@@ -24,7 +24,7 @@ Kafka: ``LoggingController``, ``RuntimeLoggerManager``. Levels have Kafka's name
 stored: a restarted broker logs as its ``log.level`` says.
 
 Where it differs from Kafka: ``root`` stands for the logger ``minikafka`` above all others of this package. A
-broker may run inside somebody's program, whose own loggers are none of its business.
+broker may run inside another program, whose own loggers are none of its business.
 
 The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
 
@@ -86,7 +86,7 @@ from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import BrokerId
 
 ROOT = "root"
@@ -450,7 +450,7 @@ class ConfigService:
         metadata: MetadataCache,
     ) -> None:
         self.changes = asyncio.Lock()
-        """Held by whoever changes topics or configurations; ``TopicService`` takes it too."""
+        """Held while topics or configurations are changed; ``TopicService`` takes it too."""
         self._node_id = node_id
         self._config_store = ConfigStore(store)
         self._metadata = metadata
@@ -760,10 +760,10 @@ class ConfigService:
         self._topics.defaults_changed()
         for apply in self._broker_subscribers:
             apply(self._broker_config)
-        turns = Turns()
+        time_slice = TimeSlice()
         for topic in self._metadata.topics():
             self._apply_topic(topic.name)
-            await turns.give_way()
+            await time_slice.give_way()
 
     def _apply_topic(self, topic: str) -> None:
         config = self.topic_config(topic)

@@ -1,4 +1,4 @@
-"""The configurations in the coordination store: read, and replaced on condition that nobody wrote meanwhile.
+"""The configurations in the coordination store: read, and replaced unless another broker wrote meanwhile.
 
 Kafka: ``AdminZkClient``, ``ConfigRepository``. Used by ``ConfigService`` only. A write carries the
 notification that tells the other brokers of it (``configs/changes.py``).
@@ -25,7 +25,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.cluster.store_failures import mapped_store_failures
 
 WRITE_ATTEMPTS_MAX = 5
-"""Lost races before a change gives up; in each of them somebody else's change of the node won."""
+"""Lost races before a change gives up; in each of them another broker's change of the node won."""
 
 Alter = Callable[[Mapping[str, str]], dict[str, str]]
 """What is set for a resource now → what is to be set."""

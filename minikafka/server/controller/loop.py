@@ -12,9 +12,9 @@ A step that loses the controllership in the middle is closed where it stands, an
 controller knew is dropped with it: the next one reads the store. While the store cannot be reached the step
 waits (Kafka: ``retryRequestUntilConnected``); brokers go on with what they were told.
 
-The same event waits in the queue at most once, unless somebody waits for its answer: so the queue is bounded
-by the number of topics, partitions, brokers and requests under way. Watches outlive a reign; what they tell
-then is told to nobody.
+The same event waits in the queue at most once, unless its answer is waited for: so the queue is bounded
+by the number of topics, partitions, brokers and requests under way. Watches outlive a term; what they tell
+then is ignored.
 
 How often the controller has handled each kind of event, and how long that took.
 
@@ -101,7 +101,7 @@ KINDS: Final = tuple(dict.fromkeys((*_KIND_OF.values(), *_UNCLEAN_ELECTIONS.valu
 
 
 class ControllerStats:
-    """A timer for each of ``KINDS``; they outlast a reign, as counters must."""
+    """A timer for each of ``KINDS``; they outlast a term, as counters must."""
 
     def __init__(self) -> None:
         self.timers = {kind: KafkaTimer() for kind in KINDS}
@@ -270,7 +270,7 @@ class EventQueue:
         return event, answer
 
     def clear(self) -> None:
-        """Drop everything; whoever waits for an answer learns that there is none."""
+        """Drop everything; those that wait for an answer learn that there is none."""
         for _, answer in self._events:
             if answer is not None:
                 answer.cancel()
@@ -458,7 +458,7 @@ class ControllerLoop:
                     self.stats.handled(event, self._clock.monotonic_ns() - began_ns)
             except BaseException:
                 if answer is not None:
-                    answer.cancel()  # whoever waits asks the next controller
+                    answer.cancel()  # those that wait ask the next controller
                 raise
             if answer is not None and not answer.done():
                 answer.set_result(result)
@@ -493,10 +493,10 @@ class ControllerLoop:
             logger.warning("cannot resign: %s", error)
 
     async def _watch_controller(self, election: Election) -> None:
-        """Somebody may delete ``/controller`` by hand, to have another one elected."""
+        """An operator may delete ``/controller`` by hand, to have another one elected."""
 
         def changed(event: WatchEvent) -> None:
-            if self._election is election:  # else it is a watch of an earlier reign
+            if self._election is election:  # else it is a watch of an earlier term
                 self._deposed = f"{paths.CONTROLLER} was written or deleted"
                 self._queue.put(Elected(-1))  # only to wake the loop
 

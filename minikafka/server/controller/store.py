@@ -11,7 +11,7 @@ partitions, ``ControllerNotifications`` what others have left. All write through
 long as this is the controller.
 
 **Damage.** A node whose JSON cannot be read is left out with an error that names it. Its topic is not managed
-until somebody repairs the node, which its watch tells; nothing else suffers.
+until the node is repaired, which its watch tells; nothing else suffers.
 
 The states of partitions as the controller reads and writes them: who leads, and who is in sync.
 
@@ -123,7 +123,7 @@ class PartitionStates:
                 return None
             state = paths.decode_partition_state(*topic_partition, node.data)
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return None
         self._store.repaired(path)
         return VersionedState(state, node.stat.version, node.stat.mzxid)
@@ -169,7 +169,7 @@ class PartitionStates:
         return created
 
     async def _create_chunk(self, states: dict[TopicPartition, PartitionState]) -> dict[TopicPartition, int]:
-        """All at once; after a refusal one by one, for then somebody else has been at it."""
+        """All at once; after a refusal one by one, for then another writer has changed one."""
         try:
             await self._store.multi([op for each, state in states.items() for op in _creation(each, state)])
         except (NodeExistsError, NoNodeError):
@@ -303,8 +303,8 @@ class ControllerNotifications:
     # Elections
 
     async def take_preferred_elections(self) -> list[TopicPartition]:
-        """The partitions whose preferred replicas somebody wants elected. The node is gone, read or not:
-        whoever wants more writes another."""
+        """The partitions whose preferred replicas are to be elected. The node is gone, read or not:
+        a client that wants more writes another."""
         path = paths.PREFERRED_REPLICA_ELECTION
         while True:
             node = await self._store.node(path, watch=self._on_preferred_elections)
@@ -313,7 +313,7 @@ class ControllerNotifications:
             try:
                 await self._store.multi([DeleteOp(path, node.stat.version)])
             except (NoNodeError, BadVersionError):
-                continue  # written anew, or withdrawn
+                continue  # written again, or withdrawn
             try:
                 return paths.decode_partitions(node.data, path)
             except paths.DamagedNodeError as error:
@@ -333,7 +333,7 @@ class ControllerNotifications:
         try:
             asked = paths.decode_reassignment(node.data)
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return {}
         self._store.repaired(path)
         self._asked = _Asked(asked, node.stat.mzxid)
@@ -342,8 +342,8 @@ class ControllerNotifications:
     async def leave_reassignments(self, replicas: Replicas) -> None:
         """``/admin/reassign_partitions`` asks for no more than ``replicas``; without any it is deleted.
 
-        Only what was read last is written over: a damaged node stays as it is, and so does one that somebody
-        has written since, of which the watch tells.
+        Only what was read last is written over: a damaged node stays as it is, and so does one that another
+        client has written since, of which the watch tells.
         """
         asked = self._asked
         if asked is None or asked.replicas == replicas:
@@ -387,7 +387,7 @@ class GuardedStore:
                 if await self.reads.exists(path, watch=watch) is None:
                     return None
 
-    def complain(self, error: paths.DamagedNodeError) -> None:
+    def report_damage(self, error: paths.DamagedNodeError) -> None:
         """Once for each node, until it was read again."""
         if error.path not in self._damaged:
             self._damaged.add(error.path)
@@ -472,7 +472,7 @@ class ControllerStore:
         except NoNodeError:
             return None
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return None
         self._store.repaired(paths.broker_path(node_id))
         endpoints = tuple(
@@ -506,7 +506,7 @@ class ControllerStore:
             self._topic_watches.pop(topic, None)
             return None
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return None
         self._store.repaired(path)
         return TopicRecord(decoded.topic_id, decoded.partitions)
@@ -543,7 +543,7 @@ class ControllerStore:
     ) -> list[TopicPartition]:
         """New assignments, each only over the one that was expected. Returns those that stand there now.
 
-        A topic is written over the version that was read of it; where somebody else was faster it is read
+        A topic is written over the version that was read of it; where another writer was faster it is read
         again. One that has the new assignment already counts as written: an answer of the store may have been
         lost.
         """
@@ -579,7 +579,7 @@ class ControllerStore:
         except NoNodeError:
             return _TopicWrite([], None)
         except paths.DamagedNodeError as error:
-            self._store.complain(error)
+            self._store.report_damage(error)
             return _TopicWrite([], None)
         partitions = stored.partitions
         settled = [each for each in changes if partitions.get(each) in changes[each]]
@@ -591,7 +591,7 @@ class ControllerStore:
         return _TopicWrite([TopicPartition(topic, each) for each in settled], op)
 
     async def delete_topic(self, topic: str) -> None:
-        """All nodes of a topic, its configuration, and the wish to delete it."""
+        """All nodes of a topic, its configuration, and the request to delete it."""
         while True:
             nodes = await self._nodes_below(paths.topic_path(topic))
             for path in (paths.topic_config_path(topic), paths.delete_topic_path(topic)):
@@ -601,7 +601,7 @@ class ControllerStore:
                 for ops in in_multis(DeleteOp(path) for path in nodes):
                     await self._store.multi(ops)
             except (NoNodeError, NotEmptyError):
-                continue  # somebody added or deleted a node since we looked
+                continue  # another client added or deleted a node since
             self._topic_watches.pop(topic, None)
             return
 

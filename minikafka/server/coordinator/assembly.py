@@ -131,7 +131,7 @@ def make_coordinators(
     write_here: SendMarkers,
     leads_for_sure: Callable[[], bool],
 ) -> Coordinators:
-    """Nothing runs yet. ``leads_for_sure``: nobody else can have been given what this broker leads."""
+    """Nothing runs yet. ``leads_for_sure``: no other broker can have been given what this one leads."""
     transactions = _transaction_service(configs, parts, producer_ids, write_here, leads_for_sure)
     return Coordinators(
         _group_service(configs, parts),

@@ -105,7 +105,7 @@ class GroupService(CoordinatorService["GroupShard"]):
 
     def start(self) -> None:
         """Follow leadership from now on, and look for expired offsets now and then."""
-        self._replicas.follow_leadership(self.leadership_changed)
+        self._replicas.add_leadership_listener(self.leadership_changed)
         self._supervisor.start("offsets-retention", self._expire_offsets, restart=Restart.ALWAYS)
 
     def memory_bytes(self) -> int:

@@ -10,10 +10,10 @@ States::
     LOADING --all is replayed--> ACTIVE
     LOADING --the log cannot be read--> FAILED
     any     --another leads, or in a new epoch--> CLOSED
-    ACTIVE  --an exception, which is our bug--> CLOSED, and loaded anew
+    ACTIVE  --an exception, which is our bug--> CLOSED, and loaded again
 
 Requests are answered COORDINATOR_LOAD_IN_PROGRESS while LOADING and NOT_COORDINATOR when FAILED or CLOSED. A
-closed shard answers whoever waits for it and does nothing more: what it wanted to write is refused.
+closed shard answers the requests that wait for it and does nothing more: what it wanted to write is refused.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class HostedShard(Generic[S]):
         self._take_turn(turn)
 
     def tell(self, call: Call[S]) -> None:
-        """Something that nobody waits for, in its turn. Nothing, when the shard is not active."""
+        """A call without an answer, in its turn. Nothing, when the shard is not active."""
 
         def turn() -> None:
             if self.state is ShardState.ACTIVE:
@@ -165,7 +165,7 @@ class HostedShard(Generic[S]):
         self.state = ShardState.FAILED
 
     def close(self) -> None:
-        """Another broker coordinates, or this one begins anew."""
+        """Another broker coordinates, or this one loads it again."""
         was_active = self.state is ShardState.ACTIVE
         self.state = ShardState.CLOSED
         self._operations.leave()
@@ -186,7 +186,7 @@ class HostedShard(Generic[S]):
                 try:
                     turns.popleft()()
                 except Exception:  # our bug: it must neither end the broker or its caller, nor be built upon
-                    logger.exception("%r failed, and begins anew", self)
+                    logger.exception("%r failed, and is loaded again", self)
                     if self.state is ShardState.ACTIVE:
                         self.close()
                         self._broken()
@@ -251,4 +251,4 @@ def _answer(ticket: Ticket, result: Any) -> None:
     try:
         ticket.answer(result)
     except Exception:  # one answer that cannot be written must not keep the others; its connection closes
-        logger.exception("an answer of a coordinator could not be given")
+        logger.exception("an answer of a coordinator could not be sent")

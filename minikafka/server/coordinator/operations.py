@@ -4,7 +4,7 @@ In groups these are joins, syncs, sessions and revocations. Kafka: ``DelayedJoin
 "Rebalance") and ``DelayedHeartbeat`` (purgatory "Heartbeat") of the coordinator of 3.x; 4.x has the timer
 without the purgatories. A shard says when one begins (``Park``) and when it is over (``Complete``), so an
 operation never looks whether it could complete; it only ever completes or expires. Parking under the name of
-one that waits lets its time begin anew, as each heartbeat does with the member's session.
+one that waits restarts its time, as each heartbeat does with the member's session.
 
 Different from Kafka, where each heartbeat completes the member's operation and parks another: here it mostly
 moves the deadline (``Timer.postpone``). It expires at the same time, and as many wait.

@@ -2,9 +2,9 @@
 
 Kafka: ``GroupCoordinatorService`` with its ``CoordinatorRuntime``, ``TransactionCoordinator`` with its
 ``TransactionStateManager``. Which shards are here follows leadership: a partition that this broker leads is
-loaded, and is loaded anew in every leader epoch; one that it does not lead is unloaded, and whoever waits for
-it is told NOT_COORDINATOR. A partition that cannot be loaded stays so, and answers NOT_COORDINATOR, until its
-leadership changes.
+loaded, and is loaded again in every leader epoch; one that it does not lead is unloaded, and requests that
+wait for it get NOT_COORDINATOR. A partition that cannot be loaded stays so, and answers NOT_COORDINATOR,
+until its leadership changes.
 
 A request goes to the shard of its group or transactional id (``ask``); what may be read at once is read by
 way of ``shard_of``. Nothing in here awaits but the loads.
@@ -44,7 +44,7 @@ from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import NO_PRODUCER_ID, Buffer, Offset, TopicPartition
 
 
@@ -99,7 +99,7 @@ class CoordinatorLoad:
         Raises:
             KafkaError: the log cannot be read.
         """
-        turns = Turns()
+        time_slice = TimeSlice()
         position = self._partition.log.log_start_offset
         while position < self._partition.log.log_end_offset:
             records = await self._read(position)
@@ -109,7 +109,7 @@ class CoordinatorLoad:
             for at, header in iterate_headers(records):
                 self._replay_batch(memoryview(records)[at : at + header.size], header)
                 position = Offset(header.next_offset)
-                await turns.give_way()
+                await time_slice.give_way()
                 if not self._is_wanted():
                     return None
             if position == begin:
@@ -184,7 +184,7 @@ else:
 logger = logging.getLogger(__name__)
 
 RELOAD_PAUSE_MS = 1_000
-"""Before a shard in which something went wrong is loaded anew: a bug that comes back at once must not take
+"""Before a shard in which something went wrong is loaded again: a bug that comes back at once must not take
 all of the broker's time. Its clients hear COORDINATOR_LOAD_IN_PROGRESS, and ask again."""
 
 
@@ -277,8 +277,8 @@ class CoordinatorService(Generic[S]):
     # What happens around
 
     def leadership_changed(self, topic_partition: TopicPartition) -> None:
-        """Somebody else leads the partition, or in another epoch, or it is not here any more, or nothing of
-        this."""
+        """Another broker leads the partition, or in another epoch, or it is not here any more, or none of
+        these."""
         if topic_partition.topic != self.topic.name:
             return
         number = topic_partition.partition

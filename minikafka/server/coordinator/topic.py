@@ -178,7 +178,7 @@ class CoordinatorTopic:
         self._config = config
         self._metadata = metadata
         self._topics = topics
-        self._complaint = ""
+        self._warned = ""
 
     def __repr__(self) -> str:
         return f"CoordinatorTopic({self.name})"
@@ -193,7 +193,7 @@ class CoordinatorTopic:
         """The live broker that leads the partition of ``key``.
 
         Raises:
-            KafkaError: COORDINATOR_NOT_AVAILABLE: nobody does, as far as this broker knows.
+            KafkaError: COORDINATOR_NOT_AVAILABLE: no broker does, as far as this one knows.
         """
         partition = self._metadata.partition(TopicPartition(self.name, self.partition_for(key)))
         broker = None if partition is None else self._metadata.broker(partition.leader)
@@ -217,18 +217,18 @@ class CoordinatorTopic:
             )
         except KafkaError as error:
             if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                self._complain(f"{self.name} cannot be made yet: {error}")
+                self._warn_once(f"{self.name} cannot be made yet: {error}")
                 return
         try:
             await self._topics.wait_for_leaders(self.name, partitions=1, timeout_ms=AUTO_CREATE_TIMEOUT_MS)
         except KafkaError as error:
-            self._complain(str(error))
+            self._warn_once(str(error))
 
-    def _complain(self, complaint: str) -> None:
+    def _warn_once(self, warning: str) -> None:
         """Once: clients ask ten times a second."""
-        if complaint != self._complaint:
-            self._complaint = complaint
-            logger.warning("%s", complaint)
+        if warning != self._warned:
+            self._warned = warning
+            logger.warning("%s", warning)
 
     def _replication_factor(self) -> int:
         wanted, property_name = self._plan.replication_factor, self._plan.replication_factor_property
@@ -236,7 +236,7 @@ class CoordinatorTopic:
             return wanted
         live = len(self._metadata.brokers())
         if live < wanted:
-            self._complain(
+            self._warn_once(
                 f"{self.name} gets {live} replicas: only so many brokers are there, and "
                 f"{property_name} is not set"
             )

@@ -3,8 +3,8 @@
 Kafka: ``TransactionMarkerChannelManager``, ``TransactionMarkerRequestCompletionHandler``. Each broker has a
 channel: what waits for it leaves as one WriteTxnMarkers, and what comes meanwhile as the next. The
 coordinator's own broker writes its markers without a request. What became of each partition is told to the
-shard that wanted the marker, which says what to send again; that leaves after a pause, to whoever leads by
-then.
+shard that wanted the marker, which says what to send again; that leaves after a pause, to the leader of
+that time.
 
 - A partition whose leader is not alive waits here until it has one.
 - A partition that there is not was deleted, and its transaction with it: its marker counts as written.

@@ -2,7 +2,7 @@
 
 Kafka: ``TransactionCoordinator``, ``TransactionStateManager``. Besides what all coordinators do, this one has
 markers written (``transaction_markers``), gets producer ids for its shards, and looks now and then for
-transactions that take too long and for transactional ids that nobody uses any more.
+transactions that take too long and for transactional ids that are not used any more.
 
 Where it differs: a broker that has lost the coordination store may have lost its partitions without knowing,
 and Kafka's then refuses a producer by what it remembers (INVALID_TXN_STATE), which ends the producer. Here it
@@ -124,7 +124,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def start(self) -> None:
         """Follow leadership from now on, and look for what has timed out or expired now and then."""
-        self._replicas.follow_leadership(self.leadership_changed)
+        self._replicas.add_leadership_listener(self.leadership_changed)
         start = self._supervisor.start
         start("transaction-abort", self._abort_timed_out, restart=Restart.ALWAYS)
         start("transactional-id-expiration", self._remove_expired, restart=Restart.ALWAYS)

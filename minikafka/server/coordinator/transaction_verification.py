@@ -3,7 +3,7 @@
 Kafka: ``AddPartitionsToTxnManager``, ``ReplicaManager.maybeSendPartitionsToTransactionCoordinator``.
 Producers that know the second version of the protocol (Produce 12, TxnOffsetCommit 5) have the partition
 *added* to their transaction in this way; for older ones, who have added it themselves, it is *verified*. Once
-a transaction has records in a partition nobody is asked any more.
+a transaction has records in a partition its coordinator is not asked any more.
 
 The coordinator is the leader of the partition of ``__transaction_state`` that keeps the transactional id. It
 is asked with AddPartitionsToTxn, by one request at a time to each broker; what comes up meanwhile goes
@@ -13,7 +13,7 @@ marker of that transaction takes the guard away, so each retry begins a verifica
 guard that counts then.
 
 Where it differs from Kafka, which mutes a connection while one of its requests waits:
-- each partition is asked for and goes on by itself, so that its batches keep their order: whatever comes for
+- each partition is asked for and proceeds by itself, so that its batches keep their order: whatever comes for
   a partition that is being asked for waits for the same answer, and is told in the order in which it came;
 - two questions about one transaction go together, where Kafka drops the older one with NETWORK_EXCEPTION;
 - a marker that overtakes the coordinator's consent makes a producer of the second version ask again, where
@@ -188,7 +188,7 @@ class TransactionVerification:
         """May a batch of ``transaction`` be appended? Answered now, or None: ``then`` is called later.
 
         Args:
-            transaction: None for a request without a transactional id, of which nobody can be asked.
+            transaction: None for a request without a transactional id, which has no coordinator.
             sequence: of the batch's first record, -1 for a coordinator's batch.
 
         Raises:
@@ -225,7 +225,7 @@ class TransactionVerification:
         return None
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Ask no coordinator any more."""
         for coordinator in self._coordinators.values():
             await coordinator.connection.close()
 
@@ -289,7 +289,7 @@ class TransactionVerification:
         except (BrokerUnavailable, PeerProtocolError) as error:
             if not coordinator.is_failing:
                 coordinator.is_failing = True
-                logger.warning("a transaction coordinator was not heard of: %s", error)
+                logger.warning("no answer from a transaction coordinator: %s", error)
             errors = dict.fromkeys(questions, ErrorCode.NETWORK_EXCEPTION)
         except KafkaError as error:  # UNSUPPORTED_VERSION: as Kafka, for such a broker is being upgraded
             logger.warning("a transaction is not verified: %s", error)
@@ -380,7 +380,7 @@ class TransactionVerification:
             try:
                 then(Verified(code, question.guard))
             except Exception:  # our bug with one write, which must not keep the others waiting
-                logger.exception("a write in a transaction could not go on")
+                logger.exception("a write in a transaction could not be continued")
 
 
 def produce_error(verified: Verified, operation: TransactionSupportedOperation) -> KafkaError:

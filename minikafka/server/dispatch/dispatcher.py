@@ -105,7 +105,7 @@ class _Route(NamedTuple):
 
 
 _FINISHED = (tuple, list, PendingResponse)
-"""Answers that need no encoding. Named, because a union in the call would be built anew for every request."""
+"""Answers that need no encoding. Named, because a union in the call would be built for every request."""
 
 
 class Dispatcher:
@@ -146,7 +146,7 @@ class Dispatcher:
                 steps = _while_there_is_room(connection, header, steps)
             if handler_time is not None:
                 steps = handler_time.measure_steps(steps)
-            return self._services.turns.run(steps)
+            return self._services.scheduler.run(steps)
         request = decode_request(header, frame)
         context = RequestContext(connection, header, len(frame), handler_time)
         return self._serve(route, context, request, frame)
@@ -169,7 +169,7 @@ class Dispatcher:
             steps = _while_there_is_room(context.connection, context.header, steps)
         if context.handler_time is not None:
             steps = context.handler_time.measure_steps(steps)
-        return self._services.turns.run(steps)
+        return self._services.scheduler.run(steps)
 
     def _note(
         self, route: _Route, context: RequestContext, request: Any, frame: Buffer
@@ -248,8 +248,8 @@ class Dispatcher:
     def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
         """But not on a connection that produces or fetches: there that is what is worth remembering."""
         connection = context.connection
-        worthier = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
-        if not isinstance(connection.memory, worthier):
+        preferred = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
+        if not isinstance(connection.memory, preferred):
             connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
@@ -261,7 +261,7 @@ class Dispatcher:
         async def answer() -> None:
             try:
                 body = await (work if handler_time is None else handler_time.measure(work))
-                response = await self._services.turns.finished(self._encode(context, body))
+                response = await self._services.scheduler.finished(self._encode(context, body))
             except BaseException:
                 pending.abandon()
                 raise

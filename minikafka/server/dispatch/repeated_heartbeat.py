@@ -97,7 +97,7 @@ class RepeatedHeartbeat:
 
 
 class HeartbeatAnswer(RequestTicket):
-    """The response to a repeated heartbeat: its buffers, or a promise of them once somebody waits."""
+    """The response to a repeated heartbeat: its buffers, or a promise of them once it is waited for."""
 
     __slots__ = ("_correlation_id", "_heartbeat", "response")
 

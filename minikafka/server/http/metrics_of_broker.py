@@ -192,7 +192,7 @@ def sources_of_broker(
 
 def _broker(services: Services) -> Iterator[Sample]:
     yield Sample(names.BUILD_INFO, 1, (__version__, str(services.node_id)))
-    yield Sample(names.BROKER_STATE, RUNNING if services.instructed.is_set() else STARTING)
+    yield Sample(names.BROKER_STATE, RUNNING if services.metadata_received.is_set() else STARTING)
 
 
 def _disk_io() -> Iterator[Sample]:

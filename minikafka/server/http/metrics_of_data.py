@@ -162,7 +162,7 @@ def _partitions(services: Services) -> Iterator[Sample]:
 
 
 def _leaderless_partitions(services: Services) -> list[tuple[str, PartitionMetadata]]:
-    """Those of the cluster, with their topics, on the controller; nobody else would show them."""
+    """Those of the cluster, with their topics, on the controller; no other broker would show them."""
     if not services.controller.is_controller:
         return []
     found = (

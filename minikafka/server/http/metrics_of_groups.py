@@ -1,6 +1,6 @@
 """What a scrape shows of the groups that this broker coordinates, with their lag.
 
-``GroupFigures.read`` is awaited before a scrape: it goes over the groups in turns, and asks other leaders
+``GroupFigures.read`` is awaited before a scrape: it goes over the groups in slices, and asks other leaders
 where their partitions end. ``samples`` shows what it has found. A group is at one coordinator, so each series
 is shown by one broker of a cluster, and sums over all brokers are right.
 
@@ -8,7 +8,7 @@ How much is shown has limits, by count and by the length of names, which clients
 come before those without.
 
 Where partitions end that other brokers lead: the lag of a group, which is known at the group's
-coordinator, needs it. Asked when somebody looks, of all those leaders at once (ListOffsets).
+coordinator, needs it. Asked at each scrape, of all those leaders at once (ListOffsets).
 
 Who looks waits for a moment only: a leader that is slow or gone must not hold up a scrape. What it answers
 later counts the next time, and what it said last counts for a minute.
@@ -35,7 +35,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.cluster.broker_connection import BrokerConnection
 from minikafka.server.coordinator.hosted_shard import HostedShard, ShardState
 from minikafka.server.coordinator.operations import load_time_samples
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, BrokerId, Offset, TopicPartition
 
@@ -206,7 +206,7 @@ class GroupFigures:
 
     async def read(self) -> None:
         """Look at all groups; the other leaders are asked meanwhile, and may not answer."""
-        turns = Turns()
+        time_slice = TimeSlice()
         states: Counter[tuple[str, str]] = Counter()
         in_use: list[tuple[GroupShard, Group]] = []
         empty: list[tuple[GroupShard, Group]] = []
@@ -219,14 +219,14 @@ class GroupFigures:
                 listed = group.listed()
                 states[listed.group_type, listed.state.lower()] += 1
                 (in_use if group.members else empty).append((hosted.shard, group))
-                await turns.give_way()
+                await time_slice.give_way()
         self._states, self.groups, self.offsets = states, states.total(), offsets
         shown = in_use + empty
         self._members = [(group.group_id, len(group.members)) for _, group in _first_of(shown)]
-        self._rows = await _committed(shown, turns)
-        await self._read_high_watermarks(turns)
+        self._rows = await _committed(shown, time_slice)
+        await self._read_high_watermarks(time_slice)
 
-    async def _read_high_watermarks(self, turns: Turns) -> None:
+    async def _read_high_watermarks(self, time_slice: TimeSlice) -> None:
         partitions = self._services.replica_manager.partitions
         found: dict[TopicPartition, Offset] = {}
         elsewhere: dict[TopicPartition, None] = {}
@@ -236,7 +236,7 @@ class GroupFigures:
                 found[row.topic_partition] = hosted.log.high_watermark
             else:
                 elsewhere[row.topic_partition] = None
-            await turns.give_way()
+            await time_slice.give_way()
         self._high_watermarks = found | await self._leaders.high_watermarks(elsewhere)
 
     # The source
@@ -280,7 +280,7 @@ class GroupFigures:
             yield Sample(names.GROUP_ACTIVITY[name], done)
 
     def _offsets(self) -> Iterator[Sample]:
-        """Each family for itself. A lag that nobody knows is not shown, nor is a sum that lacks one."""
+        """Each family for itself. An unknown lag is not shown, nor is a sum that lacks one."""
         offsets: Counter[tuple[str, str]] = Counter()
         lags: Counter[tuple[str, str]] = Counter()
         unknown: set[tuple[str, str]] = set()
@@ -314,7 +314,7 @@ def _first_of(groups: list[tuple[GroupShard, Group]]) -> Iterator[tuple[GroupSha
         yield each
 
 
-async def _committed(groups: list[tuple[GroupShard, Group]], turns: Turns) -> list[CommittedRow]:
+async def _committed(groups: list[tuple[GroupShard, Group]], time_slice: TimeSlice) -> list[CommittedRow]:
     """As many committed offsets as have series, by group, topic and partition."""
     rows: list[CommittedRow] = []
     label_bytes = 0
@@ -326,5 +326,5 @@ async def _committed(groups: list[tuple[GroupShard, Group]], turns: Turns) -> li
                     return rows
                 at = TopicPartition(topic, number)
                 rows.append(CommittedRow(group.group_id, at, Offset(partitions[number].offset)))
-        await turns.give_way()
+        await time_slice.give_way()
     return rows

@@ -4,9 +4,9 @@
 by a controller what to lead and follow, and all its log directories online. Who is not ready says why, a line
 for each reason, with the status 503.
 
-The broker's series as prometheus-client wants them, in pieces that are small enough for the event loop.
+The broker's series as prometheus-client wants them, in chunks that are small enough for the event loop.
 
-The page ``/metrics`` gives others their turn between two pieces; the text of a family that came in several
+The page ``/metrics`` gives others their turn between two chunks; the text of a family that came in several
 has one head. This module imports prometheus-client, which takes a moment, so it is itself imported when it
 is first needed.
 """
@@ -31,13 +31,13 @@ from minikafka.network.socket_server import SocketServer
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.loop_lag import LoopLag
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.log_cleaner import LogCleaner
 
-PIECE_SAMPLES = 250
+CHUNK_SAMPLES = 250
 """About 2 ms."""
-PIECE_BYTES = 64 * 1024
+CHUNK_BYTES = 64 * 1024
 """Of labels: names of topics are short, those of groups may have 32 KB each."""
 
 
@@ -50,37 +50,37 @@ class BrokerCollector:
     def collect(self) -> Iterator[Metric | None]:
         """None where a source has had its slice and has nothing to show yet."""
         for source in self._sources:
-            piece: Metric | None = None
-            piece_bytes = 0
+            chunk: Metric | None = None
+            chunk_bytes = 0
             for sample in source():
                 if sample is None:
                     yield None
                     continue
                 series = sample.series
-                is_full = piece is not None and (
-                    len(piece.samples) == PIECE_SAMPLES or piece_bytes >= PIECE_BYTES
+                is_full = chunk is not None and (
+                    len(chunk.samples) == CHUNK_SAMPLES or chunk_bytes >= CHUNK_BYTES
                 )
-                if piece is None or is_full or piece.name != series.name:
-                    if piece is not None:
-                        yield piece
-                    piece, piece_bytes = Metric(series.name, series.help, series.type.value), 0
-                _add(piece, sample)
-                piece_bytes += sum(map(len, sample.labels))
-            if piece is not None:
-                yield piece
+                if chunk is None or is_full or chunk.name != series.name:
+                    if chunk is not None:
+                        yield chunk
+                    chunk, chunk_bytes = Metric(series.name, series.help, series.type.value), 0
+                _add(chunk, sample)
+                chunk_bytes += sum(map(len, sample.labels))
+            if chunk is not None:
+                yield chunk
         for collector in (PROCESS_COLLECTOR, GC_COLLECTOR, PLATFORM_COLLECTOR):
             yield from collector.collect()
 
 
-def _add(piece: Metric, sample: Sample) -> None:
+def _add(chunk: Metric, sample: Sample) -> None:
     series = sample.series
     suffix = "_total" if series.type is SeriesType.COUNTER else sample.suffix
     labels = dict(zip(series.labels, sample.labels, strict=False))
-    piece.add_sample(series.name + suffix, labels, float(sample.value))
+    chunk.add_sample(series.name + suffix, labels, float(sample.value))
 
 
-class _Piece(Collector):
-    """A registry of one piece."""
+class _Chunk(Collector):
+    """A registry of one chunk."""
 
     def __init__(self, metric: Metric) -> None:
         self._metric = metric
@@ -90,7 +90,7 @@ class _Piece(Collector):
 
 
 class Exposition:
-    """The text of one scrape, piece by piece; remembers how long the last one took."""
+    """The text of one scrape, chunk by chunk; remembers how long the last one took."""
 
     def __init__(self, sources: list[Source], now_ns: Callable[[], int]) -> None:
         """``sources`` may grow later."""
@@ -101,16 +101,16 @@ class Exposition:
         self._slice_seconds_max = 0.0
 
     def texts(self) -> Iterator[bytes]:
-        """Each piece in the text format, empty ones too. Between two of them others may have their turn."""
+        """Each chunk in the text format, empty ones too. Between two of them others may have their turn."""
         began_ns = slice_ns = self._now_ns()
         longest_ns, name = 0, ""
-        for piece in self._collector.collect():
+        for chunk in self._collector.collect():
             text = b""
-            if piece is not None:
-                text = generate_latest(_Piece(piece))
-                if piece.name == name:
-                    text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first piece
-                name = piece.name
+            if chunk is not None:
+                text = generate_latest(_Chunk(chunk))
+                if chunk.name == name:
+                    text = text.split(b"\n", 2)[2]  # HELP and TYPE stand before the family's first chunk
+                name = chunk.name
             longest_ns = max(longest_ns, self._now_ns() - slice_ns)
             yield text
             slice_ns = self._now_ns()
@@ -150,7 +150,8 @@ async def start_http(
     ``connections_max``: how many connections the process has descriptors for.
 
     Raises:
-        StartError: ``http.port`` cannot be had. Nobody asked for the usual one: then there is a log line.
+        StartError: ``http.port`` cannot be had. For the usual one, which was not asked for, there is a log
+        line.
     """
     config = services.config
     port = usual_port if config.http_port is None else config.http_port
@@ -175,7 +176,7 @@ async def start_http(
     except StartError as error:
         if config.http_port is not None:
             raise
-        logger.warning("no metrics over HTTP, which nobody has asked for: %s", error)
+        logger.warning("no metrics over HTTP, http.port is not set: %s", error)
         return None
     services.supervisor.start("loop-lag", loop_lag.run, restart=Restart.ALWAYS)
     return server
@@ -219,7 +220,7 @@ def reasons_not_ready(services: Services) -> list[str]:
     reasons = []
     if services.broker_epoch < 0:
         reasons.append("the broker is not registered in the cluster")
-    if not services.instructed.is_set():
+    if not services.metadata_received.is_set():
         reasons.append("no controller has said what to lead and follow")
     for directory, reason in services.log_manager.offline_directories.items():
         reasons.append(f"the log directory {directory} is offline: {reason}")
@@ -263,11 +264,11 @@ class MetricsPage:
         figures, exposition = self._loaded
         for read in figures.reads:
             await read()
-        turns = Turns()
+        time_slice = TimeSlice()
         texts = []
         for text in exposition.texts():
             texts.append(text)
-            await turns.give_way()
+            await time_slice.give_way()
         return number, texts
 
     def _load(self) -> tuple[ScrapeFigures, Exposition]:

@@ -7,7 +7,7 @@ waited longest for its peer is closed in favour of the new one: so a health chec
 connections are held open, and nothing is held by keeping silent.
 
 A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
-goes on.
+keeps running.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 CONNECTIONS_MAX = 64
 REQUEST_BYTES_MAX = 16 * 1024
-"""Of the request line and the headers; and of a body, which nobody reads."""
+"""Of the request line and the headers; and of a body, which is not read."""
 REQUEST_TIMEOUT_S = 10.0
 """From the first byte of a request to its last; and from a connection's begin to its first request."""
 IDLE_TIMEOUT_S = 180.0
@@ -60,7 +60,7 @@ class HttpResponse(NamedTuple):
     """What a page returns."""
 
     body: bytes | Sequence[bytes]
-    """Or its pieces."""
+    """Or its chunks."""
     status: int = 200
     content_type: str = PLAIN_TEXT
     headers: tuple[tuple[str, str], ...] = ()
@@ -154,7 +154,7 @@ class HttpServer:
     def _make_room(self) -> None:
         """End the connection that is missed least."""
         task = min(self._tasks, key=lambda task: self._tasks[task].worth)
-        logger.debug("an HTTP connection gives way to a new one")
+        logger.debug("an HTTP connection is closed to make room for a new one")
         self._tasks.pop(task).abort()
         task.cancel()
 
@@ -266,8 +266,8 @@ class _Conversation:
         head = h11.Response(status_code=response.status, headers=headers, reason=reason.encode())
         async with asyncio.timeout(SEND_TIMEOUT_S):
             waiting = self._protocol.send(head) or b""
-            for piece in () if head_only else _pieces(body):
-                waiting += self._protocol.send(h11.Data(data=piece)) or b""
+            for chunk in () if head_only else _chunks(body):
+                waiting += self._protocol.send(h11.Data(data=chunk)) or b""
                 if len(waiting) >= _WRITE_BYTES:
                     self._writer.write(waiting)
                     waiting = b""
@@ -277,7 +277,7 @@ class _Conversation:
             await self._writer.drain()
 
 
-def _pieces(body: Sequence[bytes]) -> Iterator[bytes]:
+def _chunks(body: Sequence[bytes]) -> Iterator[bytes]:
     for part in body:
         for start in range(0, len(part), _WRITE_BYTES):
             yield part[start : start + _WRITE_BYTES]

@@ -1,8 +1,8 @@
 """What the status page shows: the cluster, its partitions, groups, purgatories and quotas, as one document.
 
-It is made from live objects when somebody looks, and nothing is kept for it. Its words are Kafka's. What is
-true of the whole cluster is what the controller last told this broker (``MetadataCache``); the rest is this
-broker's own, and what only others know is None here:
+It is made from live objects when it is asked for, and nothing is kept for it. Its words are Kafka's. What is
+true of the whole cluster is what the controller last told this broker (``MetadataCache``); everything else is
+this broker's own, and what only others know is None here:
 
 - High watermark and log end are those of the replica on this broker. The leader's are the partition's; a
   follower's may be behind, which is why ``offsets_from`` says whose they are.
@@ -44,7 +44,7 @@ from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMeta
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.server.http.server import HttpRequest, HttpResponse
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.types import BrokerId, TopicPartition
 
@@ -65,7 +65,7 @@ class GroupOffset(msgspec.Struct, frozen=True, kw_only=True):
     """None, like the lag: ``leader`` is another broker, which knows it."""
     lag: int | None
     leader: int
-    """-1: nobody."""
+    """-1: none."""
 
 
 class GroupStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class Coordinator(msgspec.Struct, frozen=True, kw_only=True):
     """Who has the groups of some partitions of ``__consumer_offsets``."""
 
     node_id: int
-    """-1: nobody."""
+    """-1: none."""
     partitions: int
 
 
@@ -104,7 +104,7 @@ class GroupsStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The others."""
 
 
-async def describe_groups(services: Services, turns: Turns, *, topic_filter: str) -> GroupsStatus:
+async def describe_groups(services: Services, time_slice: TimeSlice, *, topic_filter: str) -> GroupsStatus:
     """The groups that are coordinated here; with a filter, those with offsets in such topics."""
     hosted = services.groups.hosted_shards()
     states = Counter(shard.state for shard in hosted)
@@ -118,7 +118,7 @@ async def describe_groups(services: Services, turns: Turns, *, topic_filter: str
     listed = seen = left_out = 0
     not_seen = max(0, sum(shard.offsets_count for shard in active) - OFFSETS_SEEN_MAX)
     for _, shard, group in all_groups:
-        await turns.give_way()
+        await time_slice.give_way()
         offsets = _offsets(services, shard, group.group_id, OFFSETS_SEEN_MAX - seen)
         seen += len(offsets)
         offsets = [each for each in offsets if topic_filter in each.topic]
@@ -189,7 +189,7 @@ def _others(services: Services) -> list[Coordinator]:
 QUOTAS_MAX = 200
 THROTTLES_MAX = 20
 
-_ANYBODY = QuotaFilter({}, strict=False)
+_ANY_CLIENT = QuotaFilter({}, strict=False)
 
 
 class ClientQuotaStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,7 +253,7 @@ def describe_quotas(services: Services) -> QuotasStatus:
         for quota, bound in values.items()
     ]
     sensors = quotas.sensors()
-    throttles = quotas.throttles(_ANYBODY)
+    throttles = quotas.throttles(_ANY_CLIENT)
     replication = services.replication_quotas
     return QuotasStatus(
         set=bounds[:QUOTAS_MAX],
@@ -316,7 +316,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster_id: str
     controller_id: int
-    """-1: nobody, or nobody has said."""
+    """-1: none, or not known."""
     controller_epoch: int
     topics: int
     partitions: int
@@ -355,7 +355,7 @@ class PartitionStatus(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     partition: int
     leader: int
-    """-1: nobody."""
+    """-1: none."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -399,16 +399,16 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def describe(services: Services, *, topic_filter: str = "") -> Status:
-    """How things are now, within the turns of the loop that it takes to look at all. ``topic_filter``: list
+    """How things are now, within the time slices that it takes to look at all. ``topic_filter``: list
     only topics with that in their names, their partitions, and groups with offsets in them; empty: all."""
     metadata = services.metadata
-    turns = Turns()
+    time_slice = TimeSlice()
     counts = _Counts(services)
     for topic in sorted(metadata.topics(), key=lambda topic: topic.is_internal):
         counts.add(topic, is_listed=topic_filter in topic.name)
-        await turns.give_way()
+        await time_slice.give_way()
     counts.sort()
-    groups = await describe_groups(services, turns, topic_filter=topic_filter)
+    groups = await describe_groups(services, time_slice, topic_filter=topic_filter)
     brokers = list(_brokers(metadata, counts))
     partitions = counts.in_danger + counts.thin + counts.well
     return Status(

@@ -237,7 +237,7 @@ class ClientMetricsManager:
     def _instance(
         self, client_instance_id: UUID, attributes: Mapping[str, str | None], now_ms: int
     ) -> _Instance:
-        """The client's, made or computed anew when the subscriptions have changed."""
+        """The client's, made, or computed again when the subscriptions have changed."""
         self._forget(now_ms)
         instance = self._instances.pop(client_instance_id, None)
         if instance is None or instance.version != self._version:

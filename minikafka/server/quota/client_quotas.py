@@ -20,15 +20,15 @@ controller_mutation_rate       −tokens / rate, once the bucket is overspent
 
 Its metrics, as Kafka names them: ``byte-rate``, ``request-time`` or ``tokens`` with ``mutation-rate``, and
 ``throttle-time``, in the groups Produce, Fetch, Request and ControllerMutation, tagged with user and client
-id; an empty tag stands for everybody who shares the quota.
+id; an empty tag stands for all clients that share the quota.
 
 Invariants:
 - A client's counters exist from its first request on, whether there are quotas or not.
 - Every client that is known here has the sensors of all quotas that count for it, and no others: a changed
   quota is applied to all of them at once. A sensor lives as long as a client that has it.
 - What is kept is bounded: a client that did nothing for an hour is forgotten, and above ``CLIENTS_MAX`` the
-  one that came first. Somebody may still hold a forgotten one; it says that it is limited, which makes him
-  ask again.
+  one that came first. A connection may still hold a forgotten one; it says that it is limited, which makes
+  the connection ask again.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class ClientSensor:
         self._metrics.remove_metric(self._throttle_time.name)
 
     def record(self, value: float, clock: Clock) -> Violation | None:
-        """Count ``value``, and say how long whoever did it is to wait."""
+        """Count ``value``, and say how long the client is to wait."""
         now_ms = clock.monotonic_ms()
         try:
             self._sensor.record(value, now_ms)
@@ -191,12 +191,12 @@ class ClientSensor:
         self._sensor.record(value, now_ms, check_quotas=False)
         return None
 
-    def take_back(self, value: float, clock: Clock) -> None:
+    def unrecord(self, value: float, clock: Clock) -> None:
         """What was counted did not happen after all (``unrecordQuotaSensor``)."""
         self._sensor.record(-value, clock.monotonic_ms(), check_quotas=False)
 
     def throttled(self, violation: Violation, *, user: str, client_id: str, clock: Clock) -> None:
-        """Somebody is slowed down: keep in mind why, and say so now and then."""
+        """A client is slowed down: keep in mind why, and say so now and then."""
         now_ms = clock.monotonic_ms()
         self._avg.record(violation.throttle_time_ms, now_ms)
         throttle = Throttle(
@@ -261,7 +261,7 @@ class Mutable(Protocol):
 
 
 class QuotaClient:
-    """One user and client id, and what it did. The counters are whoever's who handles its requests."""
+    """One user and client id, and what it did. The counters belong to the handlers of its requests."""
 
     __slots__ = (
         "_seen",

@@ -2,7 +2,7 @@
 
 Kafka: ``ClientRequestQuotaManager`` and the thread times in ``RequestChannel.Request``. There is one event
 loop, so a client that has 100 percent of handler time has all of it. Time spent waiting (for replicas, bytes,
-the store) is nobody's.
+the store) does not count.
 
 The time is counted when the answer is made, so that the answer tells the throttle that comes of it; what is
 done after that (other partitions of a group's request, the writing) is not counted. Kafka counts the network
@@ -53,7 +53,7 @@ class HandlerTime:
         self._spent_ns, self._started_ns = self.spent_ns, None
 
     def resume(self) -> None:
-        """The handler goes on."""
+        """The handler continues."""
         self.pause()
         self._started_ns = self._now_ns()
 

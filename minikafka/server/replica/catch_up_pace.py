@@ -1,13 +1,14 @@
-"""How fast followers catch up: in small pieces, and with rests between them while producers wait.
+"""How fast followers catch up: in small chunks, and with pauses between them while producers wait.
 
 A follower that has much to fetch asks again as soon as it has appended what it got. So it keeps two brokers
-busy without a break, and what acks=all waits for stands in the same queues. While producers wait a piece is
-smaller, and after it the follower rests for as long as it was under way, which is from its answer to the next
-question: the busier the brokers are, the longer that takes. So catching up has about half of their time. What
-the follower is waited for comes in its rest too: where it is in the ISR, or about to be.
+busy without a break, and what acks=all waits for stands in the same queues. While producers wait a chunk is
+smaller, and after it the follower is paused for as long as the chunk was under way, from its answer to the
+next fetch: the busier the brokers are, the longer that takes. So catching up has about half of their time.
+Partitions in which the follower is in the ISR, or about to be, are answered during the pause too, because
+producers wait for it there.
 
-There is no rest when nobody waits, nor for a follower that would not catch up then: it has to come forward at
-least twice as fast as producers write.
+There is no pause when no producer waits, nor for a follower that would not catch up then: it has to advance
+at least twice as fast as producers write.
 
 Kafka's fetchers have threads, and leave the sharing to the operating system.
 """
@@ -24,26 +25,26 @@ from minikafka.clock import Clock
 from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 
 CATCH_UP_BYTES_MAX = 1 << 18
-"""A piece. While 20 followers moved under load, at 220 to 240 MB/s in each case, the p99 of produce was about
+"""A chunk. While 20 followers moved under load, at 220 to 240 MB/s in each case, the p99 of produce was about
 16 ms with it, 28 ms with four times as much, and over 100 ms with the 10 MiB of
 ``replica.fetch.response.max.bytes``."""
 
 CATCH_UP_BYTES_MAX_UNDER_LOAD = 1 << 17
-"""A piece while producers with acks=all wait. Not always, because a throttled follower rests after each
+"""A chunk while producers with acks=all wait. Not always, because a throttled follower pauses after each
 answer, whatever came, and so would take a tenth longer.
 
-With it and the rests 20 followers moved at 126 to 211 MB/s instead of 200 to 310. The p99 of produce was
+With it and the pauses 20 followers moved at 126 to 211 MB/s instead of 200 to 310. The p99 of produce was
 1.9 to 2.9 times that of quiet for librdkafka and 2.1 to 3.8 times for Kafka's producer, instead of 2.5 to 4.2
 and 3.0 to 3.6.
 """
 
-REST_MS_MAX = 100
-"""Also after a piece that its follower asked after much later, because it was in sync or away meanwhile."""
+PAUSE_MS_MAX = 100
+"""Also after a chunk whose follower fetched again much later, because it was in sync or away meanwhile."""
 
 _NS_IN_MS = 1_000_000
 
 
-class Behind(NamedTuple):
+class CatchUpLag(NamedTuple):
     """How a fetcher stands in all of its partitions together that it has to catch up with."""
 
     fetched: int
@@ -52,7 +53,7 @@ class Behind(NamedTuple):
     """The sum of their ends."""
 
 
-class Piece(NamedTuple):
+class CatchUpChunk(NamedTuple):
     """What a fetcher may have now, for all partitions together that it has to catch up with."""
 
     size_bytes: int
@@ -64,48 +65,48 @@ class Piece(NamedTuple):
 class CatchUpPace:
     """A leader's, for all fetchers of all followers.
 
-    A follower has ``num.replica.fetchers`` of them, each with partitions, answers and rests of its own. What
-    tells them apart is the connection that each has; what is known of one goes with it.
+    A follower has ``num.replica.fetchers`` of them, each with partitions, answers and pauses of its own.
+    They are told apart by the connection that each has; what is known of one goes with it.
     """
 
     def __init__(self, clock: Clock, do_producers_wait: Callable[[], bool]) -> None:
         self._clock = clock
         self._do_producers_wait = do_producers_wait
         self._is_on = FastPath.CATCH_UP not in SWITCHED_OFF
-        self._given: WeakKeyDictionary[object, tuple[int, Behind]] = WeakKeyDictionary()
-        """When the piece left that a fetcher has not asked after, in ns, and how it stood."""
+        self._sent: WeakKeyDictionary[object, tuple[int, CatchUpLag]] = WeakKeyDictionary()
+        """When a fetcher's last chunk was sent, in ns, and its lag then; until it fetches again."""
         self._due_ms: WeakKeyDictionary[object, int] = WeakKeyDictionary()
-        """When a fetcher that rests may have the next."""
+        """When a paused fetcher may have the next chunk."""
 
     def __repr__(self) -> str:
-        return f"CatchUpPace({len(self._due_ms)} fetchers rest)"
+        return f"CatchUpPace({len(self._due_ms)} fetchers paused)"
 
-    def piece(self, fetcher: object, behind: Behind) -> Piece:
-        """``fetcher`` asks, or its rest may be over."""
+    def chunk(self, fetcher: object, lag: CatchUpLag) -> CatchUpChunk:
+        """``fetcher`` asks, or its pause may be over."""
         if not self._is_on:
-            return Piece(sys.maxsize, 0)
+            return CatchUpChunk(sys.maxsize, 0)
         now_ms = self._clock.monotonic_ms()
         size_bytes = CATCH_UP_BYTES_MAX
         if self._do_producers_wait():
-            given = self._given.pop(fetcher, None)
-            if given is None or _catches_up(given[1], behind):
+            sent = self._sent.pop(fetcher, None)
+            if sent is None or _catches_up(sent[1], lag):
                 size_bytes = CATCH_UP_BYTES_MAX_UNDER_LOAD
-                if given is not None:
-                    under_way_ns = self._clock.monotonic_ns() - given[0]
-                    rest_ms = math.ceil(under_way_ns / _NS_IN_MS)
-                    self._due_ms[fetcher] = now_ms + min(rest_ms, REST_MS_MAX)
+                if sent is not None:
+                    under_way_ns = self._clock.monotonic_ns() - sent[0]
+                    pause_ms = math.ceil(under_way_ns / _NS_IN_MS)
+                    self._due_ms[fetcher] = now_ms + min(pause_ms, PAUSE_MS_MAX)
         pause_ms = self._due_ms.get(fetcher, now_ms) - now_ms
         if pause_ms > 0:
-            return Piece(0, pause_ms)
+            return CatchUpChunk(0, pause_ms)
         self._due_ms.pop(fetcher, None)
-        return Piece(size_bytes, 0)
+        return CatchUpChunk(size_bytes, 0)
 
-    def gave(self, fetcher: object, behind: Behind) -> None:
-        """A piece is on its way."""
-        self._given[fetcher] = self._clock.monotonic_ns(), behind
+    def sent(self, fetcher: object, lag: CatchUpLag) -> None:
+        """A chunk is on its way."""
+        self._sent[fetcher] = self._clock.monotonic_ns(), lag
 
 
-def _catches_up(before: Behind, after: Behind) -> bool:
+def _catches_up(before: CatchUpLag, after: CatchUpLag) -> bool:
     """Whether a follower would, if it took twice as long, and in all that time as much was written as from
     ``before`` to ``after``."""
     return after.fetched - before.fetched >= 2 * 2 * (after.end - before.end)

@@ -11,7 +11,7 @@ consumer is sent to another replica. Otherwise it is parked under its partitions
     E  the fetch offset lies beyond the end (truncation)
 
 F and G do not count partitions that the replication quota holds back from a follower (KIP-73), nor those
-with which it is to catch up later (``CatchUpPace``): for these the wait ends with its rest. When such a wait
+with which it is to catch up later (``CatchUpPace``): for these the wait ends with its pause. When such a wait
 is over the partitions are read again: by then the quota may be free.
 
 A, unless any replica may answer (``FetchParams.leader_only``). A follower's fetch tells how far it is: that
@@ -46,7 +46,7 @@ from minikafka.server.replica.partition_reads import (
 )
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.log_io import LogIo
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
@@ -64,8 +64,8 @@ class Fetch:
     """A fetch under way. ``start`` answers it or returns the promise of an answer."""
 
     __slots__ = (
-        "_answer_whatever", "_clock", "_deadline_ms", "_has_held_back", "_log_io", "_params", "_pause_ms",
-        "_pending", "_replicas", "_respond", "_rounds", "_turns", "_wanted",
+        "_clock", "_deadline_ms", "_force_respond", "_has_held_back", "_log_io", "_params", "_pause_ms",
+        "_pending", "_replicas", "_respond", "_rounds", "_scheduler", "_wanted",
     )  # fmt: skip
 
     def __init__(
@@ -77,22 +77,22 @@ class Fetch:
         params: FetchParams,
         wanted: Sequence[WantedPartition],
         respond: Callable[[list[PartitionRead]], Sequence[Buffer] | Steps[Sequence[Buffer]]],
-        turns: SharedTurns | None = None,
+        scheduler: WorkScheduler | None = None,
     ) -> None:
-        """``turns``: of a fetch of so many partitions that it is read and answered in steps."""
+        """``scheduler``: of a fetch of so many partitions that it is read and answered in steps."""
         self._replicas = replicas
         self._log_io = log_io
         self._clock = clock
         self._params = params
         self._wanted = wanted
         self._respond = respond
-        self._turns = turns
+        self._scheduler = scheduler
         self._pending: PendingResponse | None = None
         self._deadline_ms = 0
         self._rounds = 0
         self._has_held_back = False
         self._pause_ms = 0
-        self._answer_whatever = params.max_wait_ms <= 0 or not wanted
+        self._force_respond = params.max_wait_ms <= 0 or not wanted
 
     def start(self) -> Result:
         """The response, or a ``PendingResponse`` when bytes are missing or cold."""
@@ -121,7 +121,7 @@ class Fetch:
             self._record(followed)
             if self._pause_ms and self._is_late(reads):
                 return (yield from self._read())
-        if not cold and (self._answer_whatever or self._is_satisfied(reads, size_bytes)):
+        if not cold and (self._force_respond or self._is_satisfied(reads, size_bytes)):
             return reads
         if self._pending is None:
             self._pending = PendingResponse(expected_bytes=self._params.max_bytes)
@@ -158,10 +158,10 @@ class Fetch:
         """Whether something is kept for later that producers wait for, since the follower has told how far it
         is: there it is as good as in sync."""
         now_ms, partitions = self._clock.monotonic_ms(), self._replicas.partitions
-        resting = (partitions.get(read.wanted.topic_partition) for read in reads if read.is_resting)
+        paused = (partitions.get(read.wanted.topic_partition) for read in reads if read.is_paused)
         return any(
             partition is not None and partition.is_waited_for(self._params.replica_id, now_ms)
-            for partition in resting
+            for partition in paused
         )
 
     def _is_satisfied(self, reads: list[PartitionRead], size_bytes: int) -> bool:
@@ -187,7 +187,7 @@ class Fetch:
         since."""
         try:
             if unchanged is None or not self._answer_unchanged(unchanged):
-                self._resume(answer_whatever=True)
+                self._resume(force_respond=True)
         except BaseException:
             self.give_up()
             raise
@@ -213,7 +213,7 @@ class Fetch:
             ):
                 return False
         if self._pending.is_waiting:
-            self._go_on(self._answer(reads))
+            self._continue(self._answer(reads))
         return True
 
     def _warmed(self) -> None:
@@ -224,19 +224,19 @@ class Fetch:
             self.give_up()
             raise
 
-    def _resume(self, *, answer_whatever: bool = False) -> None:
-        """Read again after a wait; with ``answer_whatever`` the wait was the last."""
+    def _resume(self, *, force_respond: bool = False) -> None:
+        """Read again after a wait; with ``force_respond`` the wait was the last one."""
         assert self._pending is not None
         if not self._pending.is_waiting:
             return
-        self._answer_whatever = self._answer_whatever or answer_whatever
-        self._go_on(self._pass())
+        self._force_respond = self._force_respond or force_respond
+        self._continue(self._pass())
 
-    def _go_on(self, steps: Steps[Sequence[Buffer] | None]) -> None:
+    def _continue(self, steps: Steps[Sequence[Buffer] | None]) -> None:
         """Complete the promise with what comes of ``steps``, unless they wait once more."""
         assert self._pending is not None
-        if self._turns is not None:
-            self._turns.answer(self._pending, steps)
+        if self._scheduler is not None:
+            self._scheduler.answer(self._pending, steps)
         elif (answer := finish(steps)) is not None and self._pending.is_waiting:
             self._pending.complete(answer)
 
@@ -287,7 +287,7 @@ class DelayedFetch(DelayedOperation):
         if start is None or end_offset == start.message_offset:
             return 0
         end = partition.log.offset_metadata(end_offset)
-        is_held_back = read.is_resting or (throttle is not None and throttle.holds_back(partition))
+        is_held_back = read.is_paused or (throttle is not None and throttle.holds_back(partition))
         if end.message_offset < start.message_offset:
             return None  # E
         if not is_held_back and (start.on_older_segment(end) or end.message_offset_only):
@@ -310,6 +310,6 @@ class DelayedFetch(DelayedOperation):
             self._fetch.give_up()
 
     def abandon(self) -> None:
-        """The connection is gone: leave the purgatory, answer nobody."""
+        """The connection is gone: leave the purgatory, answer nothing."""
         self._abandoned = True
         self.force_complete()

@@ -6,7 +6,7 @@ partition stands at REQUEST_TIMED_OUT with its acknowledgement pending, until on
     A  this broker does not host it any more     C  the high watermark has reached the end of the append
     B  this broker does not lead it any more     D  so it has, but the ISR is below min.insync.replicas
 
-The answer leaves when every partition is settled, or at the timeout of the request. The connection goes on
+The answer leaves when every partition is settled, or at the timeout of the request. The connection continues
 with its next requests meanwhile. A deposed leader settles all by B, so nothing is acknowledged that its
 successor may not have (I7). Coordinators and markers, whose writes are no requests, wait in the same way
 (``when_committed``).
@@ -50,7 +50,7 @@ class UncommittedAppend:
         return f"UncommittedAppend({self.topic_partition} to {self.required_offset}: {state})"
 
     def fail(self, error: KafkaError) -> None:
-        """Nobody knows whether it will be committed. Nothing, when it is settled."""
+        """It is not known whether it will be committed. Nothing, when it is settled."""
         if self.is_pending:
             self.error, self.is_pending = error, False
 
@@ -88,13 +88,13 @@ class DelayedProduce(DelayedOperation):
         self._pending: PendingResponse | None = None
 
     def park(self, pending: PendingResponse) -> None:
-        """Wait for the replicas, as long as somebody waits for ``pending``."""
+        """Wait for the replicas, as long as ``pending`` is waited for."""
         self._pending = pending
         pending.on_closed = self.abandon
         self.wait()
 
     def wait(self) -> None:
-        """Wait for the replicas, whoever wants to know."""
+        """Wait for the replicas, without a client that waits."""
         keys = [append.topic_partition for append in self._appends]
         self._replicas.parked.produce.try_complete_else_watch(self, keys)
 
@@ -112,7 +112,8 @@ class DelayedProduce(DelayedOperation):
             then()
 
     def on_failure(self, error: Exception) -> None:
-        """Whoever waits is told that nobody knows; who cannot be answered loses the connection."""
+        """A client that waits gets an error, as the outcome is not known; one that cannot be answered is
+        closed."""
         for append in self._appends:
             append.fail(KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)))
         try:
@@ -122,7 +123,7 @@ class DelayedProduce(DelayedOperation):
                 self._pending.abandon()
 
     def abandon(self) -> None:
-        """The connection is gone: leave the purgatory, answer nobody."""
+        """The connection is gone: leave the purgatory, answer nothing."""
         self._is_abandoned = True
         self.force_complete()
 

@@ -6,15 +6,15 @@ A change is a conditional write of ``/brokers/topics/T/partitions/P/state``: it 
 leader knows. Changes that come together are written together. What can come of one:
 
     written                                   IsrWritten
-    somebody else wrote, at a newer epoch     IsrRefused: a LeaderAndIsr is on its way
+    another broker wrote, at a newer epoch    IsrRefused: a LeaderAndIsr is on its way
     the node says what we wanted              IsrWritten: an earlier try was written, its answer was lost
-    the node says something else of our       IsrReread: the leader goes on from there
+    the node says something else of our       IsrReread: the leader continues from it
       own leadership
-    a broker in it was registered anew        the same; nothing is written (KIP-903)
+    a broker in it has registered again       the same; nothing is written (KIP-903)
       since it fetched
     the store cannot be reached               tried again, for as long as it takes
 
-Whether a broker was registered anew is asked before the write, which must fail if one was since: each
+Whether a broker has registered again is asked before the write, which must fail if one has since: each
 registration raises the version of ``/brokers/ids``, and the write checks it. Kafka has no such check, since
 only its KRaft controller compares broker epochs.
 
@@ -51,7 +51,7 @@ logger = logging.getLogger(__name__)
 CHECK_INTERVAL_MS = 2_500
 """``IsrChangeNotificationConfig.checkIntervalMs``."""
 LINGER_MS = 5_000
-"""``lingerMs``: an announcement waits until the changes have come to rest,"""
+"""``lingerMs``: an announcement waits until there are no more changes,"""
 DELAY_MS_MAX = 60_000
 """``maxDelayMs``: but not for ever."""
 RETRY_PAUSE_MS = 200
@@ -127,7 +127,7 @@ class IsrManager:
             if error.operation_index == 0:
                 return submitted  # a broker has registered meanwhile: look again at who is who
             refused = submitted[error.operation_index - 1]
-            outcome = await self._what_happened(refused.change)
+            outcome = await self._outcome_of(refused.change)
             self._finish(refused, outcome)
             return [each for each in submitted if each is not refused]
         for each, state, stat in zip(submitted, states, results[1:], strict=True):
@@ -152,14 +152,14 @@ class IsrManager:
             ]
             if restarted:
                 logger.warning("%s: brokers %s have restarted", change.topic_partition, joined(restarted))
-                self._finish(each, await self._what_happened(change))
+                self._finish(each, await self._outcome_of(change))
             else:
                 going.append(each)
         return going
 
     async def _state(self, change: IsrChange) -> PartitionState:
         """What is to be written. Where the ISR becomes too small, with the eligible replicas, which follow
-        from what the node says now; when somebody else writes it in between, nothing is written."""
+        from what the node says now; when another writes it in between, nothing is written."""
         state = PartitionState(self._node_id, change.leader_epoch, change.isr, change.controller_epoch)
         topic, partition = change.topic_partition
         if len(change.isr) >= change.min_isr:
@@ -171,7 +171,7 @@ class IsrManager:
             return state  # the write will be refused
         return keep_eligible(before, state, min_isr=change.min_isr)
 
-    async def _what_happened(self, change: IsrChange) -> IsrOutcome:
+    async def _outcome_of(self, change: IsrChange) -> IsrOutcome:
         """Why a write was refused. Raises StoreError, then it is asked again."""
         topic, partition = change.topic_partition
         try:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from minikafka.replication.partition_replicas import LiveBrokerEpoch
 
 
-class HostBroker(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerContext(msgspec.Struct, frozen=True, kw_only=True):
     """What the partitions of a broker know of it and of its cluster."""
 
     node_id: BrokerId
@@ -119,11 +119,11 @@ class Partition:
     )
 
     def __init__(
-        self, topic_partition: TopicPartition, *, topic_id: UUID, host: HostBroker, log: UnifiedLog
+        self, topic_partition: TopicPartition, *, topic_id: UUID, context: BrokerContext, log: UnifiedLog
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
-        self.node_id = host.node_id
+        self.node_id = context.node_id
         self.log = log
         self.leader_id = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -131,12 +131,12 @@ class Partition:
         """Where the log ended when this broker took the epoch; None unless it leads."""
         self.stats = TopicStats()
         """What goes through here is counted in it; one for all partitions of a topic that are hosted."""
-        self._clock = host.clock
-        self._log_truncated = host.log_truncated
+        self._clock = context.clock
+        self._log_truncated = context.log_truncated
         self.replication = PartitionReplicas(
-            host.node_id,
-            live_broker_epoch=host.live_broker_epoch,
-            lag_time_max_ms=host.replica_lag_time_max_ms,
+            context.node_id,
+            live_broker_epoch=context.live_broker_epoch,
+            lag_time_max_ms=context.replica_lag_time_max_ms,
         )
         self.adding_replicas: tuple[BrokerId, ...] = ()
         """Those that a reassignment adds; known while this broker leads."""
@@ -225,8 +225,8 @@ class Partition:
         return is_news
 
     def make_follower(self, state: LeaderAndIsrPartition) -> bool:
-        """Follow ``state.leader``, who may be nobody. Returns whether the leader epoch is new: fetching then
-        begins anew, also when the leader is the same, who may have lost records (KAFKA-7164).
+        """Follow ``state.leader``, which may be none. Returns whether the leader epoch is new: fetching then
+        starts over, also when the leader is the same, which may have lost records (KAFKA-7164).
 
         Raises:
             InvariantError: the epoch goes back.
@@ -242,7 +242,7 @@ class Partition:
         return is_new_epoch
 
     def leave(self) -> None:
-        """It is not hosted here any more. Who still has it finds nobody leading."""
+        """It is not hosted here any more. Those that still hold it find no leader."""
         self.leader_id = NO_LEADER
 
     def _is_stale(self, state: LeaderAndIsrPartition) -> bool:
@@ -348,7 +348,7 @@ class Partition:
         if self.replication.is_of_earlier_broker(replica_id, broker_epoch):
             raise KafkaError(
                 ErrorCode.NOT_LEADER_OR_FOLLOWER,
-                f"broker {replica_id} has started anew since it was broker epoch {broker_epoch}",
+                f"broker {replica_id} has restarted since it had broker epoch {broker_epoch}",
             )
 
     def record_follower_fetch(
@@ -410,8 +410,8 @@ class Partition:
         return self._propose(tuple(member for member in self.isr if member not in leaving))
 
     def maybe_clear_eligible(self) -> IsrChange | None:
-        """The change after which nobody outside of the ISR is eligible, if that is due: this leader commits
-        without them from then on. Until it is written the high watermark stands."""
+        """The change after which no replica outside of the ISR is eligible, if that is due: this leader
+        commits without them from then on. Until it is written the high watermark stands."""
         isr = self.replication.isr
         if not self.is_leader or isr.in_flight is not None:
             return None
@@ -448,7 +448,7 @@ class Partition:
     def _advance_high_watermark(self, now_ms: int | None = None) -> bool:
         """Returns whether it moved."""
         log, replication = self.log, self.replication
-        if not replication.followers and replication.isr.committed:  # nobody to wait for, and one is enough
+        if not replication.followers and replication.isr.committed:  # none to wait for, and one is enough
             return log.update_high_watermark(log.log_end_offset)
         high_watermark = replication.high_watermark(
             log.high_watermark,
@@ -499,7 +499,7 @@ class Partition:
         """Records below the leader's log start are deleted here too, never above the high watermark."""
         self.log.increment_log_start_offset(min(leader_log_start_offset, self.log.high_watermark))
 
-    # Offsets, whoever leads
+    # Offsets, on the leader and on followers
 
     def check_leader_epoch(self, current_leader_epoch: int) -> None:
         """Refuse a request that believes in another epoch (KIP-320); -1 believes in none.

@@ -11,13 +11,13 @@ offset, from any replica when they say that they can (KIP-392); the bounds are t
 read of a partition begins (KAFKA-9807).
 
 For a follower the partitions come first in which it is waited for, because it is in their ISR or about to be:
-their records are what acks=all waits for. What it has to catch up with comes in small pieces
+their records are what acks=all waits for. What it has to catch up with comes in small chunks
 (``catch_up_pace``), so that neither this loop nor its own is long busy with it; one batch of it comes in
-every answer, however much there is of the others, unless the follower is to rest. Kafka's order knows no
+every answer, however much there is of the others, unless the follower is paused. Kafka's order knows no
 difference.
 
 A follower that is not in sync gets no records of a partition that is listed for the leader's replication
-quota, while that is exceeded (KIP-73): all the rest of its answer comes, and it counts as a fetch.
+quota, while that is exceeded (KIP-73): the remainder of its answer comes, and it counts as a fetch.
 
 A range that is not in the page cache is not read here. All such ranges of a fetch are collected, the disk
 thread warms them, and then the whole fetch is read again.
@@ -41,7 +41,7 @@ from minikafka.protocol.records.batch import CorruptBatch, iterate_headers
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
 from minikafka.replication.partition_replicas import NO_BROKER_EPOCH
 from minikafka.replication.replica_selector import ReplicaView
-from minikafka.server.replica.catch_up_pace import Behind, CatchUpPace, Piece
+from minikafka.server.replica.catch_up_pace import CatchUpChunk, CatchUpLag, CatchUpPace
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID, Partition
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
@@ -153,7 +153,7 @@ class PartitionRead(NamedTuple):
     preferred_read_replica: int = NO_REPLICA
     start: LogOffsetMetadata | None = None
     """Where the read began in the log's files, for counting what has come since."""
-    is_resting: bool = False
+    is_paused: bool = False
     """Whether there are records, and the follower is to have them later (``CatchUpPace``)."""
     first_entry_incomplete: bool = False
     """Whether the first batch is larger than what was left for this partition, and was left out."""
@@ -252,8 +252,8 @@ def read_partitions(
             has_parted = False
         else:
             if budget is not whole:
-                is_resting = late.keeps_back(partition, want)
-                read = read._replace(records=_whole_batches(read.records), is_resting=is_resting)
+                is_paused = late.keeps_back(partition, want)
+                read = read._replace(records=_whole_batches(read.records), is_paused=is_paused)
             reads.append(read)
             size_bytes = len(read.records)
             has_parted = read.diverging_epoch is not None
@@ -277,13 +277,13 @@ def _of_unknown_topic(replicas: ReplicaManager, want: WantedPartition) -> Partit
 
 
 def _whole_batches(records: Buffer) -> Buffer:
-    """Without the batch that is cut off at the end: in a small piece it is much for nothing."""
+    """Without the batch that is cut off at the end: in a small chunk it is much for nothing."""
     end = 0
     try:
         for position, header in iterate_headers(records):
             end = position + header.size
     except CorruptBatch:
-        return records  # whoever appends them says so
+        return records  # the append will say so
     return memoryview(records)[:end] if 0 < end < len(records) else records
 
 
@@ -309,36 +309,36 @@ class Budget:
 
 
 class LateBudget(Budget):
-    """What a follower may have of partitions that it has to catch up with. In its rest not even a batch."""
+    """What a follower may have of partitions that it has to catch up with; nothing while it is paused."""
 
-    __slots__ = ("_behind", "_fetcher", "_pace", "_piece", "pause_ms")
+    __slots__ = ("_chunk", "_fetcher", "_lag", "_pace", "pause_ms")
 
     def __init__(self, pace: CatchUpPace, fetcher: object) -> None:
         super().__init__(0)
         self._pace = pace
         self._fetcher = fetcher
-        self._behind = Behind(0, 0)
-        self._piece = Piece(0, 0)
+        self._lag = CatchUpLag(0, 0)
+        self._chunk = CatchUpChunk(0, 0)
         self.pause_ms = 0
-        """Until its rest is over; 0 when there is nothing for it then."""
+        """Until its pause is over; 0 when there is nothing for it then."""
 
-    def open(self, behind: Behind) -> None:
+    def open(self, lag: CatchUpLag) -> None:
         """How the follower stands is known."""
-        self._behind = behind
-        self._piece = self._pace.piece(self._fetcher, behind)
-        self.left = self._piece.size_bytes
-        self.is_touched = self._piece.pause_ms > 0
+        self._lag = lag
+        self._chunk = self._pace.chunk(self._fetcher, lag)
+        self.left = self._chunk.size_bytes
+        self.is_touched = self._chunk.pause_ms > 0
 
     def settle(self) -> None:
         """What was spent is on its way."""
-        if self.left < self._piece.size_bytes:
-            self._pace.gave(self._fetcher, self._behind)
+        if self.left < self._chunk.size_bytes:
+            self._pace.sent(self._fetcher, self._lag)
 
     def keeps_back(self, partition: Partition, want: WantedPartition) -> bool:
-        """Whether the follower rests, and there is something for it."""
-        if not self._piece.pause_ms or partition.log.log_end_offset <= want.fetch_offset:
+        """Whether the follower is paused, and there is something for it."""
+        if not self._chunk.pause_ms or partition.log.log_end_offset <= want.fetch_offset:
             return False
-        self.pause_ms = self._piece.pause_ms
+        self.pause_ms = self._chunk.pause_ms
         return True
 
 
@@ -363,7 +363,7 @@ def _in_turn(
         else:
             yield want, whole
     if behind:
-        late.open(Behind(fetched, end))
+        late.open(CatchUpLag(fetched, end))
     for want in behind:
         yield want, late
 

@@ -1,4 +1,4 @@
-"""The partitions that this broker hosts, and the roads that lead to them: produce, fetch, follower, ISR.
+"""The partitions that this broker hosts, and the paths that lead to them: produce, fetch, follower, ISR.
 
 Kafka's ``ReplicaManager``, without what the partition, the fetch and the log manager do for themselves;
 KIP-516 (topic ids), KIP-570 (leader epochs in StopReplica). A partition is *online* (led or followed here),
@@ -9,7 +9,7 @@ What happens to a partition comes back here as a value (an append, a follower's 
 ISR change), and only here are those woken who wait for it (``ParkedOperations``).
 
 With ``flush.messages`` an answer waits for its flush (``flushed``), as in Kafka; the loop does not wait, and
-goes on with other requests.
+serves other requests.
 
 The controller's requests are carried out one at a time: their handlers hold ``state_changes``. One may name a
 thousand partitions, so others have their turn in between; each partition changes at once. A partition fails
@@ -88,11 +88,11 @@ from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.catch_up_pace import CatchUpPace
-from minikafka.server.replica.disk_chores import DiskChores
-from minikafka.server.replica.partition import HostBroker
+from minikafka.server.replica.partition import BrokerContext
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState, LeaderEndpoint, ReplicaFetchers
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import NO_EPOCH, NO_LEADER, BrokerId, Buffer, Offset, TopicPartition
 
 DELETE_RECORDS_PURGE_INTERVAL: Final = 1
@@ -140,7 +140,7 @@ class ParkedOperations:
             self.delete_records.check_and_complete(topic_partition)
 
     def leadership_changed(self, topic_partition: TopicPartition) -> None:
-        """Somebody else leads, or in another epoch, or the partition is not here any more."""
+        """Another broker leads, or in another epoch, or the partition is not here any more."""
         self.high_watermark_moved(topic_partition)
         self.log_start_moved(topic_partition)
 
@@ -192,7 +192,7 @@ class ReplicaManager:
         log_manager: LogManager,
         metadata: MetadataCache,
         parked: ParkedOperations,
-        chores: DiskChores,
+        disk_work: PendingDiskWork,
         clock: Clock,
         replica_lag_time_max_ms: int,
         inter_broker_listener_name: str,
@@ -230,10 +230,10 @@ class ReplicaManager:
         self._names: dict[UUID, str] = {}
         self._without_log: set[TopicPartition] = set()
         self._without_fetcher: set[TopicPartition] = set()
-        self._leadership_followers: list[Callable[[TopicPartition], None]] = []
-        self._chores = chores
+        self._leadership_listeners: list[Callable[[TopicPartition], None]] = []
+        self._disk_work = disk_work
         self._listener_name = inter_broker_listener_name
-        self._host_broker = HostBroker(
+        self._broker_context = BrokerContext(
             node_id=node_id,
             clock=clock,
             replica_lag_time_max_ms=replica_lag_time_max_ms,
@@ -330,10 +330,10 @@ class ReplicaManager:
 
     # The controller: leading, following and resigning
 
-    def follow_leadership(self, tell: Callable[[TopicPartition], None]) -> None:
-        """``tell`` is told of a partition that is led by another broker from now on, in another epoch, or is
-        not here any more."""
-        self._leadership_followers.append(tell)
+    def add_leadership_listener(self, listener: Callable[[TopicPartition], None]) -> None:
+        """``listener`` is called with a partition that another broker leads from now on, in another epoch, or
+        that is not here any more."""
+        self._leadership_listeners.append(listener)
 
     def accept_controller_epoch(self, controller_epoch: int) -> None:
         """A request of a controller came.
@@ -362,10 +362,10 @@ class ReplicaManager:
             self._set_strays_aside(request)
         leaders = self._endpoints(request.live_leaders)
         answers: list[PartitionError] = []
-        turns = Turns()
+        time_slice = TimeSlice()
         for state in request.partitions:
             answers.append(PartitionError(state.topic, state.partition, self._become(state, leaders)))
-            await turns.give_way()
+            await time_slice.give_way()
         if self.fetchers is not None:
             self.fetchers.end_idle()
         return LeaderAndIsrResponse(ErrorCode.NONE, tuple(answers))
@@ -423,7 +423,7 @@ class ReplicaManager:
         topic_partition = state.topic_partition
         if self.is_offline(topic_partition) and not state.is_new:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition} is offline here")
-        self._chores.logs_changed()  # also when it fails: the log manager may have found a failed disk
+        self._disk_work.logs_changed()  # also when it fails: the log manager may have found a failed disk
         try:
             log = self.log_manager.get_or_create(
                 topic_partition, topic_id=state.topic_id, is_new=state.is_new
@@ -436,18 +436,18 @@ class ReplicaManager:
             self._mark_offline(topic_partition)
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{topic_partition}: {error}") from error
         partition = partitions_file.Partition(
-            topic_partition, topic_id=state.topic_id, host=self._host_broker, log=log
+            topic_partition, topic_id=state.topic_id, context=self._broker_context, log=log
         )
         self._host(partition)
         if topic_partition in self.log_manager.future_logs:
-            self._chores.moves.set()  # it was being moved when the broker stopped
+            self._disk_work.moves.set()  # it was being moved when the broker stopped
         return partition
 
     def _lead(self, partition: Partition, state: LeaderAndIsrPartition) -> None:
         topic_partition = partition.topic_partition
         self._stop_fetching(topic_partition)
-        if partition.make_leader(state, now_ms=self._host_broker.clock.monotonic_ms()):
-            self._chores.flush_closed(partition.log)
+        if partition.make_leader(state, now_ms=self._broker_context.clock.monotonic_ms()):
+            self._disk_work.flush_closed(partition.log)
         self._leadership_changed(topic_partition)
         self._clear_eligible(partition)
 
@@ -476,9 +476,10 @@ class ReplicaManager:
             start = InitialFetchState(partition.topic_id, leader, partition.leader_epoch, offset)
             self.fetchers.add({topic_partition: start})
 
-    def let_go_of_moved(self, states: Iterable[LeaderAndIsrPartition]) -> None:
-        """What all brokers are told of partitions. Where this one leads, has no replica any more and somebody
-        else leads in a later epoch, it stops: whoever waits, and whoever comes, is sent to the new leader."""
+    def resign_moved_leaders(self, states: Iterable[LeaderAndIsrPartition]) -> None:
+        """What all brokers are told of partitions. Where this one leads, has no replica any more and another
+        broker leads in a later epoch, it resigns: requests that wait, and those that come later, are sent to
+        the new leader."""
         for state in states:
             partition = self.partitions.get(state.topic_partition)
             if (
@@ -508,7 +509,7 @@ class ReplicaManager:
             self._stop_fetching(topic_partition)
             self._forget(topic_partition)
             self._leadership_changed(topic_partition)
-            self._chores.logs_changed()
+            self._disk_work.logs_changed()
             reason = (
                 f"is no replica of this broker any more, says controller {request.controller_id} in epoch "
                 f"{request.controller_epoch},"
@@ -529,10 +530,10 @@ class ReplicaManager:
             logger.warning("StopReplica of controller %d is refused: %s", request.controller_id, error)
             return StopReplicaResponse(error.code)
         answers: list[PartitionError] = []
-        turns = Turns()
+        time_slice = TimeSlice()
         for wanted in request.partitions:
             answers.append(PartitionError(wanted.topic, wanted.partition, self._stop(wanted)))
-            await turns.give_way()
+            await time_slice.give_way()
         if self.fetchers is not None:
             self.fetchers.end_idle()
         return StopReplicaResponse(ErrorCode.NONE, tuple(answers))
@@ -570,12 +571,12 @@ class ReplicaManager:
         self._stop_fetching(topic_partition)
         self._forget(topic_partition)
         self._leadership_changed(topic_partition)
-        self._chores.logs_changed()
+        self._disk_work.logs_changed()
         self.log_manager.delete(topic_partition)
 
     def _leadership_changed(self, topic_partition: TopicPartition) -> None:
-        for tell in self._leadership_followers:
-            tell(topic_partition)
+        for listener in self._leadership_listeners:
+            listener(topic_partition)
         self.parked.leadership_changed(topic_partition)
 
     # Producers
@@ -633,9 +634,9 @@ class ReplicaManager:
 
     def _note_flush(self, log: UnifiedLog, *, rolled: bool) -> None:
         if log.log_end_offset - log.recovery_point >= log.config.flush_messages:
-            self._chores.flush(log)
+            self._disk_work.flush(log)
         elif rolled:
-            self._chores.flush_closed(log)
+            self._disk_work.flush_closed(log)
 
     def flushed(self, topic_partition: TopicPartition) -> asyncio.Future[None] | None:
         """For an append's answer: what it waits for, when ``flush.messages`` says that a flush is due."""
@@ -645,7 +646,7 @@ class ReplicaManager:
         log = partition.log
         if log.log_end_offset - log.recovery_point < log.config.flush_messages:
             return None
-        return self._chores.flushed(log)
+        return self._disk_work.flushed(log)
 
     def delete_records(self, topic_partition: TopicPartition, offset: Offset) -> Offset:
         """Forget what lies below ``offset`` (-1: the high watermark) on this replica; the others follow with
@@ -675,7 +676,7 @@ class ReplicaManager:
     def note_failure(self, partition: Partition, error: KafkaError) -> None:
         """When ``error`` is the disk's, the log directory of ``partition`` goes offline, soon."""
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._chores.directory_failed(self.log_manager.directory_of(partition.log), error)
+            self._disk_work.directory_failed(self.log_manager.directory_of(partition.log), error)
 
     def take_directory_offline(self, directory: str, *, reason: str) -> list[TopicPartition]:
         """A log directory failed: stop hosting what lay in it, and answer what waits for it."""
@@ -687,9 +688,9 @@ class ReplicaManager:
         return lost
 
     def alter_log_dir(self, topic_partition: TopicPartition, log_directory: str) -> None:
-        """Move a replica to another log directory of this broker, while it goes on serving (KIP-113). A move
-        to elsewhere ends, also when it is asked for where it is. One that is not here is remembered: its log
-        will be made there.
+        """Move a replica to another log directory of this broker, while it continues to serve (KIP-113). A
+        move to elsewhere ends, also when it is asked for where it is. One that is not here is remembered: its
+        log will be made there.
 
         Raises:
             KafkaError: see ``LogManager.check_move`` and ``start_move``; KAFKA_STORAGE_ERROR: the replica
@@ -703,9 +704,9 @@ class ReplicaManager:
             raise KafkaError(
                 ErrorCode.REPLICA_NOT_AVAILABLE, f"this broker has no replica of {topic_partition}"
             )
-        self._chores.logs_changed()  # also when it fails: the log manager may have found a failed disk
+        self._disk_work.logs_changed()  # also when it fails: the log manager may have found a failed disk
         self.log_manager.start_move(topic_partition, log_directory)
-        self._chores.moves.set()
+        self._disk_work.moves.set()
 
     def replace_with_future_log(self, partition: Partition) -> Replacement:
         """The copy of a replica in another log directory has caught up and takes the replica's place, see
@@ -716,8 +717,8 @@ class ReplicaManager:
         """
         replacement = self.log_manager.begin_replacement(partition.topic_partition)
         partition.log = replacement.log
-        self._chores.flush(replacement.log)
-        self._chores.logs_changed()
+        self._disk_work.flush(replacement.log)
+        self._disk_work.logs_changed()
         return replacement
 
     # Followers of partitions that are led here
@@ -750,13 +751,13 @@ class ReplicaManager:
     async def shrink_isrs(self) -> None:
         """Let those leave the ISRs who lag behind. To be called every half of ``replica.lag.time.max.ms``."""
         now_ms = self.clock.monotonic_ms()
-        turns = Turns()
+        time_slice = TimeSlice()
         for topic_partition in list(self.partitions):
             partition = self.partitions.get(topic_partition)
             change = None if partition is None else partition.maybe_shrink_isr(now_ms)
             if partition is not None and change is not None:
                 self._submit(partition, change)
-            await turns.give_way()
+            await time_slice.give_way()
 
     def _clear_eligible(self, partition: Partition) -> None:
         """See ``replication.isr``; looked at when the leadership, the ISR or the configuration changes."""
@@ -766,7 +767,7 @@ class ReplicaManager:
 
     def _submit(self, partition: Partition, change: IsrChange) -> None:
         if self.isr_manager is None:
-            raise InvariantError(f"nobody can write {change}")
+            raise InvariantError(f"there is no ISR manager to write {change}")
         self.isr_manager.submit(change, partial(self._isr_change_done, partition, change))
 
     def _isr_change_done(self, partition: Partition, change: IsrChange, outcome: IsrOutcome) -> None:
@@ -793,4 +794,4 @@ class ReplicaManager:
     def _log_truncated(self, log: UnifiedLog) -> None:
         """The recovery point fell, and the checkpoint that says more must not be believed after a crash."""
         self.log_manager.note_truncation(log)
-        self._chores.logs_changed()
+        self._disk_work.logs_changed()

@@ -6,11 +6,11 @@ moving replicas between its log directories (KIP-113).
 
 Who asks what:
 
-- Whoever is about to move bytes of a listed partition for a replica that is *not in sync* asks
+- Code that is about to move bytes of a listed partition for a replica that is *not in sync* asks
   ``is_quota_exceeded`` and leaves the partition out while it is. In-sync replicas are never held back, or
   the throttle would shrink the ISR.
-- Whoever has moved bytes of a listed partition records them, also for replicas that are in sync: the rate is
-  that of all the traffic. So nothing is refused in advance, and a quota is overdrawn by at most what one
+- Bytes of a listed partition are recorded when they were moved, also for replicas that are in sync: the rate
+  is that of all the traffic. So nothing is refused in advance, and a quota is overdrawn by at most what one
   fetch brings.
 
 Invariants: only replicas of this broker are listed here; without a rate nothing is ever exceeded. Times are
@@ -46,7 +46,7 @@ class ReplicationQuotaManager:
 
     @property
     def is_active(self) -> bool:
-        """Whether any partition is listed: if not, nobody need ask further."""
+        """Whether any partition is listed: if not, no further question is needed."""
         return bool(self._throttled)
 
     @property

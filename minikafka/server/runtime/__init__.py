@@ -1,3 +1,3 @@
-"""What everything in the broker process stands on: tasks, turns on the loop, threads for files, the clock,
-and the limits of the process.
+"""What everything in the broker process stands on: tasks, slices of the loop's time, threads for files, the
+clock, and the limits of the process.
 """

@@ -14,7 +14,7 @@ WANTED = 100_000
 
 RESERVE_MIN = 56
 """An idle broker has 23 (store, locks, listeners, event loop); disk threads, checkpoints and new partitions
-open up to 10 for a moment; the rest is for connections that are refused, which have one until they are
+open up to 10 for a moment; the others are for connections that are refused, which have one until they are
 closed."""
 
 RESERVE_SHARE = 10

@@ -7,7 +7,7 @@ one connection's, so it is one principal's.
 When it is dropped: all of it at once, with the epoch (``drop``). What was looked up may have changed when a
 quota, the configuration of a topic or of the broker, the leader of a partition here or the set of topics
 did; ``assembly`` has each of those call ``drop``. An authorizer is to do the same with each change of its
-rules, and whoever lets a connection change its principal forgets that connection's memory. What may differ
+rules, and code that lets a connection change its principal forgets that connection's memory. What may differ
 between two requests of one epoch (offsets, the ISR, a transaction's state) is looked at each time.
 
 Who says "not now": ``Dispatcher._may_remember``, once an epoch. Then nothing is remembered, and requests take
@@ -53,5 +53,5 @@ class FastPaths:
         return path not in self._off
 
     def drop(self, *_: object) -> None:
-        """What is remembered holds no more. The arguments are those of whoever tells of a change."""
+        """What is remembered holds no more. The arguments are those of the listener that calls it."""
         self.epoch += 1

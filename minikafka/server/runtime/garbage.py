@@ -28,7 +28,7 @@ def keep_freed_memory() -> None:
 
     A block that is large enough for a mapping of its own and is freed moves glibc's thresholds: to its size
     for mappings, to twice that for what is given back (mallopt(3), M_MMAP_THRESHOLD). ``bytes`` asks for
-    zeros and does not write them, so nobody touches the block and it costs nothing; ``bytearray`` writes
+    zeros and does not write them, so the block is not touched and it costs nothing; ``bytearray`` writes
     them, 16 MiB in 14 ms.
     """
     bytes(KEPT_BYTES_MAX // 2)

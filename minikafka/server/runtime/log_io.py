@@ -50,7 +50,7 @@ class LogIo:
     def warm(self, range_: ColdRead, *, then: Callable[[], None]) -> None:
         """Bring a range of a file into the page cache, then call ``then`` on the loop.
 
-        A read that fails is not reported here: whoever reads the range next meets the same failure and
+        A read that fails is not reported here: the next read of the range meets the same failure and
         knows what it means, and a file that was closed meanwhile (its segment is gone) is no failure at
         all.
         """

@@ -7,7 +7,7 @@ and each of them does so.
 
 A turn of a move is one step of the loop: the future log is cut to what both have in common, a piece is copied
 (at most ``replica.fetch.max.bytes``), high watermark and log start follow. So the current log may be
-appended, truncated, or emptied between two turns, by clients, a leader or the retention, and nobody there
+appended, truncated, or emptied between two turns, by clients, a leader or the retention, and none of them
 need know of the move. What is cold is read by a disk thread first. After ``FLUSH_BYTES`` the copy waits for
 the disk: more unwritten pages would make the kernel hold up every append of the broker.
 
@@ -20,7 +20,7 @@ the replica cannot be read               its directory goes offline, and the rep
 damaged records, or any that the log     this move stops, and the future log stays until it is
 does not take                            cancelled or asked for elsewhere; others go on
 the quota is exceeded                    nothing is copied until it is not
-the broker stops, or dies                the move goes on after the start
+the broker stops, or dies                the move continues after the start
 =======================================  ====================================================
 """
 
@@ -34,7 +34,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.manager.disk_work import DirectorySync
 from minikafka.log.manager.log_manager import Replacement
-from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Restart
 from minikafka.server.services import Services
@@ -64,9 +64,11 @@ QUOTA_PAUSE_MS = 100
 class ReplicaAlterLogDirs:
     """The mover of a broker. ``start`` hands it to the supervisor, which also ends it."""
 
-    def __init__(self, services: Services, chores: DiskChores, *, quota: ReplicationQuotaManager) -> None:
+    def __init__(
+        self, services: Services, disk_work: PendingDiskWork, *, quota: ReplicationQuotaManager
+    ) -> None:
         self._services = services
-        self._chores = chores
+        self._disk_work = disk_work
         self._quota = quota
         self._disk = DiskWriter(services)
         self._failed: dict[TopicPartition, UnifiedLog] = {}
@@ -81,12 +83,12 @@ class ReplicaAlterLogDirs:
         """Move whatever is to be moved, for ever. May be cancelled anywhere and run again."""
         log_manager = self._services.log_manager
         while True:
-            self._chores.moves.clear()
+            self._disk_work.moves.clear()
             for replacement in log_manager.replacements:
                 await self._finish(replacement)
             partition = self._next()
             if partition is None:
-                await self._chores.moves.wait()
+                await self._disk_work.moves.wait()
             else:
                 await self._move(partition)
 
@@ -159,7 +161,7 @@ class ReplicaAlterLogDirs:
             cut_to_common_prefix(future, current)
             if future.recovery_point < recovery_point:
                 self._services.log_manager.note_truncation(future)
-                self._chores.logs_changed()
+                self._disk_work.logs_changed()
         except KafkaError as error:
             self._note_failure(future, error)
             raise
@@ -192,7 +194,7 @@ class ReplicaAlterLogDirs:
 
     def _note_failure(self, future: UnifiedLog, error: KafkaError) -> None:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR:
-            self._chores.directory_failed(self._services.log_manager.directory_of(future), error)
+            self._disk_work.directory_failed(self._services.log_manager.directory_of(future), error)
 
     def _now_ms(self) -> int:
         return self._services.clock.monotonic_ms()
@@ -231,7 +233,7 @@ def cut_to_common_prefix(future: UnifiedLog, current: UnifiedLog) -> None:
     on from its end.
 
     Records at one offset with one leader epoch are the same (KIP-101); so this also finds what was truncated
-    and written anew since, or while a broker was down.
+    and written again since, or while a broker was down.
 
     Raises:
         KafkaError: KAFKA_STORAGE_ERROR: the future log's disk fails.
@@ -241,7 +243,7 @@ def cut_to_common_prefix(future: UnifiedLog, current: UnifiedLog) -> None:
         if future.log_end_offset > current.log_end_offset:
             future.truncate_to(current.log_end_offset)
     if not future.log_start_offset <= current.log_start_offset <= future.log_end_offset:
-        # The current log has deleted what comes next, or was begun anew below.
+        # The current log has deleted what comes next, or was restarted below.
         future.truncate_fully_and_start_at(current.log_start_offset)
 
 

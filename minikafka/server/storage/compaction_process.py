@@ -59,7 +59,7 @@ def carry_out(request: Request, files: Files) -> Answer:
         return Answer(error_code=int(error.code), message=error.message or "")
     except OSError as error:
         return Answer(errno=error.errno or 0, message=str(error))
-    except Exception:  # noqa: BLE001 our bug: the broker logs it, and goes on with other logs
+    except Exception:  # noqa: BLE001 our bug: the broker logs it, and compacts other logs
         return Answer(failure=traceback.format_exc())
     return Answer(compaction.result)
 

@@ -1,9 +1,9 @@
 """What waits for a disk, done on the thread of its log directory, and what follows when the disk fails.
 
-Log directories do not wait for each other. Whoever hands a ``DiskWriter`` work for several waits for all of
-them, so the chores hand in that of one (``maintenance``). What the request road left goes into ``DiskLanes``:
-a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what comes for it
-meanwhile waits there, the same log once.
+Log directories do not wait for each other. A caller that hands a ``DiskWriter`` work for several waits for
+all of them, so the maintenance hands in that of one (``maintenance``). What requests left goes into
+``DiskLanes``: a lane is a log directory's queue with one task. A disk that hangs holds up its own lane; what
+comes for it meanwhile waits there, the same log once.
 
 A failed fsync or checkpoint is never tried again, because nothing is known of the disk's state from then
 on: its log directory goes offline, and the broker stops when no directory is left.
@@ -22,7 +22,7 @@ from minikafka.errors import KafkaError, StartError
 from minikafka.files import is_disk_failure
 from minikafka.log.files.open_files import Flush
 from minikafka.log.manager.disk_work import DiskWork, run_all
-from minikafka.server.replica.disk_chores import Noted
+from minikafka.server.replica.pending_disk_work import DiskWorkBatch
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-PIECES_PER_HOP = 32
+ITEMS_PER_HOP = 32
 """Pieces of work that go to a disk thread together: at 4 ms for a piece of two fsyncs, others wait for
 their turn an eighth of a second, and the hops cost next to nothing."""
 
@@ -165,7 +165,7 @@ def _by_directory(work: Iterable[DiskWork]) -> dict[str, list[DiskWork]]:
 
 
 def _chunks(pieces: Sequence[T]) -> Iterator[Sequence[T]]:
-    return (pieces[start : start + PIECES_PER_HOP] for start in range(0, len(pieces), PIECES_PER_HOP))
+    return (pieces[start : start + ITEMS_PER_HOP] for start in range(0, len(pieces), ITEMS_PER_HOP))
 
 
 class DiskLane:
@@ -210,7 +210,7 @@ class DiskLane:
             await self._disk.flush(list(closed.values()), closed_only=True)
             await self._disk.flush(list(flushes.values()))
             for done in waiting:
-                if not done.done():  # nobody waits any more
+                if not done.done():  # it is not waited for any more
                     done.set_result(None)
 
 
@@ -230,17 +230,17 @@ class DiskLanes:
         for piece in work:
             self._lane(piece.log_directory).add_work(piece)
 
-    def add(self, noted: Noted) -> None:
+    def add(self, batch: DiskWorkBatch) -> None:
         """Flush what is noted."""
-        for logs, closed_only in ((noted.closed, True), (noted.flushes, False)):
+        for logs, closed_only in ((batch.closed, True), (batch.flushes, False)):
             for log in logs:
                 self._lane(os.path.dirname(log.directory)).add_flush(log, closed_only=closed_only)
-        for done, log_directory in noted.waiting.items():
+        for done, log_directory in batch.waiting.items():
             self._lane(log_directory).add_waiting(done)
 
     def _lane(self, log_directory: str) -> DiskLane:
         lane = self._lanes.get(log_directory)
         if lane is None:
             lane = self._lanes[log_directory] = DiskLane(self._disk)
-            self._supervisor.start(f"disk-chores {log_directory}", lane.run, restart=Restart.STOP_BROKER)
+            self._supervisor.start(f"disk-work {log_directory}", lane.run, restart=Restart.STOP_BROKER)
         return lane

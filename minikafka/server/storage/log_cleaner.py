@@ -1,7 +1,7 @@
-"""The log cleaner: compacts the logs of topics with ``cleanup.policy=compact``, the filthiest first. Kafka:
+"""The log cleaner: compacts the logs of topics with ``cleanup.policy=compact``, the dirtiest first. Kafka:
 ``LogCleaner``, and the state of ``LogCleanerManager``.
 
-    look for the filthiest log ──none──> rest for log.cleaner.backoff.ms
+    look for the dirtiest log ──none──> pause for log.cleaner.backoff.ms
         │ describe the work (on the loop)
     work it off (another process, or the disk thread): ``.cleaned`` files
         │ is the log still what was described? (on the loop)
@@ -19,7 +19,7 @@ What ``minikafka compact`` has prepared beside a log is swapped in the same way 
 log is still what it was made from; meanwhile the log counts as one that is being compacted.
 
 A log whose records cannot be read, or whose compaction ended with a bug, is named once and not tried again
-until the broker starts anew. A disk that fails goes offline with its logs; a full one only keeps its logs
+until the broker restarts. A disk that fails goes offline with its logs; a full one only keeps its logs
 from being compacted until there is room.
 
 Where a compaction is worked off: in a process of its own, or step by step on the disk thread.
@@ -63,7 +63,7 @@ from minikafka.log.manager.disk_work import SwapSync
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.pace import Pace
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.types import TopicPartition
@@ -78,7 +78,7 @@ _MODULE = "minikafka.server.storage.compaction_process"
 
 
 class CompactionProcessDied(MinikafkaError):
-    """The process has ended without an answer: somebody killed it, or memory ran out."""
+    """The process has ended without an answer: it was killed, or memory ran out."""
 
 
 class CompactionFailed(MinikafkaError):
@@ -99,7 +99,7 @@ class CompactionRunner(Protocol):
         """
         ...
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         """There is no work for a while: let go of what costs memory. ``run`` may follow."""
         ...
 
@@ -135,7 +135,7 @@ class InProcess:
         assert compaction.result is not None
         return compaction.result
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         return None
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ def _next(steps: Iterator[int]) -> int | None:
     return next(steps, None)
 
 
-class OwnProcess:
+class CompactionSubprocess:
     """In a ``compaction_process``."""
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class OwnProcess:
         not miss it, or it would wait on the loop for a whole job."""
 
     def __repr__(self) -> str:
-        return f"OwnProcess({'none' if self._process is None else self._process.pid})"
+        return f"CompactionSubprocess({'none' if self._process is None else self._process.pid})"
 
     async def run(self, job: CompactionJob, *, bytes_per_second: float) -> CompactionResult:
         # Imported with the first job: what the process itself needs is no part of an idle broker.
@@ -175,7 +175,7 @@ class OwnProcess:
             raise OSError(answer.errno, answer.message)
         return answer.result
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         self._end()
 
     def close(self) -> None:
@@ -318,22 +318,22 @@ class LogCleaner:
     async def _run(self) -> None:
         services = self._services
         runner: CompactionRunner = (
-            OwnProcess()
+            CompactionSubprocess()
             if type(services.files) is OsFiles
             else InProcess(services.log_io, services.files, services.clock)
         )
         self._running.add(runner)
         try:
             while True:
-                if not await self.clean_filthiest(runner):
-                    await runner.rest()
+                if not await self.clean_dirtiest(runner):
+                    await runner.release()
                     await asyncio.sleep(services.config.log_cleaner_backoff_ms / 1000)
         finally:
             self._running.discard(runner)
             self._last.pop(runner, None)
             runner.close()
 
-    async def clean_filthiest(self, runner: CompactionRunner) -> bool:
+    async def clean_dirtiest(self, runner: CompactionRunner) -> bool:
         """Compact the log that needs it most. Returns whether there may be more to do at once."""
         chosen = await self._choose()
         if chosen is None:
@@ -351,7 +351,7 @@ class LogCleaner:
         log_manager = self._services.log_manager
         logs = log_manager.logs
         self._uncleanable = {at: log for at, log in self._uncleanable.items() if logs.get(at) is log}
-        turns, found = Turns(), []
+        time_slice, found = TimeSlice(), []
         self._looked_ms = self._services.clock.monotonic_ms()
         dirty_ratio_max, overdue_ms_max = 0.0, 0
         for log in list(logs.values()):
@@ -362,7 +362,7 @@ class LogCleaner:
                     overdue_ms_max = max(overdue_ms_max, cleanable.overdue_ms)
                     if cleanable.is_due:
                         found.append(cleanable)
-                await turns.give_way()
+                await time_slice.give_way()
         self.dirty_ratio_max, self.overdue_ms_max = dirty_ratio_max, overdue_ms_max
         return dirtiest(each for each in found if each.is_current and self._may_clean(each.log))
 
@@ -480,10 +480,10 @@ class LogCleaner:
                 self._last[runner] = _stats_of(job, result, elapsed_ms)
                 self._tell(cleanable, self._last[runner], result)
                 return True
-            logger.info("the compaction of %s is given up: the log has changed", log.topic_partition)
+            logger.info("the compaction of %s is abandoned: the log has changed", log.topic_partition)
         except CompactionProcessDied as error:
-            logger.error("the compaction of %s is given up: %s", log.topic_partition, error)
-            await runner.rest()
+            logger.error("the compaction of %s is abandoned: %s", log.topic_partition, error)
+            await runner.release()
             await self._discard(job.directory)
             return False
         except CompactionFailed as error:
@@ -509,7 +509,7 @@ class LogCleaner:
         """Returns False when the log is no longer what was compacted; what was swapped in until then
         stays."""
         log, log_manager = cleanable.log, self._services.log_manager
-        turns, deleted = Turns(), []
+        time_slice, deleted = TimeSlice(), []
         is_whole = True
         for new in result.segments:
             if not self._is_still(cleanable):
@@ -520,7 +520,7 @@ class LogCleaner:
             except KafkaError as error:  # the log is fenced
                 self._disk.directory_failed(log_manager.directory_of(log), error)
                 return False
-            await turns.give_way()
+            await time_slice.give_way()
         if not self._is_still(cleanable):
             is_whole = False
         if deleted:
@@ -554,7 +554,7 @@ class LogCleaner:
     def _tell(self, cleanable: CleanableLog, stats: CleanerStats, result: CompactionResult) -> None:
         self.compactions += 1
         logger.info(
-            "compacted %s up to offset %d: %d bytes became %d, %d records stay, %d went",
+            "compacted %s up to offset %d: %d bytes became %d, %d records retained, %d removed",
             cleanable.log.topic_partition,
             result.end_offset,
             stats.bytes_read,

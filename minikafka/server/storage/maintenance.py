@@ -1,4 +1,4 @@
-"""The chores of the logs: retention, flushing, checkpoints, expired producers, removal of deleted files; and
+"""Maintenance of the logs: retention, flushing, checkpoints, expired producers, removal of deleted files; and
 followers that lag behind.
 
 Kafka's ``LogManager`` and ``ReplicaManager`` schedule; each is a supervised task of its own, and those that
@@ -17,11 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from minikafka.log.manager.disk_work import DiskWork, FileRemoval
-from minikafka.server.replica.disk_chores import DiskChores
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.supervisor import Restart
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
-from minikafka.server.storage.disk_writer import PIECES_PER_HOP, DiskLanes, DiskWriter
+from minikafka.server.storage.disk_writer import ITEMS_PER_HOP, DiskLanes, DiskWriter
 
 if TYPE_CHECKING:
     from minikafka.log.segment.retention import DeletedFiles
@@ -35,11 +35,11 @@ REMOVAL_INTERVAL_MS = 1000
 
 
 class Maintenance:
-    """Owns the chores. ``start`` hands them to the supervisor, which also ends them."""
+    """Owns the tasks. ``start`` hands them to the supervisor, which also ends them."""
 
-    def __init__(self, services: Services, chores: DiskChores) -> None:
+    def __init__(self, services: Services, disk_work: PendingDiskWork) -> None:
         self._services = services
-        self._chores = chores
+        self._disk_work = disk_work
         self._disk = DiskWriter(services)
         self._lanes = DiskLanes(self._disk, services.supervisor)
         self._deleted: list[tuple[int, DeletedFiles]] = []
@@ -48,7 +48,7 @@ class Maintenance:
         config = self._services.config
         every = self._every
         every("log-retention", config.log_retention_check_interval_ms, self._clean_up)
-        for name, interval_ms, chore in (
+        for name, interval_ms, task in (
             ("log-flusher", config.log_flush_scheduler_interval_ms, self._flush_due),
             (
                 "checkpoints",
@@ -68,39 +68,39 @@ class Maintenance:
             ("file-removal", REMOVAL_INTERVAL_MS, self._remove_files),
         ):
             for directory in self._services.log_manager.live_directories:
-                every(f"{name} {directory}", interval_ms, partial(chore, directory))
+                every(f"{name} {directory}", interval_ms, partial(task, directory))
         shrink_isrs = self._services.replica_manager.shrink_isrs
         every("isr-expiration", max(config.replica_lag_time_max_ms // 2, 1), shrink_isrs)
         every("producer-expiration", config.producer_id_expiration_check_interval_ms, self._expire_producers)
-        self._services.supervisor.start("disk-chores", self._do_chores, restart=Restart.STOP_BROKER)
+        self._services.supervisor.start("disk-work", self._do_disk_work, restart=Restart.STOP_BROKER)
 
     def remove_later(self, deleted: Iterable[DeletedFiles], *, delay_ms: int) -> None:
         """Remove these files when ``delay_ms`` have passed."""
         due_ms = self._services.clock.monotonic_ms() + delay_ms
         self._deleted += [(due_ms, each) for each in deleted if each.paths]
 
-    def _every(self, name: str, interval_ms: int, chore: Callable[[], Awaitable[None]]) -> None:
+    def _every(self, name: str, interval_ms: int, task: Callable[[], Awaitable[None]]) -> None:
         async def work() -> None:
             await asyncio.sleep(min(self._services.config.log_initial_task_delay_ms, interval_ms) / 1000)
             while True:
-                await chore()
+                await task()
                 await asyncio.sleep(min(interval_ms, SLEEP_MS_MAX) / 1000)
 
         self._services.supervisor.start(name, work, restart=Restart.ALWAYS)
 
-    # What the request road left
+    # What requests left
 
-    async def _do_chores(self) -> None:
+    async def _do_disk_work(self) -> None:
         while True:
-            noted = await self._chores.wait()
-            for directory, failure in noted.failures.items():
+            batch = await self._disk_work.wait()
+            for directory, failure in batch.failures.items():
                 self._disk.directory_failed(directory, failure)
             # Before the flushes: it includes a new log's first epoch, which then is none of theirs.
-            turns = Turns()
-            while work := self._services.log_manager.take_disk_work(new_logs_max=PIECES_PER_HOP):
+            time_slice = TimeSlice()
+            while work := self._services.log_manager.take_disk_work(new_logs_max=ITEMS_PER_HOP):
                 self._lanes.add_work(work)
-                await turns.give_way()
-            self._lanes.add(noted)
+                await time_slice.give_way()
+            self._lanes.add(batch)
             for directory, error in self._services.log_manager.take_failures().items():
                 self._disk.directory_failed(directory, error)
 
@@ -108,13 +108,13 @@ class Maintenance:
 
     async def _clean_up(self) -> None:
         log_manager = self._services.log_manager
-        turns = Turns()
+        time_slice = TimeSlice()
         for log in list(log_manager.all_logs()):
             cleanup = log_manager.cleanup([log])
             for directory, error in cleanup.failed.items():
                 self._disk.directory_failed(directory, error)
             self.remove_later(cleanup.deleted, delay_ms=log.config.file_delete_delay_ms)
-            await turns.give_way()
+            await time_slice.give_way()
 
     async def _remove_files(self, directory: str) -> None:
         now_ms = self._services.clock.monotonic_ms()
@@ -143,7 +143,7 @@ class Maintenance:
         await self._disk.run(self._services.log_manager.prepare_high_watermark_checkpoints(directory))
 
     async def _expire_producers(self) -> None:
-        turns = Turns()
+        time_slice = TimeSlice()
         for log in list(self._services.log_manager.logs.values()):
             log.remove_expired_producers()
-            await turns.give_way()
+            await time_slice.give_way()

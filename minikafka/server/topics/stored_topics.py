@@ -11,7 +11,7 @@ store that knows any topic is believed, see ``StoredTopics.is_stray``.
 
 What is done: a topic gets the id that its ``partition.metadata`` files say, or a new one, and partitions from
 0 to the highest that is there; those without a directory are created empty. Its configuration is not in the
-directories. So that no default deletes somebody's data, adopted topics keep their records for ever
+directories. So that no default deletes data, adopted topics keep their records for ever
 (``retention.ms`` and ``retention.bytes`` are -1), and Kafka's internal ones stay compacted. Leadership goes
 on above the leader epochs in the logs (``StoredTopics.adopt``). All topics enter the store in one write:
 either the next start finds all adopted, or it adopts all again.
@@ -117,7 +117,7 @@ def _topic_id(files: Files, path: str) -> UUID | None:
     try:
         return read_partition_metadata(files, path)
     except CorruptCheckpoint as error:
-        logger.warning("%s; the topic id is taken from other partitions, or made anew", error)
+        logger.warning("%s; the topic id is taken from other partitions, or created again", error)
         return None
 
 
@@ -176,7 +176,8 @@ class StoredTopics:
         return f"StoredTopics({'not read' if self._topics is None else len(self._topics)})"
 
     async def read(self) -> None:
-        """Read all topics, so that ``is_stray`` can tell. One that cannot be read keeps nobody from starting.
+        """Read all topics, so that ``is_stray`` can tell. One that cannot be read does not keep the broker
+        from starting.
 
         Raises:
             StoreError: the store cannot be reached.
@@ -200,7 +201,7 @@ class StoredTopics:
         earlier try has put there, whose answer was lost, is fine.
 
         Raises:
-            StoreError: the store's; nothing was put there, or nobody knows.
+            StoreError: the store's; nothing was put there, or it is not known.
         """
         expected = self._topics or {}
         try:

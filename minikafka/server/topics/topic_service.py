@@ -12,16 +12,17 @@ NOT_CONTROLLER or forward it.
 
 Moving partitions to other brokers: checked here, written to the store, done by the controller.
 
-Kafka: the first step of ``KafkaController.processPartitionReassignments`` (what may be done, and U1: the wish
-in the topic's node) and ``ReplicationControlManager.alterPartitionReassignments``; KIP-455, KIP-860. Any
-broker serves this, as with everything about topics (``topic_service``): the topic's node is written on
-condition that it is what was read, so a wish never undoes what the controller or another broker has written.
+Kafka: the first step of ``KafkaController.processPartitionReassignments`` (what may be done, and U1: the
+request in the topic's node) and ``ReplicationControlManager.alterPartitionReassignments``; KIP-455, KIP-860.
+Any broker serves this, as with everything about topics (``topic_service``): the topic's node is written on
+condition that it is what was read, so a request never undoes what the controller or another broker has
+written.
 
 Invariants: each partition has its own outcome, and a bad one does not keep back the others; the good ones of
 a topic are written together; a node says of a partition where it comes from for as long as it is being moved.
 
-Where it differs from Kafka: there the answer comes when the controller has begun. Here it comes when the wish
-is written, which survives whatever becomes of the controller; ``ongoing`` shows it from then on.
+Where it differs from Kafka: there the answer comes when the controller has begun. Here it comes when the
+request is written, which survives whatever becomes of the controller; ``ongoing`` shows it from then on.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ from minikafka.server.cluster.topic_validation import (
     validate_topic_name,
 )
 from minikafka.server.configs.service import ConfigService
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.topics.topic_store import ATTEMPTS_MAX, StoredTopic, TopicStore, contended
 from minikafka.types import NO_LEADER, BrokerId, ReplicaAssignment, TopicPartition, joined
 
@@ -77,16 +78,16 @@ class ReassignmentService:
     async def alter(
         self, targets: Targets, *, allow_replication_factor_change: bool = True
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Ask for reassignments, or take them back. What became of each wish: None when it is written, or
-        when it has come true already.
+        """Request reassignments, or cancel them. What became of each request: None when it is written, or
+        when its target is reached already.
 
         Errors are UNKNOWN_TOPIC_OR_PARTITION, INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR,
         NO_REASSIGNMENT_IN_PROGRESS, and REQUEST_TIMED_OUT while the store cannot be reached.
         """
         by_topic: dict[str, dict[int, Sequence[int] | None]] = defaultdict(dict)
-        turns = Turns()
+        time_slice = TimeSlice()
         for (topic, partition), target in targets.items():
-            await turns.give_way()
+            await time_slice.give_way()
             by_topic[topic][partition] = target
         outcomes = await gather_some(
             self._alter_topic(name, wanted, allow_replication_factor_change=allow_replication_factor_change)
@@ -95,7 +96,7 @@ class ReassignmentService:
         found = dict(zip(by_topic, outcomes, strict=True))
         answers: dict[TopicPartition, KafkaError | None] = {}
         for each in targets:
-            await turns.give_way()
+            await time_slice.give_way()
             answers[each] = found[each.topic][each.partition]
         return answers
 
@@ -111,9 +112,9 @@ class ReassignmentService:
                 topic = await self._read(name)
                 errors: dict[int, KafkaError | None] = dict.fromkeys(targets)
                 changed: dict[int, ReplicaAssignment] = {}
-                turns = Turns()
+                time_slice = TimeSlice()
                 for partition, target in targets.items():
-                    await turns.give_way()
+                    await time_slice.give_way()
                     try:
                         wanted = self._reassigned(
                             topic,
@@ -322,7 +323,7 @@ class TopicService:
     async def auto_create(self, names: Iterable[str], *, spend: Spend = free) -> dict[str, KafkaError]:
         """Create the topics that a client asked about. Returns why one could not be created.
 
-        One that somebody else created meanwhile is no failure. Internal topics are not made this way: their
+        One that another client created meanwhile is no failure. Internal topics are not made this way: their
         coordinators make them, with configurations of their own.
         """
         errors: dict[str, KafkaError] = {}

@@ -1,7 +1,7 @@
-"""Topics in the coordination store: Kafka's nodes for them, as clients' wishes change them.
+"""Topics in the coordination store: Kafka's nodes for them, as clients' requests change them.
 
 Kafka: the topic half of ``KafkaZkClient`` and ``AdminZkClient``. ``/brokers/topics/T`` holds the id and the
-replicas of each partition, ``/config/topics/T`` the configuration, ``/admin/delete_topics/T`` the wish to
+replicas of each partition, ``/config/topics/T`` the configuration, ``/admin/delete_topics/T`` the request to
 delete it. The states of partitions below it are the controller's (``controller/store.py``).
 
 Invariants: a topic is created with its configuration in one ``multi``, so it is there as a whole or not at
@@ -189,7 +189,7 @@ class TopicStore:
         """Add partitions to a topic that was read before.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT when somebody changed it since, or the store cannot be reached.
+            KafkaError: REQUEST_TIMED_OUT when it was changed since, or the store cannot be reached.
         """
         grown = msgspec.structs.replace(topic, assignment={**topic.assignment, **added})
         with mapped_store_failures(f"adding partitions to topic {topic.name}"):
@@ -201,10 +201,10 @@ class TopicStore:
     async def replace_assignments(self, topic: StoredTopic, changed: Mapping[int, ReplicaAssignment]) -> bool:
         """Write other assignments of some partitions of a topic that was read before, all or none.
 
-        Returns whether that was done; else somebody changed the topic since.
+        Returns whether that was done; else the topic was changed since.
 
         Raises:
-            KafkaError: REQUEST_TIMED_OUT while the store cannot be reached; nobody knows then.
+            KafkaError: REQUEST_TIMED_OUT while the store cannot be reached; then it is not known.
         """
         reassigned = msgspec.structs.replace(topic, assignment={**topic.assignment, **changed})
         with mapped_store_failures(f"reassigning partitions of topic {topic.name}"):
@@ -215,7 +215,7 @@ class TopicStore:
         return True
 
     async def is_to_be_deleted(self, name: str) -> bool:
-        """Whether somebody wants that topic deleted.
+        """Whether that topic is to be deleted.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
@@ -224,7 +224,7 @@ class TopicStore:
             return await self._store.exists(paths.delete_topic_path(name)) is not None
 
     async def request_deletion(self, name: str) -> None:
-        """Leave the wish for the controller. One that is there already is fine.
+        """Leave the request for the controller. One that is there already is fine.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
@@ -233,7 +233,7 @@ class TopicStore:
             await self._store.ensure_path(paths.delete_topic_path(name))
 
     async def wait_until_gone(self, name: str, *, timeout_ms: int) -> bool:
-        """Until the topic's node, and the wish to delete it, are not there any more; whether that is so.
+        """Until the topic's node, and the request to delete it, are not there any more; whether that is so.
 
         Raises:
             KafkaError: REQUEST_TIMED_OUT while the store cannot be reached.
@@ -267,5 +267,5 @@ def _encode(topic: StoredTopic) -> bytes:
 
 
 def contended(name: str) -> KafkaError:
-    """Somebody else was faster, each time."""
+    """Another writer was faster, each time."""
     return KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"The topic '{name}' was changed by others all the time.")

@@ -129,13 +129,13 @@ class FakeStore:
         self._put_assignments(topic, partitions)
 
     def cancel(self, topic: str, partition: int = 0) -> None:
-        """A broker serves the wish to go back to where the reassignment began."""
+        """A broker serves the request to go back to where the reassignment began."""
         partitions = dict(self.topics[topic].partitions)
         partitions[partition] = partitions[partition].reassign_to(partitions[partition].origin)
         self._put_assignments(topic, partitions)
 
     def want_reassigned(self, targets: Mapping[TopicPartition, Sequence[int]]) -> None:
-        """Somebody writes the admin node."""
+        """A client writes the admin node."""
         self.reassignments = {each: tuple(map(BrokerId, target)) for each, target in targets.items()}
         self._tell(ReassignmentsAsked())
 
@@ -367,7 +367,7 @@ class FakeBroker:
 
 
 class Cluster:
-    """A store, brokers, and whoever is the controller. Requests wait in channels, one for each broker."""
+    """A store, brokers, and the current controller. Requests wait in channels, one for each broker."""
 
     def __init__(self, *brokers: int) -> None:
         self.store = FakeStore()
@@ -573,7 +573,7 @@ def state(
 
 
 def running(*replicas: list[int], brokers: tuple[int, ...] = (1, 2, 3)) -> Cluster:
-    """A cluster with a topic ``t`` in which everybody knows everything."""
+    """A cluster with a topic ``t`` in which all brokers know everything."""
     cluster = Cluster(*brokers)
     cluster.store.create_topic("t", replicas)
     cluster.elect()

@@ -120,7 +120,7 @@ def test_a_broker_that_returns_is_told_what_it_has_and_follows() -> None:
 
 
 def test_a_broker_that_bounced_fails_before_it_starts() -> None:
-    """Nobody has seen it away: the epoch tells. Its followers must not think that it has what it had."""
+    """It was never seen away: the epoch tells. Its followers must not think that it has what it had."""
     cluster = running([1, 2, 3])
     cluster.store.register(1)
     cluster.settle()
@@ -182,7 +182,7 @@ def test_an_election_that_loses_the_race_against_the_leader_starts_over(times: i
 
 
 def test_who_is_taken_into_the_isr_as_a_leaders_last_deed_can_follow_it() -> None:
-    """Nobody can be elected when the election reads the state, somebody can when the leader is removed."""
+    """No leader can be elected when the election reads the state, one can when the leader is removed."""
     cluster = running([1, 2])
     cluster.store.leader_writes_isr(T0, [1], version=0)
     cluster.settle()
@@ -199,7 +199,7 @@ def test_who_is_taken_into_the_isr_as_a_leaders_last_deed_can_follow_it() -> Non
 
 
 def test_brokers_that_die_and_come_at_once_are_handled_in_one_step() -> None:
-    """The one that returns may lead at once, and nobody elects the one that is gone."""
+    """The one that returns may lead at once, and the one that is gone is not elected."""
     cluster = running([2, 1], [3, 1])
     cluster.store.leader_writes_isr(T0, [2], version=0)
     cluster.store.unregister(2)
@@ -227,7 +227,7 @@ def test_a_broker_that_moves_is_told_of_and_nothing_else_happens() -> None:
     assert cluster.store.version("t") == 0
 
 
-def test_when_nothing_has_changed_nobody_is_told_anything() -> None:
+def test_when_nothing_has_changed_no_broker_is_told_anything() -> None:
     cluster = running([1, 2])
     cluster.step(BrokersChanged())
     assert cluster.sent == []

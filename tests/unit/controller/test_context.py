@@ -54,7 +54,7 @@ DAMAGES: dict[str, Callable[[ControllerContext], object]] = {
     "a stranger shuts down": lambda c: c.shutting_down.add(THREE),
     "a stranger has lost directories": lambda c: c.replicas_on_offline_dirs.update({THREE: set()}),
     "a deletion without a topic": lambda c: c.topics_to_be_deleted.update({"gone": None}),
-    "a started deletion that nobody wants": lambda c: c.topics_with_deletion_started.add("t"),
+    "a started deletion without a request": lambda c: c.topics_with_deletion_started.add("t"),
     "a reassignment that no assignment tells of": lambda c: c.being_reassigned.update({T0: None}),
     "an assignment under way that is not known as such": lambda c: c.assignments.update(
         {T0: ReplicaAssignment((ONE, TWO), removing=(TWO,))}
@@ -64,7 +64,7 @@ DAMAGES: dict[str, Callable[[ControllerContext], object]] = {
         c.set_assignment(T0, ReplicaAssignment((ONE, TWO), removing=(TWO,))),
         c.topics_to_be_deleted.update({"t": None}),
     ),
-    "an ineligible topic that nobody wants deleted": lambda c: c.topics_ineligible_for_deletion.add("t"),
+    "an ineligible topic without a request to delete it": lambda c: c.topics_ineligible_for_deletion.add("t"),
 }
 
 

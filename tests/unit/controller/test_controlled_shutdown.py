@@ -34,7 +34,7 @@ def test_its_end_changes_nothing_more() -> None:
     assert [cluster.store.version("t", each) for each in (0, 1)] == before
 
 
-def test_what_nobody_else_can_lead_remains() -> None:
+def test_what_no_other_broker_can_lead_remains() -> None:
     cluster = running([1, 2], [1, 2])
     cluster.store.leader_writes_isr(TopicPartition("t", 1), [1], version=0)
     assert cluster.shut_down(1).remaining_partitions == (TopicPartition("t", 1),)
@@ -99,7 +99,7 @@ def test_its_death_after_that_is_shown_though_no_state_changes() -> None:
     assert cluster.store.version("t") == version
 
 
-def test_strangers_and_earlier_incarnations_are_turned_away() -> None:
+def test_unknown_brokers_and_earlier_incarnations_are_rejected() -> None:
     cluster = running([1, 2])
     epoch = cluster.store.brokers[ONE].epoch
     for broker, broker_epoch, code in (

@@ -4,8 +4,8 @@ Brokers die, return and bounce, lose log directories and shut down; topics are c
 partitions are reassigned, with and without the admin node, and their reassignments cancelled; elections are
 asked for; leaders change ISRs at the worst moment; requests are late; a controller may end after any of its
 effects. The store itself checks each write (``FakeStore``): epochs rise with each write of a controller,
-nobody leads in another's epoch (I6), an ISR is part of the replicas (I12) and only its leader lets it grow, a
-controller that was replaced writes nothing (I14).
+no broker leads in another's epoch (I6), an ISR is part of the replicas (I12) and only its leader lets it
+grow, a controller that was replaced writes nothing (I14).
 """
 
 from __future__ import annotations
@@ -133,10 +133,10 @@ class ControllerModel(RuleBasedStateMachine):
         if partition := self._some_partition(data):
             self.store.cancel(*partition)
 
-    @rule(data=st.data(), wishes=st.lists(REPLICAS, max_size=3))
-    def the_admin_node_is_written(self, data: st.DataObject, wishes: list[tuple[int, ...]]) -> None:
+    @rule(data=st.data(), requests=st.lists(REPLICAS, max_size=3))
+    def the_admin_node_is_written(self, data: st.DataObject, requests: list[tuple[int, ...]]) -> None:
         self.store.want_reassigned(
-            {partition: target for target in wishes if (partition := self._some_partition(data))}
+            {partition: target for target in requests if (partition := self._some_partition(data))}
         )
 
     @rule()
@@ -172,7 +172,8 @@ class ControllerModel(RuleBasedStateMachine):
 
     @rule(data=st.data(), late=st.booleans())
     def leader_changes_the_isr(self, data: st.DataObject, late: bool) -> None:
-        """Whoever believes to lead decides with the version that it knows, and writes at once or later."""
+        """A broker that believes to lead decides with the version that it knows, and writes at once or
+        later."""
         believed = [
             told
             for broker, known in sorted(self.cluster.brokers.items())

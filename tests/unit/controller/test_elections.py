@@ -24,7 +24,7 @@ def ask(
 
 
 def led_by_others(*replicas: list[int], brokers: tuple[int, ...] = (1, 2, 3)) -> Cluster:
-    """The partitions that broker 1 is preferred for are led by somebody else, and it is in sync again."""
+    """The partitions that broker 1 is preferred for are led by another broker, and it is in sync again."""
     cluster = running(*replicas, brokers=brokers)
     cluster.store.unregister(1)
     cluster.settle()
@@ -35,7 +35,8 @@ def led_by_others(*replicas: list[int], brokers: tuple[int, ...] = (1, 2, 3)) ->
 
 
 def orphaned() -> Cluster:
-    """Of the three partitions nobody leads the first and the second; 2 and 3 are alive and not in the ISR."""
+    """Of the three partitions the first and the second have no leader; 2 and 3 are alive and not in the
+    ISR."""
     cluster = running([1, 2], [1, 3], [2, 1])
     cluster.store.leader_writes_isr(T0, [1], version=0)
     cluster.store.leader_writes_isr(T1, [1], version=0)
@@ -76,22 +77,22 @@ def test_of_all_partitions_those_that_need_no_election_are_left_out() -> None:
     assert ask(cluster, UNCLEAN) == {}
 
 
-def test_an_answer_says_why_nobody_was_elected() -> None:
+def test_an_answer_says_why_no_leader_was_elected() -> None:
     cluster = orphaned()
     results = cluster.step(LeaderElectionsAsked((T0,), PREFERRED))
     assert isinstance(results, dict)
     error = results[T0]
     assert isinstance(error, KafkaError)
-    assert "t-0 does not become OnlinePartition: nobody can be elected (preferred)" in str(error)
+    assert "t-0 does not become OnlinePartition: no leader can be elected (preferred)" in str(error)
 
 
-def test_a_partition_that_nobody_has_led_yet_has_no_preferred_leader() -> None:
+def test_a_partition_that_never_had_a_leader_has_no_preferred_leader() -> None:
     cluster = running([8, 9])
     assert ask(cluster, PREFERRED, T0) == {T0: ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE}
     assert ask(cluster, UNCLEAN) == {T0: ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE}
 
 
-def test_the_admin_nodes_wishes_are_granted_where_they_can_be() -> None:
+def test_the_admin_nodes_requests_are_granted_where_they_can_be() -> None:
     cluster = led_by_others([1, 2], [2, 1])
     cluster.store.want_preferred(T0, T1, TopicPartition("gone", 0))
     cluster.settle()
@@ -114,7 +115,7 @@ def test_an_unclean_election_takes_who_is_alive_and_the_topics_configuration_doe
     cluster = orphaned()
     assert ask(cluster, UNCLEAN, T0, T2) == {T0: ErrorCode.NONE, T2: ErrorCode.ELECTION_NOT_NEEDED}
     assert cluster.store.state("t") == state(2, 2, [2], recovering=True)
-    assert cluster.store.state("t", 1).leader == NO_LEADER  # nobody has asked for it
+    assert cluster.store.state("t", 1).leader == NO_LEADER  # it was not asked for
 
 
 def test_an_unclean_election_prefers_who_holds_all_that_is_committed() -> None:
@@ -131,7 +132,7 @@ def test_an_unclean_election_prefers_who_holds_all_that_is_committed() -> None:
     assert not cluster.store.state("t").leader_recovering
 
 
-def test_without_a_replica_that_is_alive_nobody_is_elected_uncleanly() -> None:
+def test_without_a_replica_that_is_alive_none_is_elected_uncleanly() -> None:
     cluster = orphaned()
     cluster.store.unregister(2)
     cluster.settle()

@@ -78,7 +78,7 @@ def test_an_eligible_replica_that_comes_back_uncleanly_is_eligible_no_more() -> 
     assert cluster.store.state("t") == state(1, epoch + 1, [1])
 
 
-def test_the_last_one_leads_although_it_is_back_uncleanly_when_nobody_holds_more() -> None:
+def test_the_last_one_leads_although_it_is_back_uncleanly_when_no_other_holds_more() -> None:
     cluster = running([1])
     cluster.store.unregister(1)
     cluster.settle()
@@ -102,7 +102,7 @@ def test_the_leader_is_told_who_is_eligible() -> None:
     assert shrunk_to_one().told(1, "t").eligible == (2,)
 
 
-def test_nobody_outside_of_an_isr_that_is_large_enough_now_is_elected() -> None:
+def test_no_replica_outside_of_an_isr_that_is_large_enough_now_is_elected() -> None:
     cluster = shrunk_to_one()
     cluster.store.configs["t"] = ElectionConfig(min_insync_replicas=1)
     cluster.store.unregister(1)

@@ -100,7 +100,7 @@ def test_a_partition_whose_replicas_are_all_dead_waits_for_the_last_member_of_it
 
 
 def test_a_leader_that_bounced_unseen_leads_in_a_new_epoch() -> None:
-    """The only broker restarts: nobody but itself can be the controller that would have seen it (KIP-101)."""
+    """The only broker restarts: no other can be the controller that would have seen it (KIP-101)."""
     cluster = running([1], brokers=(1,))
     cluster.store.register(1)
     cluster.elect()
@@ -124,7 +124,7 @@ def test_who_stopped_cleanly_and_bounced_unseen_leads_on_at_a_new_epoch() -> Non
     assert cluster.store.state("t") == state(1, 1, [1, 2, 3], 2)
 
 
-def test_who_stayed_is_not_taken_for_somebody_who_returned() -> None:
+def test_who_stayed_is_not_taken_for_a_broker_that_returned() -> None:
     cluster = running([1, 2, 3])
     cluster.elect(controller_id=2)
     assert cluster.store.state("t") == state(1, 0, [1, 2, 3], 1)
@@ -167,7 +167,7 @@ def test_a_partition_without_a_state_keeps_its_brokers_request_from_being_full()
     assert [order.is_full for order in cluster.leader_and_isr(2)] == [False, False]
 
 
-def test_for_a_topic_to_be_deleted_nobody_is_elected() -> None:
+def test_for_a_topic_to_be_deleted_no_leader_is_elected() -> None:
     """Its deletion waits for the broker that has died with the controller."""
     cluster = running([1, 2])
     cluster.store.unregister(1)

@@ -9,12 +9,12 @@ from minikafka.controller.leader_election import (
     controlled_shutdown_election,
     election_after_absence,
     first_state,
+    known_brokers_only,
     offline_partition_election,
     preferred_replica_election,
     reassign_partition_election,
     same_leader,
     without_replica,
-    without_strangers,
 )
 from minikafka.types import NO_LEADER, BrokerId, PartitionState
 from tests.unit.controller.driver import state
@@ -34,7 +34,7 @@ def test_the_first_online_member_of_the_isr_in_assignment_order_follows_a_dead_l
     assert elected == state(1, 8, [2, 1])
 
 
-def test_without_an_online_member_of_the_isr_nobody_leads() -> None:
+def test_without_an_online_member_of_the_isr_there_is_no_leader() -> None:
     assert offline_partition_election(state(3, 7, [3]), REPLICAS, [ONE, TWO], unclean=False) is None
     assert offline_partition_election(state(3, 7, [3]), REPLICAS, [], unclean=True) is None
 
@@ -67,7 +67,7 @@ def test_a_leader_that_shuts_down_hands_over_and_leaves_the_isr() -> None:
     assert elected == state(1, 8, [1, 2])
 
 
-def test_a_leader_that_shuts_down_keeps_a_partition_that_nobody_else_can_lead() -> None:
+def test_a_leader_that_shuts_down_keeps_a_partition_that_no_other_can_lead() -> None:
     alone = state(3, 7, [3])
     assert controlled_shutdown_election(alone, REPLICAS, REPLICAS, shutting_down=[THREE]) is None
     two_stop = controlled_shutdown_election(
@@ -149,14 +149,14 @@ def test_else_the_first_of_the_target_that_can_lead_leads() -> None:
     assert reassign_partition_election(state(2, 7, [1, 2, 3]), TARGET, [TWO]) is None
 
 
-def test_nobody_leaves_the_isr_before_the_whole_target_is_in_it() -> None:
+def test_no_member_leaves_the_isr_before_the_whole_target_is_in_it() -> None:
     assert reassign_partition_election(state(1, 7, [1, 2]), TARGET, [ONE, TWO, THREE]) is None
     assert reassign_partition_election(state(2, 7, [2]), TARGET, [ONE, TWO, THREE]) is None
 
 
-def test_an_isr_that_nobody_leaves_need_not_be_whole() -> None:
+def test_an_isr_that_no_member_leaves_need_not_be_whole() -> None:
     assert reassign_partition_election(state(1, 7, [1]), TARGET, [ONE, TWO, THREE]) == state(1, 8, [1])
 
 
-def test_strangers_are_not_eligible() -> None:
-    assert without_strangers(state(1, 7, [1], eligible=[2, 3]), TARGET) == state(1, 7, [1], eligible=[3])
+def test_unknown_brokers_are_not_eligible() -> None:
+    assert known_brokers_only(state(1, 7, [1], eligible=[2, 3]), TARGET) == state(1, 7, [1], eligible=[3])

@@ -49,7 +49,7 @@ def test_preferred_leaders_are_elected_where_they_can_be() -> None:
     assert changes.elected == {T0: state(1, 5, [2, 1])} == {T0: store.state("t")}
     (failure,) = changes.failed
     assert (failure.what, failure.target) == ("t-1", PartitionStatus.ONLINE)
-    assert "nobody can be elected (preferred)" in failure.why
+    assert "no leader can be elected (preferred)" in failure.why
     assert [(type(each), each.to) for each in sent] == [
         (effects.SendLeaderAndIsr, BrokerId(1)),
         (effects.SendLeaderAndIsr, BrokerId(2)),

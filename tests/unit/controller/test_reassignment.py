@@ -38,7 +38,7 @@ def deleted(cluster: Cluster) -> list[tuple[int, int]]:
 
 
 def moving(*targets: list[int], origin: tuple[list[int], ...] = ([1, 2],)) -> Cluster:
-    """The partitions of ``t`` are on the way to ``targets``; nobody new is in the ISR."""
+    """The partitions of ``t`` are on the way to ``targets``; no new replica is in the ISR."""
     cluster = running(*origin, brokers=BROKERS)
     cluster.store.reassign("t", *targets)
     cluster.settle()
@@ -149,7 +149,7 @@ def test_many_partitions_take_as_many_effects_as_one() -> None:
 
 
 def test_partitions_that_are_ready_together_are_finished_together() -> None:
-    """The first event looks at all, the others find nothing to do, and nobody waits."""
+    """The first event looks at all, the others find nothing to do, and wait for nothing."""
     cluster = moving([4], [4], [5], origin=([1], [2], [3]))
     cluster.catch_up()
     cluster.clear()
@@ -176,7 +176,7 @@ def test_what_is_caught_up_waits_for_others_and_is_finished_with_them_but_not_wi
     moves = [each.changes.keys() for each in cluster.all_performed(effects.WriteAssignments)]
     assert moves == [{T0, T1}]
     cluster.clear()
-    cluster.calm_down()  # the last one has nobody to wait for
+    cluster.calm_down()  # the last one has none to wait for
     assert cluster.all_performed(effects.Remind) == []
     assert not stored(cluster, 2).is_being_reassigned
 
@@ -205,7 +205,7 @@ def test_what_the_controller_writes_itself_is_no_news() -> None:
 # Other changes of an assignment
 
 
-def test_another_order_is_told_and_waits_for_nobody() -> None:
+def test_another_order_is_told_and_waits_for_no_broker() -> None:
     cluster = running([1, 2, 3])
     cluster.store.leader_writes_isr(T0, [1, 2], version=0)
     cluster.settle()
@@ -274,7 +274,7 @@ def test_an_assignment_that_was_written_by_hand_is_reached_step_by_step() -> Non
     assert (stored(cluster), cluster.store.state("t").isr) == (assignment(4, 5), (4, 5))
 
 
-def test_an_assignment_to_nobody_is_ignored() -> None:
+def test_an_assignment_to_no_broker_is_ignored() -> None:
     cluster = running([1, 2])
     for senseless in (assignment(), assignment(1, 2, removing=(1, 2)), assignment(1, 1)):
         cluster.store._put_assignments("t", {0: senseless})
@@ -282,7 +282,7 @@ def test_an_assignment_to_nobody_is_ignored() -> None:
         assert cluster.sent == []
 
 
-# Cancelled, and reassigned anew
+# Cancelled, and reassigned again
 
 
 def test_a_cancelled_reassignment_is_over_at_once_and_what_it_began_is_deleted() -> None:
@@ -330,21 +330,21 @@ def test_two_new_targets_before_the_controller_has_seen_the_first_are_one() -> N
     assert T0 not in cluster.disks[BrokerId(4)]
 
 
-def overtaken_by(*wish: int) -> Cluster:
-    """A broker writes another wish, just before the controller writes the target (B6)."""
+def overtaken_by(*request: int) -> Cluster:
+    """A broker writes another request, just before the controller writes the target (B6)."""
     cluster = moving([4, 5], origin=([1, 2, 3],))
 
     def overtake(effect: Effect) -> None:
         if isinstance(effect, effects.WriteAssignments):
             cluster.before = lambda effect: None
-            cluster.store.reassign("t", wish)
+            cluster.store.reassign("t", request)
 
     cluster.before = overtake
     cluster.calm_down()
     return cluster
 
 
-def test_a_wish_that_overtakes_the_end_of_a_reassignment_comes_next() -> None:
+def test_a_request_that_overtakes_the_end_of_a_reassignment_comes_next() -> None:
     cluster = overtaken_by(3, 4)
     assert (stored(cluster), cluster.store.state("t").isr) == (assignment(3, 4), (3, 4))
     assert [broker for broker, disk in cluster.disks.items() if T0 in disk] == [3, 4]
@@ -395,14 +395,14 @@ def test_a_target_broker_that_dies_is_waited_for_until_it_comes_back() -> None:
     assert (stored(cluster), cluster.store.state("t").isr) == (assignment(4, 5), (4, 5))
 
 
-def test_a_target_broker_that_is_dead_when_the_wish_comes_begins_when_it_returns() -> None:
+def test_a_target_broker_that_is_dead_when_the_request_comes_begins_when_it_returns() -> None:
     cluster = running([1, 2], brokers=BROKERS)
     cluster.store.unregister(5)
     cluster.settle()
     cluster.clear()
     cluster.store.reassign("t", [4, 5])
     cluster.calm_down()
-    assert len(cluster.all_performed(effects.WritePartitionStates)) == 1  # nobody is fenced twice
+    assert len(cluster.all_performed(effects.WritePartitionStates)) == 1  # none is fenced twice
     assert stored(cluster).is_being_reassigned
     cluster.store.register(5)
     cluster.calm_down()
@@ -432,7 +432,7 @@ def test_the_leader_dies_in_the_middle_and_another_one_goes_on() -> None:
     assert cluster.brokers[BrokerId(1)].strays.keys() == {T0}  # it learns from what it is not told
 
 
-def test_the_last_member_of_the_isr_dies_in_the_middle_and_nobody_new_leads() -> None:
+def test_the_last_member_of_the_isr_dies_in_the_middle_and_no_new_replica_leads() -> None:
     cluster = moving([4, 5], origin=([1],))
     cluster.store.unregister(1)
     cluster.calm_down()
@@ -456,7 +456,7 @@ def test_a_partition_without_a_leader_is_reassigned_when_it_has_one_again() -> N
 
 
 def test_a_target_that_is_in_sync_and_dead_is_waited_for() -> None:
-    """Nobody of it could lead. Kafka would go on, and leave no replica that is alive."""
+    """None of it could lead. Kafka would continue, and leave no replica that is alive."""
     cluster = moving([4], origin=([1],))
     cluster.catch_up()
     cluster.shut_down(4)
@@ -490,7 +490,7 @@ def test_a_reassignment_is_looked_at_when_its_leader_announces_the_isr() -> None
     assert stored(cluster) == assignment(4)
 
 
-def test_a_partition_that_nobody_could_lead_begins_with_its_target() -> None:
+def test_a_partition_without_a_possible_leader_begins_with_its_target() -> None:
     cluster = running([8, 9])
     assert T0 not in cluster.store.states
     cluster.store.reassign("t", [2, 3])
@@ -534,7 +534,7 @@ def test_who_was_removed_is_eligible_no_more() -> None:
 # The admin node
 
 
-def test_the_admin_nodes_wish_is_written_first_and_taken_away_last() -> None:
+def test_the_admin_nodes_request_is_written_first_and_taken_away_last() -> None:
     cluster = running([1, 2], [2, 3], brokers=BROKERS)
     cluster.store.want_reassigned({T0: [4, 5], T1: [2, 4]})
     cluster.settle()
@@ -548,7 +548,7 @@ def test_the_admin_nodes_wish_is_written_first_and_taken_away_last() -> None:
     assert (stored(cluster), cluster.store.reassignments) == (assignment(4, 5), {})
 
 
-def test_wishes_that_cannot_be_granted_are_taken_away_and_the_others_are_granted() -> None:
+def test_requests_that_cannot_be_granted_are_taken_away_and_the_others_are_granted() -> None:
     cluster = running([1, 2], [1, 2], [1, 2], [1, 2], [1, 2], [1, 2])
     cluster.store.unregister(3)
     cluster.store.create_topic("leaving", [[1]])
@@ -571,7 +571,7 @@ def test_wishes_that_cannot_be_granted_are_taken_away_and_the_others_are_granted
     assert [stored(cluster, each) for each in range(6)] == [*[assignment(1, 2)] * 5, assignment(2)]
 
 
-def test_a_wish_that_names_a_dead_broker_that_is_a_replica_already_is_granted() -> None:
+def test_a_request_that_names_a_dead_broker_that_is_a_replica_already_is_granted() -> None:
     cluster = running([1, 2])
     cluster.store.unregister(2)
     cluster.settle()
@@ -580,7 +580,7 @@ def test_a_wish_that_names_a_dead_broker_that_is_a_replica_already_is_granted() 
     assert stored(cluster) == assignment(2, 3, 1, adding=(3,))
 
 
-def test_the_apis_wish_takes_the_place_of_the_admin_nodes() -> None:
+def test_the_apis_request_takes_the_place_of_the_admin_nodes() -> None:
     cluster = running([1, 2], brokers=BROKERS)
     cluster.store.want_reassigned({T0: [4, 5]})
     cluster.settle()
@@ -591,7 +591,7 @@ def test_the_apis_wish_takes_the_place_of_the_admin_nodes() -> None:
     assert stored(cluster) == assignment(3, 1)
 
 
-def test_a_wish_of_the_admin_node_that_is_overtaken_in_the_store_is_let_go() -> None:
+def test_a_request_of_the_admin_node_that_is_overtaken_in_the_store_is_let_go() -> None:
     cluster = running([1, 2], brokers=BROKERS)
 
     def overtake(effect: Effect) -> None:
@@ -605,7 +605,7 @@ def test_a_wish_of_the_admin_node_that_is_overtaken_in_the_store_is_let_go() -> 
     assert (stored(cluster), cluster.store.reassignments) == (assignment(3), {})
 
 
-def test_a_topic_that_vanishes_takes_its_wish_along() -> None:
+def test_a_topic_that_vanishes_takes_its_request_along() -> None:
     cluster = running([1, 2], brokers=BROKERS)
     cluster.store.want_reassigned({T0: [4, 5]})
     cluster.settle()

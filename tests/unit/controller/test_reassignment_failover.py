@@ -19,8 +19,8 @@ from tests.unit.controller.driver import Cluster, running
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 STEPS = [
-    "u1_wish_into_store",
-    "u2_wish_into_memory",
+    "u1_request_into_store",
+    "u2_request_into_memory",
     "a1_new_leader_epoch",
     "a2_start_new_replicas",
     "b1_new_replicas_online",
@@ -56,11 +56,11 @@ def two_partitions() -> Cluster:
     return running([1, 2], [2, 3], brokers=(1, 2, 3, 4, 5))
 
 
-def api_wish(cluster: Cluster) -> None:
+def api_request(cluster: Cluster) -> None:
     cluster.store.reassign("t", [4, 5], [2, 4])
 
 
-def admin_wish(cluster: Cluster) -> None:
+def admin_request(cluster: Cluster) -> None:
     cluster.store.want_reassigned({T0: [4, 5], T1: [2, 4]})
 
 
@@ -74,7 +74,7 @@ def next_controller(cluster: Cluster, *, arrived: bool) -> None:
 
 
 def check(cluster: Cluster, *targets: tuple[int, ...]) -> None:
-    """Everybody is where the last wish wants it, and the others have heard that they are not wanted."""
+    """Every replica is where the last request wants it, and the others have heard that they are removed."""
     store = cluster.store
     expected = {
         partition: ReplicaAssignment(tuple(map(BrokerId, each))) for partition, each in enumerate(targets)
@@ -108,13 +108,13 @@ def check(cluster: Cluster, *targets: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("arrived", [True, False])
-@pytest.mark.parametrize("wish", [api_wish, admin_wish])
+@pytest.mark.parametrize("ask", [api_request, admin_request])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_controller_that_dies_after_a_step_is_followed_by_one_that_finishes(
-    monkeypatch: pytest.MonkeyPatch, step: str, wish: Callable[[Cluster], None], arrived: bool
+    monkeypatch: pytest.MonkeyPatch, step: str, ask: Callable[[Cluster], None], arrived: bool
 ) -> None:
     cluster = two_partitions()
-    wish(cluster)
+    ask(cluster)
     with monkeypatch.context() as patched, pytest.raises(ControllerDied):
         die_after(patched, step)
         cluster.calm_down()
@@ -124,18 +124,18 @@ def test_a_controller_that_dies_after_a_step_is_followed_by_one_that_finishes(
 
 
 def plain(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
-    api_wish(cluster)
+    api_request(cluster)
     yield (4, 5), (2, 4)
 
 
 def by_admin_node(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
-    admin_wish(cluster)
+    admin_request(cluster)
     yield (4, 5), (2, 4)
 
 
 def cancelled(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
     """One of two; a new replica of it is in the ISR already."""
-    api_wish(cluster)
+    api_request(cluster)
     cluster.settle()
     cluster.store.leader_writes_isr(T0, [1, 2, 4], version=cluster.store.version("t"))
     cluster.settle()
@@ -147,7 +147,7 @@ def cancelled(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
 
 
 def to_a_new_target(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
-    admin_wish(cluster)
+    admin_request(cluster)
     cluster.settle()
     cluster.store.leader_writes_isr(T0, [1, 2, 4], version=cluster.store.version("t"))
     cluster.settle()
@@ -156,8 +156,8 @@ def to_a_new_target(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
 
 
 def back_and_forth(cluster: Cluster) -> Iterator[tuple[tuple[int, ...], ...]]:
-    """The second wish comes while the first is at its end."""
-    api_wish(cluster)
+    """The second request comes while the first is at its end."""
+    api_request(cluster)
     cluster.settle()
     cluster.catch_up()
     cluster.step(cluster.store.events.popleft())

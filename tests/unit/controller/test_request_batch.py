@@ -111,7 +111,7 @@ def test_replicas_on_lost_directories_are_shown_as_offline(context: ControllerCo
     assert update_metadata(context, [ONE], [T0]).partitions[0].offline_replicas == (TWO,)
 
 
-def test_a_partition_that_nobody_has_led_is_not_spoken_of(context: ControllerContext) -> None:
+def test_a_partition_that_never_had_a_leader_is_left_out(context: ControllerContext) -> None:
     assert (
         update_metadata(context, [ONE], [T0, T1]).partitions
         == update_metadata(context, [ONE], [T0]).partitions

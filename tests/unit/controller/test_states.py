@@ -81,7 +81,7 @@ def test_a_partition_goes_only_where_the_table_lets_it(before: P, after: P) -> N
 
 
 def test_a_partition_that_does_not_exist_is_not_elected_a_leader() -> None:
-    """The one road to ONLINE that the table forbids: nothing is read, written or sent."""
+    """The one way to ONLINE that the table forbids: nothing is read, written or sent."""
     context = one_partition()
     step = PartitionStateMachine(context).elect([PARTITION], ElectionStrategy.OFFLINE)
     with pytest.raises(StopIteration) as ended:

@@ -12,7 +12,7 @@ from tests.unit.controller.driver import Cluster, running, state
 T0 = TopicPartition("t", 0)
 
 
-def test_a_new_topic_is_led_by_its_preferred_replicas_and_nobody_is_told_twice() -> None:
+def test_a_new_topic_is_led_by_its_preferred_replicas_and_no_broker_is_told_twice() -> None:
     cluster = running(brokers=(1, 2, 3, 4))
     cluster.store.create_topic("new", [[1, 2, 3], [2, 3, 1]], topic_id=UUID(int=99))
     cluster.settle()
@@ -97,7 +97,7 @@ def test_a_topics_node_that_was_written_without_news_is_no_news() -> None:
     assert cluster.sent == []
 
 
-def test_a_topic_that_somebody_removed_by_hand_is_forgotten() -> None:
+def test_a_topic_that_was_removed_by_hand_is_forgotten() -> None:
     cluster = running([1, 2])
     cluster.store.remove_topic("t")
     cluster.settle()
@@ -109,7 +109,7 @@ def test_a_topic_that_somebody_removed_by_hand_is_forgotten() -> None:
     assert not [each for each in cluster.performed if isinstance(each, effects.WritePartitionStates)]
 
 
-def test_a_topic_that_was_removed_and_made_anew_by_hand_is_a_new_one() -> None:
+def test_a_topic_that_was_removed_and_created_again_by_hand_is_a_new_one() -> None:
     cluster = running([1, 2], [1, 2])
     cluster.store.remove_topic("t")
     cluster.store.create_topic("t", [[3, 2]], topic_id=UUID(int=99))

@@ -244,7 +244,7 @@ def test_the_next_controller_goes_on() -> None:
     assert cluster.disks == {1: {}, 2: {}, 3: {}}
 
 
-def test_a_topic_to_be_deleted_elects_nobody_and_does_not_grow() -> None:
+def test_a_topic_to_be_deleted_elects_no_leader_and_does_not_grow() -> None:
     cluster = running([1, 2], [2, 3])
     cluster.store.unregister(3)
     cluster.settle()
@@ -261,7 +261,7 @@ def test_a_topic_to_be_deleted_elects_nobody_and_does_not_grow() -> None:
     assert cluster.store.topics == {}
 
 
-def test_the_wish_to_delete_what_does_not_exist_is_dropped() -> None:
+def test_the_request_to_delete_what_does_not_exist_is_dropped() -> None:
     cluster = running([1, 2])
     cluster.store.want_deleted("nothing")
     cluster.settle()
@@ -269,7 +269,7 @@ def test_the_wish_to_delete_what_does_not_exist_is_dropped() -> None:
 
 
 def test_a_topic_that_is_created_and_deleted_at_once_is_deleted() -> None:
-    """The wish may be seen before the topic is."""
+    """The request may be seen before the topic is."""
     cluster = running()
     cluster.store.create_topic("new", [[1]])
     cluster.store.want_deleted("new")
@@ -278,7 +278,7 @@ def test_a_topic_that_is_created_and_deleted_at_once_is_deleted() -> None:
     assert (cluster.store.deletions, list(cluster.store.topics)) == ({}, ["t"])
 
 
-def test_where_topics_may_not_be_deleted_the_wish_is_dropped() -> None:
+def test_where_topics_may_not_be_deleted_the_request_is_dropped() -> None:
     cluster = running([1, 2])
     cluster.store.want_deleted("t")
     cluster.elect(controller=Controller(BrokerId(1), delete_topic_enable=False))
@@ -287,7 +287,7 @@ def test_where_topics_may_not_be_deleted_the_wish_is_dropped() -> None:
     assert cluster.store.state("t").leader == 1
 
 
-def test_a_vanished_topic_takes_the_wish_to_delete_it_along() -> None:
+def test_a_vanished_topic_takes_the_request_to_delete_it_along() -> None:
     cluster = wanted_deleted([1, 2])
     cluster.store.topics.pop("t")
     cluster.store.states.clear()
@@ -299,7 +299,7 @@ def test_a_vanished_topic_takes_the_wish_to_delete_it_along() -> None:
 
 
 def moving_away() -> Cluster:
-    """``t`` is on the way from broker 1 to broker 3, and somebody wants it deleted."""
+    """``t`` is on the way from broker 1 to broker 3, and is to be deleted."""
     cluster = running([1], [2])
     cluster.store.reassign("t", [3])
     cluster.settle()
@@ -340,7 +340,7 @@ def test_cancelling_lets_the_deletion_begin() -> None:
     assert cluster.store.topics == {}
 
 
-def test_a_topic_that_waits_for_its_deletion_takes_no_new_wish_of_the_admin_node() -> None:
+def test_a_topic_that_waits_for_its_deletion_takes_no_new_request_of_the_admin_node() -> None:
     cluster = moving_away()
     cluster.store.want_reassigned({TopicPartition("t", 1): [3]})
     cluster.settle()
@@ -377,11 +377,13 @@ def test_the_next_controller_finishes_the_reassignment_and_the_deletion(survives
     cluster.store.create_topic("other", [[1, 2, 3]])
     cluster.calm_down()
     assert (list(cluster.store.topics), cluster.store.deletions) == (["other"], {})
-    for broker in cluster.brokers.values():  # what the dead controller had told to go, and nobody has heard
+    for (
+        broker
+    ) in cluster.brokers.values():  # what the dead controller had told to go, and no broker has heard
         assert broker.disk.keys() - broker.strays.keys() == {TopicPartition("other", 0)}
 
 
-def test_a_topic_of_the_same_name_begins_anew_after_both() -> None:
+def test_a_topic_of_the_same_name_starts_over_after_both() -> None:
     cluster = moving_away()
     cluster.calm_down()
     cluster.store.create_topic("t", [[2, 3]], topic_id=UUID(int=77))
@@ -409,7 +411,7 @@ def test_an_answer_to_the_removal_of_a_replica_is_none_to_its_deletion() -> None
     assert cluster.store.topics == {}
 
 
-def test_a_waiting_topic_that_vanishes_takes_the_wish_to_delete_it_along() -> None:
+def test_a_waiting_topic_that_vanishes_takes_the_request_to_delete_it_along() -> None:
     cluster = moving_away()
     del cluster.store.topics["t"]
     cluster.step(TopicsChanged())

@@ -141,7 +141,7 @@ class ManualLoop:
 
 
 class Owner:
-    """Admits everybody."""
+    """Admits every connection."""
 
     def __init__(self) -> None:
         self.closed: list[Connection] = []

@@ -547,7 +547,7 @@ def test_answers_that_are_not_taken_stop_only_requests_whose_answers_may_be_larg
     assert asker.sent() == []
     producer = Wire(careful, like=first)
     producer.send(b"p1", b"p2")
-    assert producer.sent() == [b"p1", b"p2"], "nobody waits for a few bytes"
+    assert producer.sent() == [b"p1", b"p2"], "a few bytes are not waited for"
     third.transport.peer_catches_up()
     first.loop.turn()
     careful.turn()
@@ -712,7 +712,7 @@ def test_an_abandoned_response_closes_the_connection() -> None:
     assert wire.transport.closed
 
 
-def test_parked_operations_are_told_once_and_a_failing_one_harms_nobody(
+def test_parked_operations_are_told_once_and_a_failing_one_harms_no_other(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     desk = Desk()
@@ -813,7 +813,7 @@ def test_a_body_that_trickles_is_not_waited_for() -> None:
     for _ in range(40):
         wire.connection.data_received(b"x")
         reasons.append(swept(wire, 1))
-    assert "the rest has not come" in next(reason for reason in reasons if reason)
+    assert "the remainder has not come" in next(reason for reason in reasons if reason)
 
 
 def test_a_slow_honest_body_has_its_time() -> None:
@@ -834,7 +834,7 @@ def test_who_is_not_read_on_is_not_late() -> None:
     wire.connection.mute(25_000)
     assert swept(wire, 25) is None
     assert swept(wire, 28) is None
-    assert "the rest has not come" in (swept(wire, 5) or "")
+    assert "the remainder has not come" in (swept(wire, 5) or "")
 
 
 def test_a_body_that_others_wait_for_has_less_time() -> None:
@@ -851,7 +851,7 @@ def test_a_reader_that_stalls_with_memory_others_wait_for_is_closed_early() -> N
     first = Wire(Careful(), budget_bytes=4000)
     first.transport.peer_reads = False
     first.send(b"x" * 2500)
-    assert swept(first, 30) is None, "nobody waits"
+    assert swept(first, 30) is None, "it is not waited for"
     second = Wire(Careful(), like=first)
     second.send(b"r")
     assert "stalled with 2504 bytes" in (swept(first, 12) or "")

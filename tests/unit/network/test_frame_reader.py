@@ -56,7 +56,7 @@ def test_a_frame_in_one_chunk_is_not_copied() -> None:
     contents=st.lists(st.tuples(st.binary(max_size=60), st.booleans())),
     cuts=st.lists(st.integers(1, 30)),
 )
-def test_a_kept_buffer_never_changes_a_frame_that_somebody_has(
+def test_a_kept_buffer_never_changes_a_frame_that_is_still_held(
     contents: list[tuple[bytes, bool]], cuts: list[int]
 ) -> None:
     stream = b"".join(framed(content) for content, _ in contents)

@@ -1,4 +1,4 @@
-"""Whoever observes a response is told of its stations, in order, and of none that it does not come to."""
+"""An observer of a response is told of its stations, in order, and of none that it does not come to."""
 
 from __future__ import annotations
 

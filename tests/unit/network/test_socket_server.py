@@ -302,7 +302,7 @@ async def test_close_does_not_wait_for_a_peer_that_takes_nothing() -> None:
         assert not server.server.connections
 
 
-async def test_a_client_that_leaves_early_harms_nobody() -> None:
+async def test_a_client_that_leaves_early_harms_no_other() -> None:
     parked: list[PendingResponse] = []
     told = asyncio.Event()
 
@@ -321,7 +321,7 @@ async def test_a_client_that_leaves_early_harms_nobody() -> None:
         parked[0].complete((framed(b"nobody"),))
 
 
-async def test_giants_that_stall_hold_nobody_up_and_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_giants_that_stall_hold_no_other_up_and_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket_server_module, "STALLED_SECONDS_MAX", 0.05)
     monkeypatch.setattr(socket_server_module, "SWEEP_SECONDS_MAX", 0.02)
     async with serving(queued_max_request_bytes=100_000) as server:
@@ -331,7 +331,7 @@ async def test_giants_that_stall_hold_nobody_up_and_are_closed(monkeypatch: pyte
         await until(lambda: server.server.budget.waiting == 5)
         small: Client = await server.connect()
         assert await small.ask(b"a" * 5_000) == b"a" * 5_000
-        for giant in giants[:5]:  # the last one is alone, and nobody waits for what it has
+        for giant in giants[:5]:  # the last one is alone, and no other waits for what it has
             assert await giant.is_closed_by_peer()
 
 

@@ -1,4 +1,4 @@
-"""An operation completes exactly once, whoever is first."""
+"""An operation completes exactly once, whichever path is first."""
 
 from __future__ import annotations
 

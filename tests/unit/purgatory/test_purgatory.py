@@ -99,7 +99,7 @@ def test_an_event_completes_those_that_are_ready_and_leaves_the_others(fixture: 
     assert purgatory.check_and_complete("a") == 1
     assert (first.answers, second.answers, elsewhere.answers) == (1, 0, 0)
     assert (purgatory.watched, purgatory.delayed, fixture.timer.size) == (2, 2, 2)
-    assert purgatory.check_and_complete("nobody waits here") == 0
+    assert purgatory.check_and_complete("no operation here") == 0
     purgatory.validate()
 
 
@@ -198,7 +198,7 @@ def test_completing_may_complete_others_on_the_same_key(fixture: Fixture) -> Non
     purgatory.validate()
 
 
-def test_completing_may_watch_anew_on_the_same_key(fixture: Fixture) -> None:
+def test_completing_may_watch_again_on_the_same_key(fixture: Fixture) -> None:
     """A consumer's next fetch parks while the events of its last one are still being worked off."""
     purgatory = fixture.purgatory
     following = Operation()

@@ -174,7 +174,7 @@ def test_partitions_with_records_take_their_turn_at_the_end() -> None:
     sessions = Sessions()
     session_id = sessions.open(A, B, C)
     sessions.context(session_id, 1).respond([(A, Answer(records=b"x")), (B, Answer(high_watermark=11))])
-    assert keys_of(sessions.context(session_id, 2)) == [B, C, A], "news without records moves nobody"
+    assert keys_of(sessions.context(session_id, 2)) == [B, C, A], "news without records moves none"
 
 
 def test_answers_may_come_in_any_order() -> None:
@@ -270,7 +270,7 @@ def test_a_stale_session_makes_room() -> None:
     first, second = sessions.open_sized(5), sessions.open_sized(5)
     sessions.clock.advance(EVICTION_MS)
     sessions.context(first, 1)
-    assert sessions.open_sized(1) == 0, "exactly at the limit nobody is stale, and both are larger"
+    assert sessions.open_sized(1) == 0, "exactly at the limit none is stale, and both are larger"
     sessions.clock.advance(1)
     third = sessions.open_sized(1)
     assert third

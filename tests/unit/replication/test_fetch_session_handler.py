@@ -88,7 +88,7 @@ def test_a_topic_that_was_created_again_replaces_the_old_one() -> None:
     assert asked(handler.next_request()) == (SESSION, 1, {(OTHER_ID, 0): "x"}, [A])
 
 
-def test_a_partition_that_left_and_came_back_unheard_makes_the_leader_say_everything_anew() -> None:
+def test_a_partition_that_left_and_came_back_unheard_makes_the_leader_say_everything_again() -> None:
     handler = in_session(A, B)
     handler.drop(A)
     handler.want(A, "x")
@@ -211,7 +211,7 @@ def test_the_leader_always_knows_what_the_follower_wants_and_the_follower_what_t
             case "drop" | "drop and want":
                 handler.drop(key)
                 wanted.pop(key, None)
-                heard.pop(key, None)  # whoever drops a partition keeps nothing of what it was told
+                heard.pop(key, None)  # a side that drops a partition keeps nothing of what it was told
                 if action == "drop and want":
                     handler.want(key, value)
                     wanted[key] = value

@@ -61,11 +61,11 @@ def test_the_table_of_transitions_is_what_happens(state: ReplicaState, event: Fe
 
 
 @pytest.mark.parametrize("event", FetchEvent)
-def test_nothing_happens_to_a_partition_that_rests(event: FetchEvent) -> None:
-    resting = following()._replace(delayed_until_ms=1)
-    assert not resting.is_ready_for_fetch and not resting.is_truncating
+def test_nothing_happens_to_a_partition_that_is_paused(event: FetchEvent) -> None:
+    paused = following()._replace(delayed_until_ms=1)
+    assert not paused.is_ready_for_fetch and not paused.is_truncating
     with pytest.raises(InvariantError):
-        after(resting, event)
+        after(paused, event)
 
 
 def test_a_cut_keeps_the_lag_and_an_answer_sets_it() -> None:
@@ -85,7 +85,7 @@ def test_only_what_changed_is_looked_at() -> None:
     assert states.take_changed(0) == [(B, moved)]
 
 
-def test_a_partition_rests_until_its_time_and_goes_on_where_it_was() -> None:
+def test_a_partition_is_paused_until_its_time_and_resumes_where_it_was() -> None:
     states = FetchStates()
     states.put(A, following())
     states.put(B, following())
@@ -110,7 +110,7 @@ def test_a_second_error_does_not_prolong_the_rest() -> None:
     assert len(states) == 1
 
 
-def test_a_partition_that_came_back_does_not_rest_any_more() -> None:
+def test_a_partition_that_came_back_is_not_paused_any_more() -> None:
     states = FetchStates()
     states.put(A, following())
     states.delay(A, 100)

@@ -36,7 +36,7 @@ def test_a_follower_at_the_log_end_is_caught_up_now() -> None:
     progress = ReplicaProgress(BrokerId(2))
     fetched(progress, 10, leader_end=10, now_ms=500)
     assert progress.last_caught_up_ms == 500
-    assert caught_up(progress, leader_end=10, now_ms=99_999), "an idle partition has nobody behind"
+    assert caught_up(progress, leader_end=10, now_ms=99_999), "an idle partition has no follower behind"
     assert caught_up(progress, leader_end=11, now_ms=1500)
     assert not caught_up(progress, leader_end=11, now_ms=1501)
 

@@ -1,4 +1,4 @@
-"""A consumer reads in its own rack where somebody there is able to answer (KIP-392)."""
+"""A consumer reads in its own rack where a replica there is able to answer (KIP-392)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def view(broker_id: int, rack: str | None, log_end: int = 100, lag_ms: int = 0) 
     return ReplicaView(BrokerId(broker_id), rack, Offset(log_end), lag_ms)
 
 
-def test_the_leader_is_chosen_in_its_own_rack_and_where_nobody_else_is() -> None:
+def test_the_leader_is_chosen_in_its_own_rack_and_where_no_other_replica_is() -> None:
     followers = [view(2, "a"), view(3, "b")]
     for rack in ("a", "c", ""):
         assert select_in_rack(rack, LEADER, followers) is LEADER

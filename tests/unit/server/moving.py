@@ -91,7 +91,7 @@ class Moving:
         )
         self.disk_writer = DiskWriter(self.services)
         self.mover = ReplicaAlterLogDirs(
-            self.services, self.replicas.chores, quota=quota or ReplicationQuotaManager(WINDOWS)
+            self.services, self.replicas.disk_work, quota=quota or ReplicationQuotaManager(WINDOWS)
         )
 
     def close(self) -> None:
@@ -128,17 +128,17 @@ class Moving:
 
     # What happens
 
-    def run(self, *, each_step: Callable[[], object] = lambda: None, with_chores: bool = False) -> None:
-        """Let the mover work until it waits; ``each_step`` is called whenever it gives way, and the chores
-        are done."""
-        chores = self.replicas.chores
-        chores.moves = asyncio.Event()  # each run is a loop of its own
-        chores._wake, was_set = asyncio.Event(), chores._wake.is_set()
+    def run(self, *, each_step: Callable[[], object] = lambda: None, with_disk_work: bool = False) -> None:
+        """Let the mover work until it waits; ``each_step`` is called whenever it gives way, and the
+        pending disk work is done."""
+        disk_work = self.replicas.disk_work
+        disk_work.moves = asyncio.Event()  # each run is a loop of its own
+        disk_work._wake, was_set = asyncio.Event(), disk_work._wake.is_set()
         if was_set:
-            chores.logs_changed()
-        asyncio.run(self._run(each_step, with_chores))
+            disk_work.logs_changed()
+        asyncio.run(self._run(each_step, with_disk_work))
 
-    async def _run(self, each_step: Callable[[], object], with_chores: bool) -> None:
+    async def _run(self, each_step: Callable[[], object], with_disk_work: bool) -> None:
         task = asyncio.create_task(self.mover.run())
         try:
             for _ in range(STEPS_MAX):
@@ -148,9 +148,9 @@ class Moving:
                 if self.is_idle:
                     return
                 each_step()
-                if with_chores:
-                    await self._chores()
-            raise AssertionError(f"the mover goes on and on: {self.log_manager}")
+                if with_disk_work:
+                    await self._disk_work()
+            raise AssertionError(f"the mover does not end: {self.log_manager}")
         finally:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
@@ -159,19 +159,19 @@ class Moving:
     def is_idle(self) -> bool:
         return self.mover._next() is None and not self.log_manager.replacements
 
-    def do_chores(self) -> None:
-        """What ``Maintenance`` does after the request road."""
-        asyncio.run(self._chores())
+    def do_disk_work(self) -> None:
+        """What ``Maintenance`` does after a request."""
+        asyncio.run(self._disk_work())
 
-    async def _chores(self) -> None:
-        chores = self.replicas.chores
-        if chores._wake.is_set():  # nothing is waited for
-            noted = await chores.wait()
-            for directory, reason in noted.failures.items():
+    async def _disk_work(self) -> None:
+        disk_work = self.replicas.disk_work
+        if disk_work._wake.is_set():  # nothing is waited for
+            batch = await disk_work.wait()
+            for directory, reason in batch.failures.items():
                 self.disk_writer.directory_failed(directory, reason)
             await self.disk_writer.run(self.log_manager.take_disk_work())
-            await self.disk_writer.flush(noted.closed, closed_only=True)
-            await self.disk_writer.flush(noted.flushes)
+            await self.disk_writer.flush(batch.closed, closed_only=True)
+            await self.disk_writer.flush(batch.flushes)
 
 
 def records_of(log: UnifiedLog) -> bytes:

@@ -36,7 +36,6 @@ from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.replica.delayed_fetch import Fetch
-from minikafka.server.replica.disk_chores import DiskChores
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     ClientMetadata,
@@ -44,6 +43,7 @@ from minikafka.server.replica.partition_reads import (
     PartitionRead,
     WantedPartition,
 )
+from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.replica.replica_fetchers import InitialFetchState
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
@@ -57,7 +57,7 @@ ONE, TWO, THREE = BrokerId(1), BrokerId(2), BrokerId(3)
 ALL = (ONE, TWO, THREE)
 LISTENER = "INTERNAL"
 BROKER_EPOCH = 100
-"""Of all brokers, until one starts anew."""
+"""Of all brokers, until one restarts."""
 LAG_MS = 30_000
 
 
@@ -215,14 +215,14 @@ class Replicas:
             broker_id=ONE,
         )
         self.log_manager.load()
-        self.chores = DiskChores()
+        self.disk_work = PendingDiskWork()
         self.leader_quota = ReplicationQuotaManager(WindowConfig(11, 1000))
         self.manager = ReplicaManager(
             node_id=ONE,
             log_manager=self.log_manager,
             metadata=self.metadata,
             parked=ParkedOperations(self.timer),
-            chores=self.chores,
+            disk_work=self.disk_work,
             clock=self.clock,
             replica_lag_time_max_ms=LAG_MS,
             inter_broker_listener_name=LISTENER,

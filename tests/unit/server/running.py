@@ -92,10 +92,10 @@ def log_of(broker: Broker, topic: str, partition: int = 0) -> UnifiedLog:
 
 
 async def eventually(condition: Callable[[], Awaitable[bool]], what: str) -> None:
-    """``condition`` is asked at every turn of the loop; for what nobody announces."""
+    """``condition`` is asked at every turn of the loop; for what is not announced."""
     try:
         async with asyncio.timeout(PATIENCE_MS / 1000):
-            while not await condition():  # noqa: ASYNC110 - nobody announces it
+            while not await condition():  # noqa: ASYNC110 - it is not announced
                 await asyncio.sleep(0.001)
     except TimeoutError:
         raise AssertionError(f"never happened: {what}") from None

@@ -74,7 +74,7 @@ async def test_records_and_topics_are_there_after_a_restart(tmp_path: Path) -> N
 
 
 async def test_a_broker_that_has_started_serves_everything_it_leads(tmp_path: Path) -> None:
-    """Nobody has to ask twice after a start: it ends when the controller has said what to lead."""
+    """No client has to ask twice after a start: it ends when the controller has said what to lead."""
     async with running(tmp_path / "d") as first:
         await topics_of(first).create_topic("t", partitions=50)
     for _ in range(3):
@@ -86,7 +86,7 @@ async def test_a_broker_that_has_started_serves_everything_it_leads(tmp_path: Pa
 async def test_a_broker_without_a_controller_is_up_and_serves_when_there_is_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(cluster_membership, "FIRST_INSTRUCTIONS_TIMEOUT_MS", 10)
+    monkeypatch.setattr(cluster_membership, "INITIAL_METADATA_TIMEOUT_MS", 10)
 
     async def wait_for_ever(*args: object, **kwargs: object) -> None:
         await asyncio.Event().wait()
@@ -95,7 +95,7 @@ async def test_a_broker_without_a_controller_is_up_and_serves_when_there_is_one(
         patch.setattr(ControllerStore, "topics", wait_for_ever)
         broker = make_broker(tmp_path)
         await broker.start()
-    assert "no controller has told" in caplog.text
+    assert "no metadata received from the controller" in caplog.text
     assert broker.services.metadata.brokers() == () and broker.port > 0
     await broker.stop()
 
@@ -249,4 +249,4 @@ async def test_the_usual_http_port_is_done_without_when_it_is_taken(
         await broker.start()
         assert broker.http_address is None
         await broker.stop()
-    assert f"which nobody has asked for: cannot listen on 127.0.0.1:{port}" in caplog.text
+    assert f"http.port is not set: cannot listen on 127.0.0.1:{port}" in caplog.text

@@ -1,7 +1,7 @@
 """An event loop whose clock jumps to the next timer when there is nothing else to do.
 
 A wait of a second takes no time and is still a wait of a second. Where nothing could ever happen any more it
-says so instead of hanging, and so it does where somebody is busy for ever. For code that waits for timers,
+says so instead of hanging, and so it does where a task is busy for ever. For code that waits for timers,
 futures and transports in memory only.
 """
 
@@ -42,11 +42,11 @@ class _Selector(selectors.SelectSelector):
         ready = super().select(0)
         if not ready:
             if timeout is None:
-                raise RuntimeError("everybody waits and nothing will happen")
+                raise RuntimeError("all tasks wait and nothing will happen")
             self._loop.jump(max(timeout, 0))
         self._turns_at_once = 0 if timeout else self._turns_at_once + 1
         if self._turns_at_once > TURNS_AT_ONCE_MAX:
-            raise RuntimeError("somebody is busy without end, and no time passes")
+            raise RuntimeError("a task is busy without end, and no time passes")
         return ready
 
 
@@ -75,5 +75,5 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
 
 
 async def passing(duration_ms: int) -> None:
-    """Let everybody do what there is to do in that time."""
+    """Let all tasks do what there is to do in that time."""
     await asyncio.sleep(duration_ms / 1000)

@@ -1,7 +1,7 @@
 """One group of the classic protocol: members, leader, protocol, state. Kafka: ``ClassicGroup``.
 
 It decides nothing about time: who prepares and completes rebalances is ``classic_groups``. Methods that
-answer somebody return the effects.
+answer a member return the effects.
 
 Invariants (``validate``):
 - EMPTY and DEAD groups have no members; COMPLETING_REBALANCE and STABLE ones have some, and a protocol that
@@ -27,7 +27,7 @@ COMPLETING_REBALANCE  answered, or a new   parked until the     answered        
                       rebalance            leader's is stored
 STABLE                answered, or a new   answered             answered              of this generation
                       rebalance
-DEAD                  the group is gone: nobody finds it any more
+DEAD                  the group is gone: it is not found any more
 ====================  ===================  ===================  ====================  =====================
 
 What the members of a group of the classic protocol have in common: the protocol that they agree on (for
@@ -120,7 +120,7 @@ def subscribed_topics(
     protocol_type: str | None, protocol: str | None, members: Iterable[ClassicMember]
 ) -> frozenset[str] | None:
     """The topics that the members of a group of consumers use; None if it is not known: the group is of
-    another kind, has no protocol yet, or somebody's metadata cannot be read."""
+    another kind, has no protocol yet, or a member's metadata cannot be read."""
     if protocol_type != PROTOCOL_TYPE:
         return None
     members = list(members)
@@ -239,7 +239,7 @@ class ClassicMember:
     @property
     def satisfies_heartbeat(self) -> bool:
         """Whether the member is alive although its session is over: it waits for us. A new one is not taken
-        for alive, because nobody knows whether its client has gone and asked again as somebody else."""
+        for alive, because its client may have given up and asked again as another member."""
         return not self.is_new and (self.awaiting_join is not None or self.awaiting_sync is not None)
 
     def metadata(self, protocol: str) -> bytes:
@@ -261,7 +261,7 @@ def refused(error: ErrorCode, member_id: str = "") -> JoinGroupResult:
 
 
 class ClassicGroup:
-    """See the module header. New groups are EMPTY, of generation 0, and in nobody's map yet."""
+    """See the module header. New groups are EMPTY, of generation 0, and in no map yet."""
 
     __slots__ = (
         "awaiting_join_count",
@@ -354,7 +354,7 @@ class ClassicGroup:
         self.generation += 1
         self.pending_syncs.clear()
         self.storing_generation = None
-        self.supported = +self.supported  # forget what nobody supports any more
+        self.supported = +self.supported  # forget what no member supports any more
         if self.members:
             self.protocol = choose_protocol([member.protocols for member in self.members.values()])
             self.transition(_COMPLETING, now_ms)
@@ -450,19 +450,19 @@ class ClassicGroup:
         member.assignment = assignment
 
     def expect_join(self, member_id: str) -> None:
-        """The id is given out: somebody is to join with it."""
+        """The id is given out: a member is to join with it."""
         if member_id not in self.pending_joins:
             self.pending_joins.add(member_id)
             self.footprint.adjust(PENDING_JOIN_BYTES + len(member_id))
 
     def expect_no_join(self, member_id: str) -> None:
-        """Somebody has, or will not."""
+        """A member has, or will not."""
         if member_id in self.pending_joins:
             self.pending_joins.remove(member_id)
             self.footprint.adjust(-PENDING_JOIN_BYTES - len(member_id))
 
     def elect_joined_leader(self) -> bool:
-        """Let somebody lead who has joined again.
+        """Let a member lead that has joined again.
 
         Returns:
             Whether there is a leader: not if there is no member, or none that has joined.

@@ -1,7 +1,7 @@
 """Groups of the classic protocol: join, sync, heartbeat, leave.
 
-The entry for a shard. ``Joins`` takes in members, ``sync``, ``heartbeat`` and ``leave`` are what they do
-then, ``Rebalances`` leads the group from generation to generation, ``classic_group`` is the group. Kafka: the
+The entry for a shard. ``JoinHandler`` admits members, ``sync``, ``heartbeat`` and ``leave`` are what they do
+then, ``Rebalancer`` leads the group from generation to generation, ``classic_group`` is the group. Kafka: the
 ``classicGroup…`` half of ``GroupMetadataManager``.
 
 Every answer is a result of its kind with an error code in it; only the checks of a group raise KafkaError.
@@ -19,13 +19,14 @@ write it again, so the log and the members never say different things.
 
 JoinGroup, to a group of the classic protocol. Kafka: ``GroupMetadataManager.classicGroupJoin…``.
 
-A stranger with an instance id is a static member (KIP-345): new, or the one of that instance come back, which
-takes the old one's place. A stranger without one gets an id first, if its version knows that (KIP-394).
+An unknown member with an instance id is a static member (KIP-345): new, or that of the instance come back,
+which takes the old one's place. An unknown member without one gets an id first, if its version knows that
+(KIP-394).
 
 Different from Kafka: a refused join makes no group; and a static member's new id takes effect when its record
 is in the log, so a refused append has nothing to revert.
 
-SyncGroup, Heartbeat and LeaveGroup, and members that are not heard of. Kafka: ``classicGroupSync``,
+SyncGroup, Heartbeat and LeaveGroup, and members whose session expires. Kafka: ``classicGroupSync``,
 ``classicGroupHeartbeat``, ``classicGroupLeave``, ``expireClassicGroupMemberHeartbeat``.
 
 Different from Kafka: LeaveGroup is answered at once, also when it leaves the group empty; as in Kafka 3, the
@@ -86,9 +87,9 @@ from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
 
-NOBODY_BACK_PAUSE_MS = 1_000
+STATIC_MEMBER_RECHECK_MS = 1_000
 """The least time between two looks whether a static member has joined again. Members choose their rebalance
-timeout; with 0 the group would look again at once and for ever, and nobody else would have a turn (Kafka's
+timeout; with 0 the group would look again at once and for ever, and no other work would have a turn (Kafka's
 does, on a thread of its own)."""
 
 _EMPTY = ClassicGroupState.EMPTY
@@ -100,9 +101,9 @@ _STABLE = ClassicGroupState.STABLE
 class StoreAssignment(Append):
     """The leader's assignment. When it is committed, all members learn theirs and the group is STABLE."""
 
-    __slots__ = ("_assignments", "_generation", "_group", "_rebalances")
+    __slots__ = ("_assignments", "_generation", "_group", "_rebalancer")
 
-    def __init__(self, rebalances: Rebalances, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
+    def __init__(self, rebalancer: Rebalancer, group: ClassicGroup, assignments: Mapping[str, bytes]) -> None:
         super().__init__(
             [
                 group_record(
@@ -110,7 +111,7 @@ class StoreAssignment(Append):
                 )
             ]
         )
-        self._rebalances = rebalances
+        self._rebalancer = rebalancer
         self._group = group
         self._generation = group.generation
         self._assignments = assignments
@@ -123,7 +124,7 @@ class StoreAssignment(Append):
         for member in group.members.values():
             group.assign(member, self._assignments.get(member.member_id, b""))
         group.transition(_STABLE, now_ms)
-        self._rebalances.counts.completed_rebalances += 1
+        self._rebalancer.counts.completed_rebalances += 1
         effects: Effects = []
         for member in group.members.values():
             if member.awaiting_sync is not None:
@@ -136,7 +137,7 @@ class StoreAssignment(Append):
             return []
         code = coordinator_error(error).code
         effects = reset_assignment(self._group, code)
-        return effects + self._rebalances.prepare(
+        return effects + self._rebalancer.prepare(
             self._group, f"{code.name} when its assignment was stored", now_ms
         )
 
@@ -145,7 +146,7 @@ class StoreAssignment(Append):
         return self._group.state is _COMPLETING and self._group.generation == self._generation
 
 
-class Rebalances:
+class Rebalancer:
     """Prepares and completes rebalances."""
 
     def __init__(self, settings: GroupSettings, counts: GroupCounts) -> None:
@@ -220,7 +221,7 @@ class Rebalances:
                 effects += group.remove(member)
         if group.members and not group.elect_joined_leader():
             # Only static members, and none is back: wait until they are, or their sessions end.
-            pause_ms = max(group.rebalance_timeout_ms, NOBODY_BACK_PAUSE_MS)
+            pause_ms = max(group.rebalance_timeout_ms, STATIC_MEMBER_RECHECK_MS)
             effects.append(Park(group.join_operation, pause_ms))
             return effects
         group.next_generation(now_ms)
@@ -241,7 +242,7 @@ class Rebalances:
 
 
 def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
-    """Nobody owns anything of this generation; who waits for its assignment hears ``error``."""
+    """No member owns anything of this generation; those that wait for their assignment get ``error``."""
     effects: Effects = []
     group.storing_generation = None
     for member in group.members.values():
@@ -254,12 +255,12 @@ def reset_assignment(group: ClassicGroup, error: ErrorCode) -> Effects:
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60 * 1000
 """Kafka's ``CLASSIC_GROUP_NEW_MEMBER_JOIN_TIMEOUT_MS``: so long may a new member wait for its first answer.
-It does not send heartbeats yet, and if its client gives up and asks again, it comes as somebody else."""
+It does not send heartbeats yet, and if its client gives up and asks again, it comes as another member."""
 
 
 class NewGroup(Append):
     """A group that has begun; the record makes its existence outlive this broker. If the log refuses it there
-    is no group, and whoever has joined meanwhile hears why."""
+    is no group, and members that have joined meanwhile hear why."""
 
     __slots__ = ("_forget", "_group", "_is_written")
 
@@ -362,7 +363,7 @@ class NewStaticMemberId(Append):
         )
 
 
-class Joins:
+class JoinHandler:
     """Takes in JoinGroup requests, for one shard."""
 
     def __init__(
@@ -370,14 +371,14 @@ class Joins:
         groups: GroupMap,
         *,
         settings: GroupSettings,
-        rebalances: Rebalances,
+        rebalancer: Rebalancer,
         new_uuid: Callable[[], UUID],
         forget: Callable[[ClassicGroup, ErrorCode, int], Effects],
     ) -> None:
         """``forget(group, error, now_ms)`` drops a group, and answers all who wait there."""
         self._groups = groups
         self._settings = settings
-        self._rebalances = rebalances
+        self._rebalancer = rebalancer
         self._new_uuid = new_uuid
         self._forget = forget
 
@@ -402,12 +403,12 @@ class Joins:
         if not isinstance(group, ClassicGroup):
             return _refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if not self._has_room(group, request.member_id):
-            return self._turn_away(group, request.member_id, ticket, now_ms)
+            return self._reject_join(group, request.member_id, ticket, now_ms)
         if not group.supports_protocols(request.protocol_type, request.protocols):
             return _refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL, request.member_id)
         if request.member_id:
             return self._join_known(group, request, ticket, now_ms)
-        return self._join_stranger(group, request, ticket, now_ms)
+        return self._join_unknown_member(group, request, ticket, now_ms)
 
     def _check_memory(self, group: Group | None, request: JoinGroup) -> None:
         """Raises KafkaError INVALID_REQUEST, GROUP_MAX_SIZE_REACHED."""
@@ -426,7 +427,7 @@ class Joins:
             return _refuse(ticket, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         self._groups[request.group_id] = group
         new_group = NewGroup(group, self._forget)
-        return [*self._join_stranger(group, request, ticket, now_ms), new_group]
+        return [*self._join_unknown_member(group, request, ticket, now_ms), new_group]
 
     def _has_room(self, group: ClassicGroup, member_id: str) -> bool:
         """Kafka: ``acceptJoiningMember``. While a rebalance is prepared those count who have joined: a group
@@ -440,7 +441,7 @@ class Joins:
             return group.awaiting_join_count < self._settings.group_max_size
         return member is not None or len(group.members) < self._settings.group_max_size
 
-    def _turn_away(self, group: ClassicGroup, member_id: str, ticket: Ticket, now_ms: int) -> Effects:
+    def _reject_join(self, group: ClassicGroup, member_id: str, ticket: Ticket, now_ms: int) -> Effects:
         effects = _refuse(ticket, ErrorCode.GROUP_MAX_SIZE_REACHED)
         member = group.members.get(member_id)
         if member is not None:
@@ -448,9 +449,11 @@ class Joins:
         elif member_id in group.pending_joins:
             group.expect_no_join(member_id)
             effects.append(Complete(GroupOperation(OperationKind.NEW_MEMBER, group.group_id, member_id)))
-        return effects + self._rebalances.complete_if_all_joined(group, now_ms)
+        return effects + self._rebalancer.complete_if_all_joined(group, now_ms)
 
-    def _join_stranger(self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
+    def _join_unknown_member(
+        self, group: ClassicGroup, request: JoinGroup, ticket: Ticket, now_ms: int
+    ) -> Effects:
         instance_id = request.group_instance_id
         prefix = request.client_id if instance_id is None else instance_id
         member_id = new_member_id(prefix, self._new_uuid())
@@ -488,7 +491,7 @@ class Joins:
             ticket=ticket,
         )
         reason = f"member {member_id} joins again{why(request.reason)}"
-        return effects + self._rebalances.prepare_or_complete(group, reason, now_ms)
+        return effects + self._rebalancer.prepare_or_complete(group, reason, now_ms)
 
     def _add(
         self, group: ClassicGroup, member_id: str, request: JoinGroup, ticket: Ticket, now_ms: int
@@ -501,7 +504,7 @@ class Joins:
         reason = f"member {member_id} joins{why(request.reason)}"
         return [
             Park(member.session.operation, NEW_MEMBER_JOIN_TIMEOUT_MS),
-            *self._rebalances.prepare_or_complete(group, reason, now_ms),
+            *self._rebalancer.prepare_or_complete(group, reason, now_ms),
         ]
 
     def _replace_static(
@@ -524,12 +527,12 @@ class Joins:
         effects = group.replace_static_member(old, new, ticket)
         # In COMPLETING_REBALANCE the leader may be assigning to the old id at this moment.
         reason = f"static member {member_id} joins{why(request.reason)}"
-        return effects + self._rebalances.prepare_or_complete(group, reason, now_ms)
+        return effects + self._rebalancer.prepare_or_complete(group, reason, now_ms)
 
 
 def _answers_at_once(group: ClassicGroup, member: ClassicMember, request: JoinGroup) -> bool:
     """Whether a member that joins again only needs to hear of the current generation, because it has missed
-    the answer. When the leader does so in a STABLE group, it wants to assign anew."""
+    the answer. When the leader does so in a STABLE group, it wants to assign again."""
     if member.protocols != request.protocols:
         return False
     if group.state is _COMPLETING:
@@ -573,7 +576,7 @@ def heartbeat(group: ClassicGroup, request: Heartbeat, ticket: Ticket) -> Effect
     return [Answer(ticket, result), member.session]
 
 
-def sync(group: ClassicGroup, request: SyncGroup, ticket: Ticket, rebalances: Rebalances) -> Effects:
+def sync(group: ClassicGroup, request: SyncGroup, ticket: Ticket, rebalancer: Rebalancer) -> Effects:
     error = _sync_error(group, request)
     if error is not ErrorCode.NONE:
         return [Answer(ticket, SyncGroupResult(error=error))]
@@ -592,12 +595,12 @@ def sync(group: ClassicGroup, request: SyncGroup, ticket: Ticket, rebalances: Re
         if missing:
             _log.warning("The leader of group %s assigns nothing to %d members", group.group_id, missing)
         group.storing_generation = group.generation
-        effects.append(StoreAssignment(rebalances, group, request.assignments))
+        effects.append(StoreAssignment(rebalancer, group, request.assignments))
     return effects
 
 
 def leave(
-    group: ClassicGroup, request: LeaveGroup, ticket: Ticket, rebalances: Rebalances, now_ms: int
+    group: ClassicGroup, request: LeaveGroup, ticket: Ticket, rebalancer: Rebalancer, now_ms: int
 ) -> Effects:
     effects: Effects = []
     results: list[tuple[LeavingMember, ErrorCode]] = []
@@ -608,25 +611,25 @@ def leave(
     left = sum(error is ErrorCode.NONE for _, error in results)
     if left:
         if group.state is _PREPARING:
-            effects += rebalances.complete_if_all_joined(group, now_ms)
+            effects += rebalancer.complete_if_all_joined(group, now_ms)
         elif group.state in (_STABLE, _COMPLETING):
-            effects += rebalances.prepare(group, f"{left} members have left", now_ms)
+            effects += rebalancer.prepare(group, f"{left} members have left", now_ms)
     return [*effects, Answer(ticket, LeaveGroupResult(tuple(results)))]
 
 
-def session_expired(group: ClassicGroup, member_id: str, rebalances: Rebalances, now_ms: int) -> Effects:
+def session_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer, now_ms: int) -> Effects:
     member = group.members.get(member_id)
     if member is None or member.satisfies_heartbeat:
         return []
     effects = group.remove(member)
-    _log.info("Group %s has not heard of member %s in time", group.group_id, member_id)
-    return effects + rebalances.prepare_or_complete(group, f"member {member_id} has failed", now_ms)
+    _log.info("Group %s: the session of member %s has expired", group.group_id, member_id)
+    return effects + rebalancer.prepare_or_complete(group, f"member {member_id} has failed", now_ms)
 
 
-def new_member_expired(group: ClassicGroup, member_id: str, rebalances: Rebalances, now_ms: int) -> Effects:
-    """An id was given out and nobody has come with it."""
+def new_member_expired(group: ClassicGroup, member_id: str, rebalancer: Rebalancer, now_ms: int) -> Effects:
+    """An id was given out and no member has joined with it."""
     group.expect_no_join(member_id)
-    return rebalances.complete_if_all_joined(group, now_ms)
+    return rebalancer.complete_if_all_joined(group, now_ms)
 
 
 def _sync_error(group: ClassicGroup, request: SyncGroup) -> ErrorCode:
@@ -674,11 +677,11 @@ class ClassicGroups:
     ) -> None:
         self._groups = groups
         self._settings = settings
-        self._rebalances = Rebalances(settings, counts)
-        self._joins = Joins(
+        self._rebalancer = Rebalancer(settings, counts)
+        self._join_handler = JoinHandler(
             groups,
             settings=settings,
-            rebalances=self._rebalances,
+            rebalancer=self._rebalancer,
             new_uuid=new_uuid,
             forget=self.forget,
         )
@@ -688,7 +691,7 @@ class ClassicGroups:
 
     def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a JoinGroupResult."""
-        return self._joins.join(request, ticket, now_ms)
+        return self._join_handler.join(request, ticket, now_ms)
 
     def sync(self, request: SyncGroup, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a SyncGroupResult."""
@@ -700,7 +703,7 @@ class ClassicGroups:
         except KafkaError as error:
             _log.warning("Group %s: an assignment is refused: %s", group.group_id, error)
             return [Answer(ticket, SyncGroupResult(error=error.code))]
-        return sync(group, request, ticket, self._rebalances)
+        return sync(group, request, ticket, self._rebalancer)
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Answered with a HeartbeatResult."""
@@ -714,7 +717,7 @@ class ClassicGroups:
         group = self._groups.get(request.group_id)
         if not isinstance(group, ClassicGroup):
             return [Answer(ticket, LeaveGroupResult(tuple((member, _UNKNOWN) for member in request.members)))]
-        return leave(group, request, ticket, self._rebalances, now_ms)
+        return leave(group, request, ticket, self._rebalancer, now_ms)
 
     def describe(self, group_id: str) -> DescribedGroup:
         """A group that is not there is Dead and has the error GROUP_ID_NOT_FOUND, which answers of
@@ -739,13 +742,13 @@ class ClassicGroups:
             return []
         match operation.kind:
             case OperationKind.JOIN:
-                return self._rebalances.join_expired(group, now_ms)
+                return self._rebalancer.join_expired(group, now_ms)
             case OperationKind.SYNC:
-                return self._rebalances.sync_expired(group, now_ms)
+                return self._rebalancer.sync_expired(group, now_ms)
             case OperationKind.SESSION:
-                return session_expired(group, operation.member_id, self._rebalances, now_ms)
+                return session_expired(group, operation.member_id, self._rebalancer, now_ms)
             case OperationKind.NEW_MEMBER:
-                return new_member_expired(group, operation.member_id, self._rebalances, now_ms)
+                return new_member_expired(group, operation.member_id, self._rebalancer, now_ms)
             case OperationKind.REVOCATION:
                 return []
             case _:
@@ -761,7 +764,7 @@ class ClassicGroups:
 
     def prepare_rebalance(self, group: ClassicGroup, reason: str, now_ms: int) -> Effects:
         """All members have to join again; nothing if they are doing so. ``reason`` is for the log."""
-        return self._rebalances.prepare_or_complete(group, reason, now_ms)
+        return self._rebalancer.prepare_or_complete(group, reason, now_ms)
 
     def forget(self, group: ClassicGroup, error: ErrorCode, now_ms: int) -> Effects:
         """The group is none of this protocol any more: who waits hears ``error``, nothing stays parked, and
@@ -797,7 +800,7 @@ class ClassicGroups:
         for group in list(self._all()):
             effects += [member.session for member in group.members.values()]
             if len(group.members) > self._settings.group_max_size:
-                effects += self._rebalances.prepare(group, "it is larger than group.max.size", now_ms)
+                effects += self._rebalancer.prepare(group, "it is larger than group.max.size", now_ms)
         return effects
 
     def waiting(self) -> list[Ticket]:

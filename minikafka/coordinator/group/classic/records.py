@@ -52,7 +52,7 @@ def current_record(group: ClassicGroup) -> GroupRecord:
 
 
 def empty_record(group: ClassicGroup) -> GroupRecord:
-    """A group that nobody has joined yet, not even its type is known (``newEmptyGroupMetadataRecord``)."""
+    """A group that no member has joined yet, not even its type is known (``newEmptyGroupMetadataRecord``)."""
     value = GroupMetadataValue(
         protocol_type="",
         generation=0,

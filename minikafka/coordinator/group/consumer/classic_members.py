@@ -2,8 +2,8 @@
 
 Kafka: ``classicGroupJoinToConsumerGroup`` and its like. A member's epoch is its generation. It is told to
 join again (REBALANCE_IN_PROGRESS) where a member of KIP-848 is told by its heartbeat's answer; its join is
-its step of reconciliation, with what it owns in its subscription; its sync fetches what it has. Nobody leads:
-the coordinator assigns.
+its step of reconciliation, with what it owns in its subscription; its sync fetches what it has. There is no
+leader: the coordinator assigns.
 
 Different from Kafka: refusals are results with an error, as in ``classic_groups``.
 """
@@ -29,9 +29,9 @@ from minikafka.coordinator.group.consumer.migration import (
     by_name,
     by_topic_id,
     downgrade_if_due,
-    told_by_protocols,
+    metadata_of_protocols,
 )
-from minikafka.coordinator.group.consumer.work import GroupWork, forget_timers
+from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers
 from minikafka.coordinator.group.effects import (
     Answer,
     Append,
@@ -65,20 +65,22 @@ from minikafka.protocol.internal.consumer_protocol import (
 class JoinAfterEnd(Append):
     """A KIP-848 group without members ends; then its id is free for a classic one."""
 
-    __slots__ = ("_is_written", "_request", "_ticket", "_work")
+    __slots__ = ("_is_written", "_request", "_ticket", "_updater")
 
-    def __init__(self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, work: GroupWork) -> None:
+    def __init__(
+        self, group: ConsumerGroup, request: JoinGroup, ticket: Ticket, updater: GroupUpdater
+    ) -> None:
         super().__init__(group.tombstones())
         self._request = request
         self._ticket = ticket
-        self._work = work
+        self._updater = updater
         self._is_written = False
 
     def written(self, now_ms: int) -> Effects:
         self._is_written = True
         for record in self.records:
-            self._work.replay(record, now_ms)
-        return self._work.classic.join(self._request, self._ticket, now_ms)
+            self._updater.replay(record, now_ms)
+        return self._updater.classic.join(self._request, self._ticket, now_ms)
 
     def failed(self, error: KafkaError, now_ms: int) -> Effects:
         if self._is_written:
@@ -89,14 +91,14 @@ class JoinAfterEnd(Append):
 class ClassicMembers:
     """Every request is answered with a result of its kind."""
 
-    def __init__(self, work: GroupWork) -> None:
-        self._work = work
+    def __init__(self, updater: GroupUpdater) -> None:
+        self._updater = updater
 
     def join(self, request: JoinGroup, ticket: Ticket, now_ms: int) -> Effects:
         group = self._group(request.group_id)
         if group.is_empty:
-            return [JoinAfterEnd(group, request, ticket, self._work)]
-        member_id = request.member_id or new_member_id(request.client_id, self._work.new_uuid())
+            return [JoinAfterEnd(group, request, ticket, self._updater)]
+        member_id = request.member_id or new_member_id(request.client_id, self._updater.new_uuid())
         try:
             return self._join(group, request, member_id, ticket, now_ms)
         except KafkaError as error:
@@ -115,7 +117,7 @@ class ClassicMembers:
         draft = GroupDraft(group)
         before = _joining(draft, request, member_id)
         replaced = group.static_members.get(request.group_instance_id or "")
-        metadata = told_by_protocols(
+        metadata = metadata_of_protocols(
             request.protocols,
             instance_id=request.group_instance_id,
             client_id=request.client_id,
@@ -123,12 +125,12 @@ class ClassicMembers:
             rebalance_timeout_ms=request.rebalance_timeout_ms,
             session_timeout_ms=request.session_timeout_ms,
         )
-        self._work.check_memory(before, metadata)
-        owned = by_topic_id(read_subscription(request.protocols[0][1]).owned_partitions, self._work.topics)
-        member = self._work.advance(draft, before, metadata, owned=owned, now_ms=now_ms)
+        self._updater.check_memory(before, metadata)
+        owned = by_topic_id(read_subscription(request.protocols[0][1]).owned_partitions, self._updater.topics)
+        member = self._updater.advance(draft, before, metadata, owned=owned, now_ms=now_ms)
         if before.member_id not in group.members:
             # Only a static member that takes the place of one of KIP-848 can make the group all classic.
-            downgrade_if_due(draft, self._work.settings, self._work.topics, now_ms)
+            downgrade_if_due(draft, self._updater.settings, self._updater.topics, now_ms)
         group.awaited_joins.discard(member_id)
         timers: Effects = []
         if replaced is not None and replaced != member_id:
@@ -136,7 +138,7 @@ class ClassicMembers:
         if draft.becomes is None:
             timers += [
                 Complete(GroupOperation(OperationKind.JOIN, group.group_id, member_id)),
-                self._work.session(draft.group, member),
+                self._updater.session(draft.group, member),
                 Park(_sync(group, member_id), request.rebalance_timeout_ms),
             ]
         result = JoinGroupResult(
@@ -145,10 +147,10 @@ class ClassicMembers:
             protocol_name=request.protocols[0][0],
             member_id=member_id,
         )
-        return self._work.carry_out(draft, timers, Answer(ticket, result))
+        return self._updater.carry_out(draft, timers, Answer(ticket, result))
 
     def _check_join(self, group: ConsumerGroup, request: JoinGroup, member_id: str) -> None:
-        settings = self._work.settings
+        settings = self._updater.settings
         if not (
             settings.group_min_session_timeout_ms
             <= request.session_timeout_ms
@@ -174,17 +176,17 @@ class ClassicMembers:
             # Who is giving back has joined already, and will join again when it has.
             if group.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
                 answer = Answer(ticket, SyncGroupResult(error=ErrorCode.REBALANCE_IN_PROGRESS))
-                return [*self._told_to_join(group, member), answer]
+                return [*self._request_rejoin(group, member), answer]
         except KafkaError as error:
             return [Answer(ticket, SyncGroupResult(error=error.code))]
         version = read_subscription(protocol[1]).version
         result = SyncGroupResult(
             protocol_type=request.protocol_type,
             protocol_name=request.protocol_name,
-            assignment=write_assignment(by_name(member.assigned, self._work.topics), version=version),
+            assignment=write_assignment(by_name(member.assigned, self._updater.topics), version=version),
         )
-        timers: Effects = [Complete(_sync(group, member.member_id)), self._work.session(group, member)]
-        return self._work.carry_out(GroupDraft(group), timers, Answer(ticket, result))
+        timers: Effects = [Complete(_sync(group, member.member_id)), self._updater.session(group, member)]
+        return self._updater.carry_out(GroupDraft(group), timers, Answer(ticket, result))
 
     def heartbeat(self, request: Heartbeat, ticket: Ticket, now_ms: int) -> Effects:
         group = self._group(request.group_id)
@@ -192,13 +194,13 @@ class ClassicMembers:
             member = _classic_member(group, request.member_id, request.group_instance_id, request.generation)
         except KafkaError as error:
             return [Answer(ticket, HeartbeatResult(error.code))]
-        effects: Effects = [self._work.session(group, member)]
+        effects: Effects = [self._updater.session(group, member)]
         if (
             member.epoch < group.epoch
             or member.state is MemberState.UNREVOKED_PARTITIONS
             or (member.state is MemberState.UNRELEASED_PARTITIONS and not _waits_for_others(group, member))
         ):
-            effects += self._told_to_join(group, member)
+            effects += self._request_rejoin(group, member)
             return [*effects, Answer(ticket, HeartbeatResult(ErrorCode.REBALANCE_IN_PROGRESS))]
         return [*effects, Answer(ticket, HeartbeatResult())]
 
@@ -214,10 +216,10 @@ class ClassicMembers:
                 results.append((each, error.code))
         answer = Answer(ticket, LeaveGroupResult(tuple(results)))
         draft = GroupDraft(group)
-        timers = self._work.remove(draft, leaving, now_ms) if leaving else []
-        return self._work.carry_out(draft, timers, answer)
+        timers = self._updater.remove(draft, leaving, now_ms) if leaving else []
+        return self._updater.carry_out(draft, timers, answer)
 
-    def _told_to_join(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Effects:
+    def _request_rejoin(self, group: ConsumerGroup, member: ConsumerGroupMember) -> Effects:
         """It must have joined again within its rebalance timeout, from the first time that it is told."""
         if member.member_id in group.awaited_joins:
             return []
@@ -226,7 +228,7 @@ class ClassicMembers:
         return [Park(operation, member.metadata.rebalance_timeout_ms)]
 
     def _group(self, group_id: str) -> ConsumerGroup:
-        group = self._work.find(group_id)
+        group = self._updater.find(group_id)
         assert group is not None
         return group
 
@@ -283,7 +285,7 @@ def _first_protocol(member: ConsumerGroupMember) -> tuple[str, bytes]:
 
 
 def _waits_for_others(group: ConsumerGroup, member: ConsumerGroupMember) -> bool:
-    """Whether anything of its target still belongs to somebody else."""
+    """Whether anything of its target still belongs to another member."""
     return any(
         group.owner(topic_id, number) not in (None, member.member_id)
         for topic_id, numbers in group.targets.get(member.member_id, {}).items()

@@ -84,12 +84,12 @@ class MemberState(IntEnum):
     UNRELEASED_PARTITIONS = 2
     """It is in its epoch, and waits for partitions that others have not yet given back."""
     UNKNOWN = 127
-    """A state of a newer version: the member must begin anew."""
+    """A state of a newer version: the member must restart."""
 
 
 _STATES = {int(state): state for state in MemberState}
 
-NOTHING_TOLD = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
+NO_METADATA = ConsumerGroupMemberMetadataValue(client_id="", client_host="")
 NOTHING_OWNED = ConsumerGroupCurrentMemberAssignmentValue(
     member_epoch=0,
     previous_member_epoch=0,
@@ -103,7 +103,7 @@ class ConsumerGroupMember(msgspec.Struct, frozen=True):
     """``metadata`` is what the member told, ``current`` what it owns and in which epoch."""
 
     member_id: str
-    metadata: ConsumerGroupMemberMetadataValue = NOTHING_TOLD
+    metadata: ConsumerGroupMemberMetadataValue = NO_METADATA
     current: ConsumerGroupCurrentMemberAssignmentValue = NOTHING_OWNED
 
     @property
@@ -121,7 +121,7 @@ class ConsumerGroupMember(msgspec.Struct, frozen=True):
 
     @property
     def pending_revocation(self) -> TopicPartitions:
-        """What it must stop consuming; nobody else gets it until it says that it has."""
+        """What it must stop consuming; no other member gets it until it says that it has."""
         return self.current.partitions_pending_revocation
 
     @property
@@ -366,7 +366,7 @@ class ConsumerGroup:
         version: int,
         is_transactional: bool = False,
     ) -> None:
-        # An admin client moves the offsets of a group that nobody is in.
+        # An admin client moves the offsets of an empty group.
         if generation_or_member_epoch < 0 and not self.members:
             return
         if is_transactional and (generation_or_member_epoch, member_id, group_instance_id) == (-1, "", None):
@@ -394,7 +394,7 @@ class ConsumerGroup:
             )
 
     def check_offset_delete(self) -> None:
-        """Offsets of topics that nobody is subscribed to may go at any time; see ``is_subscribed_to``."""
+        """Offsets of topics that no member is subscribed to may go at any time; see ``is_subscribed_to``."""
 
     def check_delete(self) -> None:
         if self.members:

@@ -37,11 +37,11 @@ from minikafka.coordinator.group.consumer.membership import (
     check_room,
     join_static_member,
     known_static_member,
-    leave_for_a_while,
+    static_member_leave,
 )
 from minikafka.coordinator.group.consumer.migration import draft_in_place_of
-from minikafka.coordinator.group.consumer.subscription import told_by_heartbeat
-from minikafka.coordinator.group.consumer.work import GroupWork, forget_timers, revocation
+from minikafka.coordinator.group.consumer.subscription import metadata_of_heartbeat
+from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers, revocation
 from minikafka.coordinator.group.effects import (
     Answer,
     Complete,
@@ -148,14 +148,14 @@ def _check_not_blank(value: str | None, name: str) -> None:
 
 
 class ConsumerGroups:
-    """The requests of the protocol; what they all need is in ``GroupWork``."""
+    """The requests of the protocol; what they all need is in ``GroupUpdater``."""
 
-    def __init__(self, work: GroupWork) -> None:
-        self._work = work
-        self._groups = work.groups
-        self._settings = work.settings
-        self._topics = work.topics
-        self._classic_members = ClassicMembers(work)
+    def __init__(self, updater: GroupUpdater) -> None:
+        self._updater = updater
+        self._groups = updater.groups
+        self._settings = updater.settings
+        self._topics = updater.topics
+        self._classic_members = ClassicMembers(updater)
 
     def __repr__(self) -> str:
         count = sum(isinstance(group, ConsumerGroup) for group in self._groups.values())
@@ -163,7 +163,7 @@ class ConsumerGroups:
 
     def owns(self, group_id: str) -> bool:
         """Whether the group is one of this protocol."""
-        return self._work.find(group_id) is not None
+        return self._updater.find(group_id) is not None
 
     def heartbeat(self, request: ConsumerGroupHeartbeat, ticket: Ticket, now_ms: int) -> Effects:
         """Also for a group of the classic protocol, which is upgraded if it may be.
@@ -176,14 +176,14 @@ class ConsumerGroups:
         if request.member_epoch in (LEAVE_EPOCH, LEAVE_STATIC_EPOCH):
             return self._leave(draft, request, ticket, now_ms)
         group = draft.group
-        member_id = request.member_id or str(self._work.new_uuid())
+        member_id = request.member_id or str(self._updater.new_uuid())
         check_room(group, member_id, self._settings.group_consumer_max_size)
         replaced = group.static_members.get(request.instance_id or "")
         before = _member_of(draft, request, member_id)
-        metadata = told_by_heartbeat(before.metadata, request)
-        self._work.check_memory(before, metadata)
-        member = self._work.advance(draft, before, metadata, owned=request.topic_partitions, now_ms=now_ms)
-        timers: Effects = [self._work.session(draft.group, member)]
+        metadata = metadata_of_heartbeat(before.metadata, request)
+        self._updater.check_memory(before, metadata)
+        member = self._updater.advance(draft, before, metadata, owned=request.topic_partitions, now_ms=now_ms)
+        timers: Effects = [self._updater.session(draft.group, member)]
         if replaced is not None and replaced != member_id:
             timers += forget_timers(group.group_id, replaced)
         if member.current is not before.current:
@@ -196,7 +196,7 @@ class ConsumerGroups:
                 member.assigned if _asks_for_all(request) or member.assigned != before.assigned else None
             ),
         )
-        return self._work.carry_out(draft, timers, Answer(ticket, result))
+        return self._updater.carry_out(draft, timers, Answer(ticket, result))
 
     def _draft(self, request: ConsumerGroupHeartbeat) -> GroupDraft:
         group = self._groups.get(request.group_id)
@@ -224,17 +224,17 @@ class ConsumerGroups:
             ),
         )
         if request.member_epoch == LEAVE_STATIC_EPOCH:
-            leave_for_a_while(draft, group.members[member_id])
-            # Its session goes on: that is how long it is waited for.
+            static_member_leave(draft, group.members[member_id])
+            # Its session continues: that is how long it is waited for.
             operation = GroupOperation(OperationKind.REVOCATION, group.group_id, member_id)
-            return self._work.carry_out(draft, [Complete(operation)], answer)
-        timers = self._work.remove(draft, [member_id], now_ms)
-        return self._work.carry_out(draft, timers, answer)
+            return self._updater.carry_out(draft, [Complete(operation)], answer)
+        timers = self._updater.remove(draft, [member_id], now_ms)
+        return self._updater.carry_out(draft, timers, answer)
 
     def expired(self, operation: GroupOperation, now_ms: int) -> Effects:
         """A member is silent, keeps partitions that it was to give back, or (of the classic protocol) does
         not join or sync as it was told: it is fenced."""
-        group = self._work.find(operation.group_id)
+        group = self._updater.find(operation.group_id)
         member = None if group is None else group.members.get(operation.member_id)
         if group is None or member is None:
             return []
@@ -244,8 +244,8 @@ class ConsumerGroups:
         ):
             return []
         draft = GroupDraft(group)
-        timers = self._work.remove(draft, [member.member_id], now_ms)
-        return self._work.carry_out(draft, timers, retry=operation)
+        timers = self._updater.remove(draft, [member.member_id], now_ms)
+        return self._updater.carry_out(draft, timers, retry=operation)
 
     # Members that speak the classic protocol, in a group of this one
 
@@ -269,7 +269,7 @@ class ConsumerGroups:
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """A group that is not there, or not of this protocol, is described as GROUP_ID_NOT_FOUND."""
-        group = self._work.find(group_id)
+        group = self._updater.find(group_id)
         if group is None:
             error = _not_found(group_id)
             return DescribedConsumerGroup(group_id=group_id, error=error.code, error_message=error.message)
@@ -279,21 +279,21 @@ class ConsumerGroups:
 
     def replay(self, record: GroupRecord, now_ms: int) -> None:
         """Any record of KIP-848, when it is loaded and when it was written."""
-        self._work.replay(record, now_ms)
+        self._updater.replay(record, now_ms)
 
     def loaded(self, now_ms: int) -> Effects:
-        """All members are waited for anew."""
+        """All members are waited for again."""
         effects: Effects = []
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
                 for member in group.members.values():
-                    effects.append(self._work.session(group, member))
+                    effects.append(self._updater.session(group, member))
                     if member.state is MemberState.UNREVOKED_PARTITIONS:
                         effects.append(revocation(group.group_id, member))
         return effects
 
     def waiting(self) -> list[Ticket]:
-        """Nobody: an answer that waits belongs to an append."""
+        """None: an answer that waits belongs to an append."""
         return []
 
 

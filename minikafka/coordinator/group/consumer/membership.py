@@ -15,7 +15,7 @@ UNRELEASED_PARTITIONS  others have given partitions back             STABLE, or 
 UNKNOWN                it says that it owns nothing                  as STABLE
 =====================  ============================================  ===============================
 
-Invariant: a partition goes to a member only while it is in nobody's assigned and nobody's pending partitions.
+Invariant: a partition goes to a member only while it is among no member's assigned or pending partitions.
 So a partition has one owner, whatever the members do.
 """
 
@@ -167,7 +167,7 @@ def _moved(
 
 
 def check_room(group: ConsumerGroup, member_id: str, members_max: int) -> None:
-    """Raises KafkaError GROUP_MAX_SIZE_REACHED for somebody new."""
+    """Raises KafkaError GROUP_MAX_SIZE_REACHED for a new member."""
     if len(group.members) >= members_max and member_id not in group.members:
         raise KafkaError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
@@ -269,14 +269,14 @@ def remove_members(draft: GroupDraft, member_ids: Iterable[str], topics: TopicIm
 
 
 def forget_regexes(draft: GroupDraft) -> None:
-    """What nobody subscribes with any more goes."""
+    """Forget the expressions that no member subscribes with any more."""
     for regex in list(draft.group.regexes):
         if not draft.group.regex_member_count(regex):
             draft.write(ConsumerGroupRegularExpressionKey(draft.group.group_id, regex), None)
 
 
-def leave_for_a_while(draft: GroupDraft, member: ConsumerGroupMember) -> None:
-    """A static member goes and keeps its partitions; what it had to give back it has given back by going."""
+def static_member_leave(draft: GroupDraft, member: ConsumerGroupMember) -> None:
+    """A static member leaves and keeps its partitions; what it had to revoke it has revoked by leaving."""
     current = msgspec.structs.replace(
         member.current,
         member_epoch=LEAVE_STATIC_EPOCH,

@@ -109,7 +109,7 @@ def _converted(classic: ClassicGroup, topics: TopicImage) -> list[ConsumerGroupM
             assigned_partitions=owned,
             partitions_pending_revocation={},
         )
-        metadata = told_by_protocols(
+        metadata = metadata_of_protocols(
             member.protocols,
             instance_id=member.group_instance_id,
             client_id=member.client_id,
@@ -121,7 +121,7 @@ def _converted(classic: ClassicGroup, topics: TopicImage) -> list[ConsumerGroupM
     return members
 
 
-def told_by_protocols(
+def metadata_of_protocols(
     protocols: tuple[tuple[str, bytes], ...],
     *,
     instance_id: str | None,

@@ -82,10 +82,10 @@ REGEX_REFRESH_INTERVAL_MS = 10_000
 of them make one rebalance."""
 REGEXES_PER_HEARTBEAT = 4
 """So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
-takes 30 ms, in which nobody else is served. Kafka has a thread for it."""
+takes 30 ms, in which no other client is served. Kafka has a thread for it."""
 
 
-def told_by_heartbeat(
+def metadata_of_heartbeat(
     before: ConsumerGroupMemberMetadataValue, request: ConsumerGroupHeartbeat
 ) -> ConsumerGroupMemberMetadataValue:
     """What is known of the member after ``request``, which leaves out what has not changed."""

@@ -1,4 +1,4 @@
-"""What shall be assigned to whom in a KIP-848 group, and when that is decided anew.
+"""What shall be assigned to whom in a KIP-848 group, and when that is decided again.
 
 Kafka: ``TargetAssignmentBuilder``, ``updateTargetAssignment`` and ``updateSubscriptionMetadata``.
 A group epoch stands for the members, their subscriptions and the partitions of the topics that they want. The
@@ -7,9 +7,9 @@ last of these is kept as a hash: a topic that comes, grows or goes makes another
 What an assignor is given, and which there are. Kafka: ``ConsumerGroupPartitionAssignor``, ``GroupSpec``.
 
 An assignor is a pure function: members in the order in which ties are broken, with what they want and what
-their target is now; the result is everybody's new target. It promises
+their target is now; the result is the new target of each. It promises
 
-- every partition of a topic that somebody wants goes to exactly one member that wants the topic,
+- every partition of a topic that any member wants goes to exactly one member that wants the topic,
 - only as many partitions change hands as balance asks for.
 
 The ``range`` assignor: each topic by itself, so that members with the same wants get the same partition
@@ -283,7 +283,7 @@ def subscribed_topic_ids(
 
 
 def update_target(draft: GroupDraft, topics: TopicImage, default_assignor: str) -> None:
-    """Decide anew for the group's epoch, and write down whose target is another one."""
+    """Decide again for the group's epoch, and write the targets that have changed."""
     group = draft.group
     wanted: dict[tuple[tuple[str, ...], str | None], tuple[UUID, ...]] = {}
     members: dict[str, MemberSpec] = {}

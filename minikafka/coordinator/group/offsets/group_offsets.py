@@ -110,7 +110,7 @@ class OffsetsDelete(_OffsetsAppend):
 
 
 class TransactionalOffsetsCommit(_OffsetsAppend):
-    """The offsets of one TxnOffsetCommit: nobody sees them before the marker of their transaction."""
+    """The offsets of one TxnOffsetCommit: they are not seen before the marker of their transaction."""
 
     __slots__ = ()
 
@@ -177,7 +177,7 @@ class GroupOffsets:
         make_simple: Callable[[str, int], Group],
         counts: GroupCounts,
     ) -> None:
-        """``make_simple(group_id, now_ms)`` makes a group for a commit of somebody who is no member."""
+        """``make_simple(group_id, now_ms)`` makes a group for a commit of a client that is no member."""
         self._groups = groups
         self._settings = settings
         self._counts = counts

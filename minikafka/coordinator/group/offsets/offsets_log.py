@@ -198,7 +198,7 @@ class OffsetsLog:
         return CommittedOffset.of(value, order=self._order)
 
     def _have_group(self, group_id: str, now_ms: int) -> None:
-        """Whoever commits without being a member makes a simple group."""
+        """A commit of a client that is no member makes a simple group."""
         if group_id not in self._groups:
             self._groups[group_id] = self._make_simple(group_id, now_ms)
 

@@ -1,6 +1,6 @@
 """How many properties a request may set for one resource.
 
-Kafka has no bound. All of them are read, checked and stored in one go, while nobody else has a turn.
+Kafka has no bound. All of them are read, checked and stored in one go, while no other request has a turn.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sized
 from minikafka.errors import ErrorCode, KafkaError
 
 CONFIGS_MAX = 5_000
-"""A topic has 33 properties, a broker 300; loggers are hundreds, and of names that nobody knows there may be
+"""A topic has 33 properties, a broker 300; loggers are hundreds, and of unknown names there may be
 some more."""
 
 

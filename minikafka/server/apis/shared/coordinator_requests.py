@@ -92,22 +92,22 @@ MakeBody = Callable[[Any], Body | Steps[Body]]
 
 
 class CoordinatorAnswer:
-    """The response to a request that a coordinator answers, now or later. Nobody writes one for a connection
+    """The response to a request that a coordinator answers, now or later. None is written for a connection
     that is gone."""
 
-    __slots__ = ("_body", "_context", "_metrics", "_turns", "pending")
+    __slots__ = ("_body", "_context", "_metrics", "_scheduler", "pending")
 
     def __init__(self, services: Services, context: RequestContext, body: MakeBody) -> None:
         """``body`` makes the response of a result, which may be a KafkaError."""
         self.pending = PendingResponse()
         self._context = context
         self._metrics = services.request_metrics
-        self._turns = services.turns
+        self._scheduler = services.scheduler
         self._body = body
 
     def answer(self, result: Any) -> None:
         if self.pending.is_waiting:
-            self._turns.answer(self.pending, self._response(result))
+            self._scheduler.answer(self.pending, self._response(result))
 
     def _response(self, result: Any) -> Steps[tuple[bytes]]:
         body = self._body(result)
@@ -116,9 +116,9 @@ class CoordinatorAnswer:
         return ((yield from encode_answer_in_steps(self._metrics, self._context, body)),)
 
 
-class Gathering:
-    """Several questions and one answer: ``then`` is called when all are answered, with the results in the
-    order of the questions."""
+class AnswerCollector:
+    """Several requests and one answer: ``then`` is called when all are answered, with the results in the
+    order of the requests."""
 
     def __init__(self, count: int, then: Callable[[list[Any]], None]) -> None:
         self._results: list[Any] = [None] * count

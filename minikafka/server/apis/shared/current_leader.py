@@ -1,7 +1,7 @@
 """Telling a client that came to the wrong broker where the leader is (KIP-951), so that it need not ask.
 
 Kafka: ``KafkaApis.getCurrentLeader``. Where it differs: a producer is not told of each of many leaders that
-have moved (``ASKS_ITSELF_MS``).
+have moved (``LEADER_HINT_SUPPRESS_MS``).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Set
 
 from minikafka.errors import ErrorCode
-from minikafka.network.connection import Connection, ToldLeaders
+from minikafka.network.connection import Connection, LeaderHints
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.fast_paths import (
@@ -24,17 +24,17 @@ from minikafka.types import BrokerId, TopicPartition
 
 _IN_PRODUCE_SINCE = 10
 
-ASKS_ITSELF_MS = 1_000
-"""For so long a client that was told of some partitions of a topic is told of no others.
+LEADER_HINT_SUPPRESS_MS = 1_000
+"""For so long a client that was told of some partitions of a topic gets no hint for its other partitions.
 
-What a client is told it believes, and then it asks nothing: where many leaders move together it would be
-refused for each of them, and librdkafka rests for 100 ms every time. Who is told nothing asks for the topic's
-metadata, and knows of all of them a few milliseconds later.
+A client that gets a hint does not ask for metadata: where many leaders move together it would be refused for
+each of them, and librdkafka pauses for 100 ms every time. A client without a hint asks for the topic's
+metadata, and knows all of the leaders a few milliseconds later.
 """
 
 
 def current_leader(services: Services, topic_partition: TopicPartition) -> CurrentLeader | None:
-    """Who leads, as far as this broker knows: from its own replica, else from the metadata."""
+    """The leader, as far as this broker knows: from its own replica, else from the metadata."""
     partition = services.replica_manager.partitions.get(topic_partition)
     if partition is not None:
         return CurrentLeader(partition.leader_id, partition.leader_epoch)
@@ -88,7 +88,7 @@ def answer_produce_in_steps(
                 moved.setdefault(answer.topic, set()).add(answer.index)
     if not moved or header.api_version < _IN_PRODUCE_SINCE:
         return (yield from produce_response_in_steps(header, answers, throttle_time_ms=throttle_time_ms))
-    told = _to_be_told(peer, moved, now_ms=services.clock.monotonic_ms())
+    told = _leaders_to_hint(peer, moved, now_ms=services.clock.monotonic_ms())
     answers = [
         answer._replace(current_leader=current_leader(services, TopicPartition(answer.topic, answer.index)))
         if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER and answer.index in told[answer.topic]
@@ -105,11 +105,10 @@ def answer_produce_in_steps(
     )
 
 
-def _to_be_told(peer: Connection, moved: Mapping[str, Set[int]], *, now_ms: int) -> dict[str, Set[int]]:
-    """The partitions of which ``peer`` is told, of each topic of ``moved``; it is remembered."""
-    recently = {
-        topic: told for topic, told in peer.told_leaders.items() if now_ms - told.at_ms < ASKS_ITSELF_MS
-    }
-    new = {topic: ToldLeaders(now_ms, frozenset(indexes)) for topic, indexes in moved.items()}
-    peer.told_leaders = new | recently
-    return {topic: peer.told_leaders[topic].partitions for topic in moved}
+def _leaders_to_hint(peer: Connection, moved: Mapping[str, Set[int]], *, now_ms: int) -> dict[str, Set[int]]:
+    """The partitions for which ``peer`` gets a hint, of each topic of ``moved``; they are remembered."""
+    since_ms = now_ms - LEADER_HINT_SUPPRESS_MS
+    recently = {topic: hints for topic, hints in peer.leader_hints.items() if hints.at_ms > since_ms}
+    new = {topic: LeaderHints(now_ms, frozenset(indexes)) for topic, indexes in moved.items()}
+    peer.leader_hints = new | recently
+    return {topic: peer.leader_hints[topic].partitions for topic in moved}

@@ -95,14 +95,14 @@ class ReplicaFetcherManager(Generic[PartitionT]):
 
     def add(self, partitions: Mapping[TopicPartition, InitialFetchState]) -> None:
         """Follow these leaderships from now on. A partition that failed gets another chance; one that
-        another fetcher has is taken from it; one that follows the very leadership already goes on."""
+        another fetcher has is taken from it; one that follows the very leadership already is kept."""
         if self._is_closed:
             return
         fetchers_count = self._config().num_replica_fetchers
         for topic_partition, initial in partitions.items():
             key = FetcherKey(initial.leader.node_id, fetcher_id(topic_partition, fetchers_count))
             if self._keys.get(topic_partition, key) != key:
-                self._let_go(topic_partition)
+                self._release(topic_partition)
             self.failed_partitions.discard(topic_partition)
             self._keys[topic_partition] = key
             fetcher = self._fetcher(key, initial.leader)
@@ -118,7 +118,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
         """Fetch these no more; what is under way for them is ignored. Unknown ones are fine."""
         for topic_partition in partitions:
             self.failed_partitions.discard(topic_partition)
-            self._let_go(topic_partition)
+            self._release(topic_partition)
 
     def lags(self) -> Iterator[tuple[str, TopicPartition, int]]:
         """See ``ReplicaFetchers``."""
@@ -152,7 +152,7 @@ class ReplicaFetcherManager(Generic[PartitionT]):
         self._keys.clear()
         await asyncio.gather(*self._loops.values(), return_exceptions=True)
 
-    def _let_go(self, topic_partition: TopicPartition) -> None:
+    def _release(self, topic_partition: TopicPartition) -> None:
         key = self._keys.pop(topic_partition, None)
         fetcher = None if key is None else self._fetchers.get(key)
         if fetcher is not None:

@@ -7,14 +7,14 @@ A round: connect; ask for what the session says; take the answer partition by pa
 in between; ask for the leader's bounds where an offset was out of range.
 
 When the leader cannot be reached, does not answer in time or refuses a full fetch request, the connection is
-dropped and the loop rests for ``replica.fetch.backoff.ms``, then tries again, for ever. A session that the
-leader has lost is not worth a rest: the next request is a full one.
+dropped and the loop backs off for ``replica.fetch.backoff.ms``, then tries again, for ever. A session that
+the leader has lost needs no backoff: the next request is a full one.
 
 Invariants: one request is under way at a time; every wait ends at a deadline, but the wait for something to
 fetch; the connection ends with the loop.
 
 Differs from Kafka: nothing is built for a leader that is not there, and the partitions are not delayed one by
-one for it; a refused full request makes the loop rest where Kafka asks again at once; an outage is logged
+one for it; a refused full request makes the loop back off where Kafka asks again at once; an outage is logged
 when it begins and when it ends.
 
 The partitions of one fetcher: what to ask their leader, what its answers do to the logs. Nothing waits.
@@ -26,7 +26,7 @@ a partition's answer        what becomes of it
 ==========================  ===============================================================================
 records, or none            appended; high watermark and log start follow the leader's
 a diverging epoch           the log is cut; high watermark and log start wait for the next answer (R9)
-OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, begun anew or kept
+OFFSET_OUT_OF_RANGE         the leader is asked for its bounds; the log is cut, restarted or kept
 FENCED_LEADER_EPOCH         failed: there is a newer leadership, and LeaderAndIsr will name it
 NOT_LEADER_OR_FOLLOWER,     delayed: the leader has not heard yet what we have, so not for long at first
 UNKNOWN_LEADER_EPOCH
@@ -36,20 +36,20 @@ records that do not fit     failed: the log end is not what was asked from
 our own disk fails          failed, and the log directory is looked after
 ==========================  ===============================================================================
 
-*Failed* means: fetched no more until there is news of its leadership.
+*Failed* means: not fetched until its leadership changes.
 
 When logs are cut, as in Kafka since inter-broker protocol 2.7: every leader here speaks Fetch 12 and later,
 so a follower fetches at once from its log end, and the answer says where the logs part (KIP-595). A log
-without any leader epoch is cut to its high watermark first, and nobody is asked. OffsetForLeaderEpoch is thus
-not needed between brokers; Kafka's fetchers ask it only of leaders that are older than that.
+without any leader epoch is cut to its high watermark first, and the leader is not asked. OffsetForLeaderEpoch
+is thus not needed between brokers; Kafka's fetchers ask it only of leaders that are older than that.
 
 Invariants:
 - What an answer does to a log happens in one step of the loop, and only when the partition is still where the
   question left it: same topic id, leader epoch and fetch offset, and not delayed (R8).
 - One partition's failure leaves the others alone.
 
-Differs from Kafka: a partition that was out of range and keeps its log rests for the backoff, for asking at
-once could get the same answer for ever; see also ``FetchTroubles``.
+Differs from Kafka: a partition that was out of range and keeps its log is delayed for the backoff: asking at
+once could get the same answer for ever; see also ``FetchBackoff``.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from minikafka.server.replica.fetcher.remote_leader import FetchedPartition, Lis
 from minikafka.server.replica.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from minikafka.server.replica.replica_fetchers import PartitionT, Replicas
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
-from minikafka.server.runtime.turns import Turns
+from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.types import NO_OFFSET, LeaderEpoch, Offset, TopicPartition
 
 EXPECTED_ERRORS = (
@@ -87,20 +87,20 @@ EXPECTED_ERRORS = (
 EXPECTED_TIMES_MAX = 10
 """So often an expected error may come in a row: for about 4 s with the default backoff of 1 s."""
 
-NEWS_PAUSE_MS = 10
-"""The first rest after one of these."""
+INITIAL_BACKOFF_MS = 10
+"""The first backoff after one of these; it doubles each time."""
 
 _DOUBLINGS_MAX = 20
 
 
-class FetchTroubles:
-    """What keeps a fetcher's partitions from being fetched: logged when it begins, and how long each rests.
+class FetchBackoff:
+    """Errors that keep partitions from being fetched: logged when they begin, and the backoff of each.
 
     Kafka: ``handlePartitionsWithErrors`` and ``delayPartitions`` of ``AbstractFetcherThread``.
 
-    A partition rests for ``replica.fetch.backoff.ms``. But while leadership moves, leader and follower are
-    told of it at about the same time: who is first rests only for a moment, and for twice as long each
-    further time. Kafka's follower rests for the whole backoff then, and producers with acks=all wait with it.
+    A partition is delayed for ``replica.fetch.backoff.ms``. But while leadership moves, leader and follower
+    are told of it at about the same time: the first backoff is short then, and doubles each further time.
+    Kafka's follower waits for the whole backoff, and producers with acks=all wait with it.
     Such an error is expected and logged at DEBUG; one that does not end is a WARNING.
     """
 
@@ -110,7 +110,7 @@ class FetchTroubles:
         """What was logged and has not ended, and how often it has happened in a row."""
 
     def __repr__(self) -> str:
-        return f"FetchTroubles({len(self._known)} partitions)"
+        return f"FetchBackoff({len(self._known)} partitions)"
 
     def note(self, topic_partition: TopicPartition, code: ErrorCode, level: int, reason: str) -> None:
         """Something has happened; logged if it is not what happened last, or if it was expected to end."""
@@ -122,12 +122,12 @@ class FetchTroubles:
             self._logger.warning("fetching %s: %s, %d times in a row", topic_partition, reason, times)
         self._known[topic_partition] = (code, times)
 
-    def rest_ms(self, topic_partition: TopicPartition, *, backoff_ms: int) -> int:
-        """How long the partition rests for what was noted last."""
+    def pause_ms(self, topic_partition: TopicPartition, *, backoff_ms: int) -> int:
+        """How long the partition is delayed for the error that was noted last."""
         code, times = self._known.get(topic_partition, (ErrorCode.NONE, 0))
         if code not in EXPECTED_ERRORS:
             return backoff_ms
-        return min(backoff_ms, NEWS_PAUSE_MS << min(times - 1, _DOUBLINGS_MAX))
+        return min(backoff_ms, INITIAL_BACKOFF_MS << min(times - 1, _DOUBLINGS_MAX))
 
     def end(self, topic_partition: TopicPartition) -> None:
         """The partition is fetched again, or no more."""
@@ -143,7 +143,7 @@ class FollowerThrottle:
     again when the quota is free.
 
     Invariants: without listed partitions a round costs one look at an empty dictionary; only what is held
-    back, or no longer held back, is asked anew.
+    back, or no longer held back, is asked for again.
     """
 
     __slots__ = ("_clock", "_held", "_quota")
@@ -165,7 +165,7 @@ class FollowerThrottle:
         return topic_partition in self._held
 
     def update(self, states: FetchStates) -> None:
-        """Decide anew what is held back; partitions for which that changes are touched in ``states``."""
+        """Decide again what is held back; partitions for which that changes are touched in ``states``."""
         quota, was_held = self._quota, self._held
         if not (quota.is_active or was_held):
             return
@@ -182,7 +182,7 @@ class FollowerThrottle:
             if not (topic_partition in was_held and topic_partition in self._held):
                 states.touch(topic_partition)
 
-    def let_go(self, topic_partition: TopicPartition) -> None:
+    def release(self, topic_partition: TopicPartition) -> None:
         """The partition is no longer this fetcher's."""
         self._held.pop(topic_partition, None)
 
@@ -217,7 +217,7 @@ class FollowedPartitions(Generic[PartitionT]):
         self._config = config
         self._failed_partitions = failed_partitions
         self._out_of_range: dict[TopicPartition, PartitionFetchState] = {}
-        self._troubles = FetchTroubles(logger)
+        self._backoff = FetchBackoff(logger)
         self.fetched_bytes = 0
         """Of records that were appended."""
 
@@ -252,7 +252,7 @@ class FollowedPartitions(Generic[PartitionT]):
         current_leader_epoch: LeaderEpoch,
         fetch_offset: Offset,
     ) -> None:
-        """Follow a leadership. One that is followed already goes on as it is."""
+        """Follow a leadership. One that is followed already stays as it is."""
         current = self._states.get(topic_partition)
         if current is not None:
             if (current.topic_id, current.current_leader_epoch) == (topic_id, current_leader_epoch):
@@ -278,8 +278,8 @@ class FollowedPartitions(Generic[PartitionT]):
     def remove(self, topic_partition: TopicPartition) -> None:
         """Let go of a partition at once: an answer that is under way for it is ignored."""
         state = self._states.remove(topic_partition)
-        self._throttle.let_go(topic_partition)
-        self._troubles.end(topic_partition)
+        self._throttle.release(topic_partition)
+        self._backoff.end(topic_partition)
         if state is not None:
             self.session.drop((state.topic_id, topic_partition.partition))
 
@@ -376,7 +376,7 @@ class FollowedPartitions(Generic[PartitionT]):
             last_fetched_epoch=log.leader_epoch,
             lag=max(0, data.high_watermark - log.log_end_offset),
         )
-        self._go_on(topic_partition, followed)
+        self._resume(topic_partition, followed)
         if info is not None or high_watermark_moved:
             self._replicas.follower_appended(partition, info)
 
@@ -394,7 +394,7 @@ class FollowedPartitions(Generic[PartitionT]):
             end_offset_for_epoch=log.end_offset_for_epoch,
         )
         logger.info(
-            "%s parts from its leader, where epoch %d ends at %d%s",
+            "%s diverged from its leader, where epoch %d ends at %d%s",
             topic_partition,
             diverging.epoch,
             diverging.end_offset,
@@ -402,7 +402,7 @@ class FollowedPartitions(Generic[PartitionT]):
         )
         after = self._truncate(partition, topic_partition, state, cut.offset)
         if after == state:  # the same question would get the same answer (KAFKA-10706)
-            self._troubles.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
+            self._backoff.note(topic_partition, ErrorCode.NONE, logging.ERROR, "a cut that changes nothing")
             self._delay(topic_partition)
 
     def _truncate(
@@ -417,26 +417,26 @@ class FollowedPartitions(Generic[PartitionT]):
         if offset < log.log_end_offset:
             logger.log(
                 logging.WARNING if offset < log.high_watermark else logging.INFO,
-                "cutting %s from %d to %d; its high watermark is %d",
+                "truncating %s from %d to %d; its high watermark is %d",
                 topic_partition,
                 log.log_end_offset,
                 offset,
                 log.high_watermark,
             )
         partition.truncate_to(offset)
-        return self._go_on_at_log_end(partition, topic_partition, state)
+        return self._resume_at_log_end(partition, topic_partition, state)
 
-    def _go_on_at_log_end(
+    def _resume_at_log_end(
         self, partition: PartitionT, topic_partition: TopicPartition, state: PartitionFetchState
     ) -> PartitionFetchState:
         log = partition.log
         cut = state.truncated(fetch_offset=log.log_end_offset, last_fetched_epoch=log.leader_epoch)
-        self._go_on(topic_partition, cut)
+        self._resume(topic_partition, cut)
         return cut
 
-    def _go_on(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
+    def _resume(self, topic_partition: TopicPartition, state: PartitionFetchState) -> None:
         self._states.put(topic_partition, state)
-        self._troubles.end(topic_partition)
+        self._backoff.end(topic_partition)
 
     # ---- out of range
 
@@ -481,13 +481,13 @@ class FollowedPartitions(Generic[PartitionT]):
             f"its end {log_end_offset} is out of the leader's range, {leader_start_offset} to "
             f"{leader_end_offset}: {reset.action.name} {reset.offset}"
         )
-        self._troubles.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
+        self._backoff.note(topic_partition, ErrorCode.OFFSET_OUT_OF_RANGE, logging.WARNING, reason)
         match reset.action:
             case ResetAction.TRUNCATE:
                 self._truncate(partition, topic_partition, state, reset.offset)
             case ResetAction.START_OVER:
                 partition.truncate_fully_and_start_at(reset.offset)
-                self._go_on_at_log_end(partition, topic_partition, state)
+                self._resume_at_log_end(partition, topic_partition, state)
             case ResetAction.KEEP:
                 self._delay(topic_partition)
 
@@ -501,7 +501,7 @@ class FollowedPartitions(Generic[PartitionT]):
             step(partition)
         except KafkaError as error:
             if error.code in _RETRIED_ERRORS:
-                self._troubles.note(topic_partition, error.code, logging.ERROR, str(error))
+                self._backoff.note(topic_partition, error.code, logging.ERROR, str(error))
                 self._delay(topic_partition)
                 return
             if partition is not None:
@@ -516,20 +516,20 @@ class FollowedPartitions(Generic[PartitionT]):
             self._fail(topic_partition, KafkaError(code), level=logging.INFO)
             return
         level = logging.DEBUG if code in EXPECTED_ERRORS else logging.WARNING
-        self._troubles.note(topic_partition, code, level, f"the leader answers {code.name}")
+        self._backoff.note(topic_partition, code, level, f"the leader answers {code.name}")
         self._delay(topic_partition)
 
     def _delay(self, topic_partition: TopicPartition) -> None:
         backoff_ms = self._config().replica_fetch_backoff_ms
-        rest_ms = self._troubles.rest_ms(topic_partition, backoff_ms=backoff_ms)
-        self._states.delay(topic_partition, self._clock.monotonic_ms() + rest_ms)
+        pause_ms = self._backoff.pause_ms(topic_partition, backoff_ms=backoff_ms)
+        self._states.delay(topic_partition, self._clock.monotonic_ms() + pause_ms)
 
     def _fail(self, topic_partition: TopicPartition, error: Exception, level: int = logging.ERROR) -> None:
         self._failed_partitions.add(topic_partition)
         self.remove(topic_partition)
         logger.log(
             level,
-            "fetching %s no more until there is news of its leadership: %s",
+            "fetching of %s has stopped until its leadership changes: %s",
             topic_partition,
             error,
             exc_info=None if isinstance(error, KafkaError) else error,
@@ -585,7 +585,7 @@ class ReplicaFetcher(Generic[PartitionT]):
                 try:
                     await self._round()
                 except (BrokerUnavailable, KafkaError) as error:
-                    await self._rest(str(error))
+                    await self._back_off(str(error))
         finally:
             self.partitions.session.reset()
             await self.leader.close()
@@ -615,15 +615,15 @@ class ReplicaFetcher(Generic[PartitionT]):
         elif request.is_full:
             error = response.error_code
             reason = f"it answers {ErrorCode(error).name}" if error else "its answer is to another question"
-            await self._rest(f"broker {self.leader.endpoint}: {reason}")
+            await self._back_off(f"broker {self.leader.endpoint}: {reason}")
 
     async def _take(self, response: Any) -> None:
         partitions = self.partitions
-        turns = Turns()
+        time_slice = TimeSlice()
         for topic in response.responses:
             for data in topic.partitions:
                 partitions.take(topic.topic_id, data)
-                await turns.give_way()
+                await time_slice.give_way()
         if out_of_range := partitions.take_out_of_range():
             await self._reset(out_of_range)
 
@@ -648,7 +648,7 @@ class ReplicaFetcher(Generic[PartitionT]):
             async with asyncio.timeout(wait_s):
                 await self._added.wait()
 
-    async def _rest(self, reason: str) -> None:
+    async def _back_off(self, reason: str) -> None:
         """The leader is of no use for a while."""
         backoff_ms = self._config().replica_fetch_backoff_ms
         level = logging.DEBUG if self._is_out_of_reach else logging.WARNING

@@ -289,7 +289,7 @@ class Driver:
         return self.shard.describe_transaction(name).state
 
     def begun(self, *partitions: TopicPartition, is_v2: bool = True, name: str = ID) -> tuple[int, int]:
-        """A transaction goes on; its producer id and epoch."""
+        """A transaction is ongoing; its producer id and epoch."""
         result = self.init(name=name).answer
         self.add(result.producer_id, result.producer_epoch, *(partitions or (P0,)), is_v2=is_v2, name=name)
         return result.producer_id, result.producer_epoch

@@ -47,7 +47,7 @@ def test_a_transaction_is_complete_when_all_markers_are_written() -> None:
         ErrorCode.CORRUPT_MESSAGE,
     ],
 )
-def test_markers_that_fail_for_a_while_are_wanted_again(error: ErrorCode) -> None:
+def test_markers_that_fail_for_a_time_are_wanted_again(error: ErrorCode) -> None:
     driver = ended()
     (markers,) = driver.sent
     answer = {P0: ErrorCode.NONE, P1: error, P2: error}
@@ -124,7 +124,7 @@ def test_the_last_record_is_written_again_until_it_is_committed(error: KafkaErro
 
 
 def test_a_reload_goes_on_with_what_was_decided() -> None:
-    """Each id by itself; what was only going on goes on."""
+    """Each id by itself; what was only ongoing stays so."""
     driver = ended()
     driver.begun(P1, name="ongoing")
     driver.begun(P0, name="aborted")

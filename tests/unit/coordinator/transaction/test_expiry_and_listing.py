@@ -97,7 +97,7 @@ def test_a_transaction_that_is_being_ended_is_not_aborted() -> None:
 # Expiry
 
 
-def test_an_id_that_nobody_uses_goes_with_a_tombstone() -> None:
+def test_an_unused_id_is_removed_with_a_tombstone() -> None:
     driver = Driver()
     driver.begun(P0)
     driver.end(1000, 0)

@@ -1,4 +1,4 @@
-"""Which producer id and epoch a transactional id goes on with (KIP-98, KIP-360)."""
+"""Which producer id and epoch a transactional id continues with (KIP-98, KIP-360)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_longest_timeout_is_allowed() -> None:
 def test_an_ongoing_transaction_is_aborted_first_and_the_producer_asks_again(
     transaction_version: int,
 ) -> None:
-    """The epoch rises twice: with the one between nobody can write."""
+    """The epoch rises twice: with the one between no producer can write."""
     driver = Driver(transaction_version=transaction_version)
     driver.hold_markers = True
     driver.begun(P0, P1)
@@ -231,8 +231,8 @@ def test_there_is_always_an_epoch_left_to_fence_with() -> None:
 
 
 @pytest.mark.parametrize("commit", [True, False])
-def test_nobody_is_told_the_last_epoch(commit: bool) -> None:
-    """Whoever was fenced with it: not by a retry, and not by saying it."""
+def test_no_producer_is_told_the_last_epoch(commit: bool) -> None:
+    """A producer that was fenced with it: not by a retry, and not by saying it."""
     driver = at_epoch(EPOCH_MAX - 1, status=1)
     driver.init()
     assert (driver.last.producer_epoch, driver.state()) == (EPOCH_MAX, "CompleteAbort")
@@ -246,7 +246,7 @@ def test_nobody_is_told_the_last_epoch(commit: bool) -> None:
     assert driver.init(producer_id=7, epoch=EPOCH_MAX - 1).answer == InitProducerIdResult(1000, 0)
 
 
-def test_nobody_has_an_epoch_before_the_first() -> None:
+def test_no_producer_has_an_epoch_before_the_first() -> None:
     driver = Driver()
     driver.refuse = TOO_FEW
     driver.init()
@@ -260,7 +260,7 @@ def test_nobody_has_an_epoch_before_the_first() -> None:
     assert driver.init().answer == InitProducerIdResult(1000, 1)
 
 
-# KIP-360: a producer goes on after an error
+# KIP-360: a producer continues after an error
 
 
 def test_a_producer_that_says_what_it_has_raises_its_own_epoch() -> None:

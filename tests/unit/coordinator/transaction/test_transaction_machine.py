@@ -57,7 +57,7 @@ partitions = st.sets(st.sampled_from((P0, P1, P2)), max_size=2)
 
 
 class Producer(msgspec.Struct, frozen=True):
-    """What somebody was told once; it may be a zombie by now."""
+    """What a producer was told once; it may be a zombie by now."""
 
     name: str
     producer_id: int
@@ -348,7 +348,7 @@ class TransactionMachine(RuleBasedStateMachine):
         self.producers.append(Producer(request.transactional_id, answer.producer_id, answer.producer_epoch))
 
     def teardown(self) -> None:
-        """When everything works again, everybody can begin anew, and everybody has been answered."""
+        """When everything works again, every producer can begin again, and every one was answered."""
         driver = self.driver
         driver.refuse, driver.hold, driver.hold_markers, driver.hold_ids = None, False, False, False
         driver.commit()

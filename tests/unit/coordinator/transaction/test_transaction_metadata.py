@@ -158,7 +158,7 @@ def test_a_state_is_what_its_record_says(version: int) -> None:
 
 
 @pytest.mark.parametrize("status", [6, 7, 8, -1])
-def test_a_log_does_not_say_what_nobody_can_be(status: int) -> None:
+def test_a_log_does_not_say_what_cannot_be(status: int) -> None:
     value = record_of("pay", an_id(S.EMPTY).current, transaction_version=2).value
     assert value is not None
     with pytest.raises(KafkaError) as raised:

@@ -368,7 +368,7 @@ def test_a_decision_that_came_through_after_all_is_carried_out_by_the_next_coord
 
 
 def test_the_append_may_take_as_long_as_the_transaction() -> None:
-    """As Kafka's; tombstones and the rest take what the shell allows."""
+    """As Kafka's; tombstones and the others take what the shell allows."""
     driver = Driver()
     driver.init(timeout_ms=5_000)
     assert [append.timeout_ms for append in driver.appends] == [5_000]

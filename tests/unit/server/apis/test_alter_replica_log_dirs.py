@@ -112,7 +112,7 @@ async def test_errors_are_each_partitions_own(broker: AdminBroker) -> None:
     assert await alter(broker, 2) == {}
 
 
-async def test_the_last_of_two_wishes_counts(broker: AdminBroker) -> None:
+async def test_the_last_of_two_requests_counts(broker: AdminBroker) -> None:
     here, there = place(broker), elsewhere(broker)
     assert await alter(broker, 2, (there, "a", [0]), (here, "a", [0, 0])) == {("a", 0): ErrorCode.NONE}
     assert not broker.log_manager.future_logs
@@ -125,7 +125,7 @@ async def test_an_offline_directory_is_a_storage_error(broker: AdminBroker) -> N
     assert await alter(broker, 2, (source, "a", [0])) == {("a", 0): ErrorCode.NONE}
 
 
-async def test_a_wished_for_directory_is_where_a_new_topic_goes(broker: AdminBroker) -> None:
+async def test_a_requested_directory_is_where_a_new_topic_goes(broker: AdminBroker) -> None:
     target = broker.log_manager.live_directories[1]
     await alter(broker, 2, (target, "later", list(range(4))))
     await broker.topics.create_topic("later", partitions=4)

@@ -131,8 +131,8 @@ async def test_a_users_other_properties_stay(admin_broker: Any) -> None:
 async def test_what_is_stored_and_cannot_be_used_is_left_out_and_named(
     admin_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    stored_by_somebody = {"producer_byte_rate": "-5", "consumer_byte_rate": "7"}
-    await admin_broker.store.create("/config/clients/c", paths.encode_config(stored_by_somebody))
+    stored_by_another_client = {"producer_byte_rate": "-5", "consumer_byte_rate": "7"}
+    await admin_broker.store.create("/config/clients/c", paths.encode_config(stored_by_another_client))
     await admin_broker.stop()
     again = await admin_broker.restarted()
     assert await describe(again) == {(("client-id", "c"),): {"consumer_byte_rate": 7}}
@@ -288,7 +288,7 @@ async def test_before_clients_knew_the_error_everything_is_done_and_they_wait(ad
     assert answer.responses[0].error_code == ErrorCode.NONE and answer.throttle_time > 0
 
 
-async def test_topics_that_come_by_themselves_cost_tokens_and_nobody_waits(admin_broker: Any) -> None:
+async def test_topics_that_come_by_themselves_cost_tokens_and_no_client_waits(admin_broker: Any) -> None:
     await alter(admin_broker, entry({"client-id": "test"}, controller_mutation_rate=0.1))
     wanted = [{"name": name, "topic_id": None} for name in ("a", "b", "c")]
     body = {

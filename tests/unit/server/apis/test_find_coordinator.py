@@ -38,12 +38,12 @@ async def test_this_broker_coordinates_every_transactional_id(admin_broker: Any,
 
 
 @pytest.mark.parametrize("version", VERSIONS[1:])
-async def test_nobody_coordinates_keys_of_another_type(admin_broker: Any, version: int) -> None:
+async def test_keys_of_another_type_have_no_coordinator(admin_broker: Any, version: int) -> None:
     for key_type in (2, 7):
         assert (await find(admin_broker, version, "k", key_type)).error_code == ErrorCode.INVALID_REQUEST
 
 
-async def test_a_listener_that_the_broker_does_not_advertise_finds_nobody(admin_broker: Any) -> None:
+async def test_a_listener_that_the_broker_does_not_advertise_finds_no_coordinator(admin_broker: Any) -> None:
     found = await find(admin_broker, 6, "group", 0, listener="OTHER")
     assert found.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 

@@ -99,7 +99,7 @@ async def test_committed_offsets_are_fetched_by_name_or_all_at_once(broker: Any,
 
 
 @versions(ApiKey.OFFSET_FETCH)
-async def test_where_nobody_coordinates_a_group_has_no_offsets(admin_broker: Any, version: int) -> None:
+async def test_a_group_without_a_coordinator_has_no_offsets(admin_broker: Any, version: int) -> None:
     code, found = await fetch(admin_broker, version, ASKED)
     if version == 1:
         assert found == {("orders", n): (-1, "", ErrorCode.NOT_COORDINATOR) for n in (0, 1)}
@@ -213,8 +213,8 @@ async def test_a_join_that_cannot_be_is_refused_with_its_reason(quick_broker: An
     assert nameless.protocol_name == (None if version >= 7 else "")
     short = await join(quick_broker, version, session_timeout=1)
     assert short.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
-    stranger = await join(quick_broker, version, member_id="nobody")
-    assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    unknown = await join(quick_broker, version, member_id="nobody")
+    assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @versions(ApiKey.SYNC_GROUP)
@@ -351,9 +351,9 @@ async def test_a_member_of_a_kip_848_group_is_given_its_partitions(broker: Any, 
     (topic,) = joined.assignment.topic_partitions
     assert topic.topic_id == broker.metadata.topic("orders").topic_id
     assert list(topic.partitions) == [0, 1]
-    stranger = await beat(broker, version, member_id="nobody", member_epoch=7)
-    assert stranger.error_code == ErrorCode.UNKNOWN_MEMBER_ID and stranger.error_message
-    assert (stranger.member_epoch, stranger.assignment) == (0, None)
+    unknown = await beat(broker, version, member_id="nobody", member_epoch=7)
+    assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID and unknown.error_message
+    assert (unknown.member_epoch, unknown.assignment) == (0, None)
 
 
 # What members may bring
@@ -435,7 +435,7 @@ async def test_kip_848_groups_are_described(broker: Any, version: int) -> None:
     assert nameless.error_code == ErrorCode.INVALID_GROUP_ID
 
 
-async def test_nobody_coordinates_before_the_topic_is_there(admin_broker: Any) -> None:
+async def test_no_broker_coordinates_before_the_topic_is_there(admin_broker: Any) -> None:
     joined = await join(admin_broker, 9)
     assert joined.error_code == ErrorCode.NOT_COORDINATOR
     listed = await admin_broker.ask(ApiKey.LIST_GROUPS, 5, {"states_filter": [], "types_filter": []})

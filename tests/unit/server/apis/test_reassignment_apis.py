@@ -18,7 +18,7 @@ ALTER, LIST = ApiKey.ALTER_PARTITION_REASSIGNMENTS, ApiKey.LIST_PARTITION_REASSI
 ONE, GONE = BrokerId(1), BrokerId(7)
 
 
-def wish(partition: int, replicas: list[int] | None) -> dict[str, Any]:
+def request(partition: int, replicas: list[int] | None) -> dict[str, Any]:
     return {"partition_index": partition, "replicas": replicas}
 
 
@@ -77,9 +77,9 @@ async def moves(broker: Any, topics: list[dict[str, Any]] | None = None) -> list
 async def test_each_partition_has_its_own_answer(admin_broker: Any, version: int) -> None:
     await admin_broker.topics.create_topic("a", partitions=3)
     body = asked(
-        ("a", [wish(0, [1]), wish(1, []), wish(2, None), wish(9, [1])]),
-        ("x", [wish(0, [1])]),
-        ("a", [wish(0, [1, 7])]),  # said last
+        ("a", [request(0, [1]), request(1, []), request(2, None), request(9, [1])]),
+        ("x", [request(0, [1])]),
+        ("a", [request(0, [1, 7])]),  # said last
     )
     answer = await admin_broker.ask(ALTER, version, body)
     assert (answer.error_code, answer.error_message) == (0, None)
@@ -98,7 +98,7 @@ async def test_each_partition_has_its_own_answer(admin_broker: Any, version: int
 async def test_since_version_1_the_number_of_replicas_can_be_held(admin_broker: Any) -> None:
     await admin_broker.topics.create_topic("a")
     await begin_move(admin_broker, "a")
-    body = asked(("a", [wish(0, [1])]), allow_replication_factor_change=False)
+    body = asked(("a", [request(0, [1])]), allow_replication_factor_change=False)
     answer = await admin_broker.ask(ALTER, 1, body)
     assert codes(answer) == {("a", 0): ErrorCode.INVALID_REPLICATION_FACTOR}
     assert answer.allow_replication_factor_change is False
@@ -114,7 +114,7 @@ async def test_moves_are_listed_until_they_are_taken_back_and_the_controller_has
     named = [{"name": "b", "partition_indexes": [0, 1, 5]}, {"name": "x", "partition_indexes": [0]}]
     assert await moves(admin_broker, named) == [("b", 0, (1, 7), (7,), ())]
     assert await moves(admin_broker, []) == []
-    answer = await admin_broker.ask(ALTER, 1, asked(("b", [wish(0, None)])))
+    answer = await admin_broker.ask(ALTER, 1, asked(("b", [request(0, None)])))
     assert codes(answer) == {("b", 0): ErrorCode.NONE}
     await settled(admin_broker, "b")
     assert await moves(admin_broker) == [("a", 0, (1, 7), (7,), ())]

@@ -262,7 +262,9 @@ async def test_a_producer_that_repeats_itself_gets_the_answers_it_got_at_first(
 
 
 @pytest.mark.parametrize("version", [12, 13])
-async def test_a_topic_that_was_made_anew_is_another_topic_for_those_who_know_its_id(version: int) -> None:
+async def test_a_topic_that_was_created_again_is_another_topic_for_those_who_know_its_id(
+    version: int,
+) -> None:
     async with Broker() as broker:
         topics = topics_of(broker.server)
         first = await topics.create_topic("orders")

@@ -1,4 +1,4 @@
-"""What Kafka's broker listener has and this broker has not is answered, and the connection goes on."""
+"""What Kafka's broker listener has and this broker has not is answered, and the connection stays open."""
 
 from __future__ import annotations
 

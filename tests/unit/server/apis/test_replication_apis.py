@@ -22,7 +22,7 @@ from minikafka.protocol.control.messages import (
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.replication.isr import IsrWritten
 from minikafka.server import cluster_membership
-from minikafka.server.apis.shared.current_leader import ASKS_ITSELF_MS
+from minikafka.server.apis.shared.current_leader import LEADER_HINT_SUPPRESS_MS
 from minikafka.server.broker import Broker
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
 from minikafka.system_clock import SystemClock
@@ -187,7 +187,7 @@ async def test_with_the_leader_alone_nothing_parks(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("version", [9, 13])
-async def test_a_timeout_is_answered_on_both_roads(cluster: Cluster, version: int) -> None:
+async def test_a_timeout_is_answered_on_both_paths(cluster: Cluster, version: int) -> None:
     await cluster.lead()
     for _ in range(2):
         produced = cluster.produce(version, timeout_ms=1)
@@ -197,7 +197,7 @@ async def test_a_timeout_is_answered_on_both_roads(cluster: Cluster, version: in
 
 
 @pytest.mark.parametrize("version", [9, 10, 13])
-async def test_a_deposed_leader_says_who_leads_on_both_roads(cluster: Cluster, version: int) -> None:
+async def test_a_deposed_leader_says_who_leads_on_both_paths(cluster: Cluster, version: int) -> None:
     await cluster.lead()
     produced = [cluster.produce(version, timeout_ms=DEADLINE_MS) for _ in range(2)]
     await cluster.parked(2)
@@ -247,7 +247,7 @@ class Later(SystemClock):
     """When what clients were told is forgotten."""
 
     def monotonic_ms(self) -> int:
-        return super().monotonic_ms() + ASKS_ITSELF_MS
+        return super().monotonic_ms() + LEADER_HINT_SUPPRESS_MS
 
 
 async def test_with_flush_messages_the_answer_waits_for_the_replicas_and_the_disk(cluster: Cluster) -> None:
@@ -378,7 +378,7 @@ async def test_records_are_deleted_when_all_live_replicas_have_deleted_them(clus
     assert not waiting.done()
     metadata = cluster.broker.services.metadata
     alive = tuple(each for node in (1, 2) if (each := metadata.live_broker(BrokerId(node))) is not None)
-    metadata.update(UpdateMetadataRequest(ONE, 1, alive[0].epoch, (), alive))  # nobody waits for a dead one
+    metadata.update(UpdateMetadataRequest(ONE, 1, alive[0].epoch, (), alive))  # a dead one is not waited for
     await cluster.fetch(12, 4, by=2, log_start_offset=3)
     assert await waiting == (ErrorCode.NONE, 3)
     waiting = asyncio.create_task(delete(-1, DEADLINE_MS))

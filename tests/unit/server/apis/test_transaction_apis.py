@@ -127,8 +127,8 @@ async def test_a_zombie_is_fenced_in_words_that_it_knows(transacting_broker: Any
     await Producer.init(transacting_broker)
     fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     assert await zombie.add(version, 0, 1) == [fenced, fenced]
-    stranger = zombie._replace(producer_id=77)
-    assert await stranger.add(version, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
+    unknown = zombie._replace(producer_id=77)
+    assert await unknown.add(version, 0) == [ErrorCode.INVALID_PRODUCER_ID_MAPPING]
 
 
 @pytest.mark.parametrize("version", versions(ADD)[4:])

@@ -74,7 +74,7 @@ async def test_epochs_rise_strictly_over_many_elections(tmp_path: Path) -> None:
 async def test_an_election_whose_answer_was_lost_does_not_leave_the_cluster_without_a_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The node is our own session's then: nobody would ever lead, and it would never go."""
+    """The node is our own session's then: no broker would ever lead, and it would never go."""
     async with stores(tmp_path) as store:
         multi = store.multi
 

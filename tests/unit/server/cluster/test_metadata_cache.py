@@ -80,7 +80,7 @@ def test_a_topic_is_found_by_name_and_by_id_until_it_goes() -> None:
     assert [each.name for each in cache.topics()] == ["a"]
 
 
-def test_a_topic_made_anew_leaves_nothing_of_the_old_one() -> None:
+def test_a_topic_created_again_leaves_nothing_of_the_old_one() -> None:
     cache = MetadataCache()
     cache.put_topic(topic("a", 1))
     cache.put_topic(topic("a", 2))
@@ -175,7 +175,7 @@ def test_another_topic_of_the_same_name_has_nothing_of_the_first() -> None:
     assert cache.topic_by_id(UUID(int=1)) is None
 
 
-def test_partitions_that_nobody_has_told_of_yet_have_neither_leader_nor_replicas() -> None:
+def test_placeholder_partitions_have_neither_leader_nor_replicas() -> None:
     cache = MetadataCache()
     tell(cache, news("a", 2))
     found = cache.topic("a")

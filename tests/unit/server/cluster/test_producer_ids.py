@@ -1,4 +1,4 @@
-"""Producer ids: never the same one twice, whoever asks, whatever crashes."""
+"""Producer ids: never the same one twice, whichever broker asks, whatever crashes."""
 
 from __future__ import annotations
 

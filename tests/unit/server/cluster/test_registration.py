@@ -142,7 +142,7 @@ async def test_the_controller_of_another_broker_is_left_alone(tmp_path: Path) ->
 @in_virtual_time
 @pytest.mark.parametrize("directories", [OTHER_DISK, ()])
 async def test_a_live_brokers_place_is_not_taken(tmp_path: Path, directories: tuple[str, ...]) -> None:
-    """A broker of Kafka's names no directories; nobody can tell that it is dead."""
+    """A broker of Kafka's names no directories; it is not known to be dead."""
     async with stores(tmp_path, 2) as (other, ours):
         await create_top_level_paths(ours)
         await register(other, *directories, port=9999)
@@ -169,7 +169,7 @@ async def test_a_place_whose_holder_dies_is_waited_for(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_an_entry_that_cannot_be_read_is_somebody_elses(tmp_path: Path) -> None:
+async def test_an_entry_that_cannot_be_read_is_another_brokers(tmp_path: Path) -> None:
     async with stores(tmp_path, 2) as (other, ours):
         await create_top_level_paths(ours)
         await other.create(paths.broker_path(ONE), b"no json", ephemeral=True)

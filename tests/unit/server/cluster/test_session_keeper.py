@@ -1,4 +1,4 @@
-"""What a broker gives up when its session expires, and what it begins anew."""
+"""What a broker gives up when its session expires, and what it starts over."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Kept:
 
 
 @in_virtual_time
-async def test_nobody_has_a_role_before_the_broker_is_registered() -> None:
+async def test_there_is_no_role_before_the_broker_is_registered() -> None:
     kept = Kept()
     waiting = asyncio.create_task(kept.keeper.ready())
     await passing(1000)
@@ -87,7 +87,7 @@ async def test_nobody_has_a_role_before_the_broker_is_registered() -> None:
 
 
 @in_virtual_time
-async def test_when_the_session_expires_roles_end_and_everything_begins_anew() -> None:
+async def test_when_the_session_expires_roles_end_and_everything_starts_over() -> None:
     kept = Kept()
     await kept.keeper.established()
     leading = asyncio.create_task(kept.lead())

@@ -34,7 +34,7 @@ def test_a_level_is_set_and_taken_back() -> None:
     assert logger_levels()[NAME] == "WARN"
 
 
-def test_root_is_the_package_and_nobody_elses_logger() -> None:
+def test_root_is_the_package_and_no_other_logger() -> None:
     outside = logging.getLogger().level
     alter_logger_levels([Alteration("root", SET, "ERROR")], validate_only=False)
     assert logging.getLogger("minikafka").level == logging.ERROR

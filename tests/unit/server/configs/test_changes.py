@@ -134,7 +134,7 @@ async def test_a_damaged_notification_is_named_and_the_next_one_counts(
 
 
 @in_virtual_time
-async def test_old_notifications_are_removed_by_whoever_comes_by(tmp_path: Path) -> None:
+async def test_old_notifications_are_removed_by_any_broker_that_comes_by(tmp_path: Path) -> None:
     slow = {"poll_interval_ms": 5_000, "session_timeout_ms": 2 * EXPIRATION_MS}
     async with members(tmp_path, **slow) as (one, _):
         await one.configs.alter(TOPIC, {"retention.ms": "1000"})

@@ -133,14 +133,14 @@ async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:
             seen.append((job, bytes_per_second))
             return CompactionResult((), 1, 0, 0, 0)
 
-        async def rest(self) -> None:
+        async def release(self) -> None:
             return None
 
         def close(self) -> None:
             return None
 
     cleaner = LogCleaner(broker.services, remove_later=lambda deleted, *, delay_ms: None)
-    assert await cleaner.clean_filthiest(Runner())
+    assert await cleaner.clean_dirtiest(Runner())
     ((job, bytes_per_second),) = seen
     assert (job.map_bytes, job.map_load_factor, job.read_bytes) == (100_000, 0.5, 70_000)
     assert bytes_per_second == 5000

@@ -193,7 +193,7 @@ async def test_this_brokers_own_value_wins_over_the_default_of_all(broker: Any) 
 async def test_min_insync_replicas_is_the_clusters(
     admin_broker: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As in Kafka with eligible leader replicas: what the first broker was configured with is everybody's."""
+    """As in Kafka with eligible leader replicas: what the first broker was configured with holds for all."""
     await admin_broker.stop()
     broker = await admin_broker.restarted(**{"min.insync.replicas": "3"})
     assert "min.insync.replicas=3 of this broker's configuration has no effect" in caplog.text
@@ -227,7 +227,7 @@ async def test_changes_of_one_topic_at_the_same_time_are_all_kept(broker: Any) -
 
 
 async def test_a_change_by_another_broker_is_not_lost(broker: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else writes between our reading and our writing: ours starts again from theirs."""
+    """Another broker writes between our reading and our writing: ours starts again from theirs."""
     path, read = paths.topic_config_path("a"), broker.own_store.get
     theirs = [paths.encode_config({"flush.ms": "6"})]
 

@@ -298,7 +298,7 @@ async def test_there_is_a_channel_for_each_incarnation_of_each_broker() -> None:
     assert [task.done() for task in tasks.started] == [True, False, False, False]
     peers[1, 70].is_open.set()
     await passing(1000)
-    assert peers[1, 71].received == []  # what was meant for the dead one is told to nobody
+    assert peers[1, 71].received == []  # what was meant for the dead one is not sent
     await channels.close()
     assert all(task.cancelled() for task in tasks.started)
     assert channels.get(2) is None

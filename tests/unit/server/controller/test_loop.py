@@ -217,7 +217,7 @@ async def test_a_controller_with_a_bug_resigns_and_the_next_one_goes_on_at_once(
 
 
 @in_virtual_time
-async def test_whoever_waits_for_an_answer_of_a_step_that_fails_asks_the_next_controller(
+async def test_a_caller_that_waits_for_a_step_that_fails_asks_the_next_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with members(tmp_path) as (one, two):
@@ -235,9 +235,7 @@ async def test_whoever_waits_for_an_answer_of_a_step_that_fails_asks_the_next_co
 
 @in_virtual_time
 @pytest.mark.parametrize("how", ["deleted", "overwritten"])
-async def test_a_controller_whose_node_somebody_touches_makes_room_for_another(
-    tmp_path: Path, how: str
-) -> None:
+async def test_a_controller_whose_node_is_changed_makes_room_for_another(tmp_path: Path, how: str) -> None:
     async with members(tmp_path) as (one, two):
         if how == "deleted":
             await two.store.delete(paths.CONTROLLER)
@@ -323,7 +321,7 @@ async def test_a_deposed_controller_that_does_not_know_it_writes_nothing_and_ste
 async def test_what_happens_while_a_controller_takes_office_waits_until_it_is_elected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Watches of an earlier reign, and brokers that want to stop, come at any time."""
+    """Watches of an earlier term, and brokers that want to stop, come at any time."""
     async with members(tmp_path, 1) as (one,):
         await create_topic(one, "a", ONE)
         await passing(1000)
@@ -344,7 +342,7 @@ async def test_what_happens_while_a_controller_takes_office_waits_until_it_is_el
 
 
 async def away_and_back(member: Member, *, seen_by: Member) -> None:
-    """Its session ends and it comes again, and is let into the ISR by whoever leads."""
+    """Its session ends and it comes again, and is let into the ISR by the leader."""
     await freeze(member.store)
     await passing(3 * SESSION_TIMEOUT_MS)
     path = paths.partition_state_path(*A0)
@@ -380,7 +378,7 @@ async def test_an_election_whose_controller_is_deposed_meanwhile_is_asked_for_el
 ) -> None:
     async with members(tmp_path) as (one, _):
         asking = asyncio.create_task(one.loop.elect_leaders(None, ElectionType.UNCLEAN))
-        one.loop._deposed = "somebody else"
+        one.loop._deposed = "another broker"
         with pytest.raises(KafkaError) as caught:
             await asking
         assert caught.value.code is ErrorCode.NOT_CONTROLLER
@@ -410,7 +408,7 @@ async def test_leadership_goes_back_to_who_is_preferred_at_the_next_look(
 
 
 @in_virtual_time
-async def test_nobody_looks_any_more_for_a_controller_that_was_deposed(
+async def test_no_task_watches_for_a_controller_that_was_deposed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with members(tmp_path) as (one, two):
@@ -432,10 +430,10 @@ async def test_nobody_looks_any_more_for_a_controller_that_was_deposed(
 
 
 @in_virtual_time
-async def test_what_a_watch_of_an_earlier_reign_tells_is_told_to_nobody(
+async def test_what_a_watch_of_an_earlier_term_tells_is_ignored(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reassignment waits for broker 2 to catch up, over two reigns of broker 1: each has watched."""
+    """A reassignment waits for broker 2 to catch up, over two terms of broker 1: each has watched."""
     async with members(tmp_path, 1) as (one,):
         ghost = Member(await open_store(tmp_path), TWO)
         await ghost.register()
@@ -454,7 +452,7 @@ async def test_what_a_watch_of_an_earlier_reign_tells_is_told_to_nobody(
 
         monkeypatch.setattr(EventQueue, "put", noted)
         await one.store.delete(paths.CONTROLLER)
-        await passing(1000)  # the second reign writes the state before it watches it
+        await passing(1000)  # the second term writes the state before it watches it
         assert one.loop.is_controller and (await leader_of(one))[1] == 2
         assert ReassignmentIsrChanged(A0) not in told
         told.clear()

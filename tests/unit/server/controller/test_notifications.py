@@ -15,7 +15,7 @@ from minikafka.controller.events import (
 )
 from minikafka.coordination import paths
 from minikafka.types import BrokerId
-from tests.unit.server.reign import A0, A1, ONE, TWO, Reign, reigning
+from tests.unit.server.controller_term import A0, A1, ONE, TWO, ControllerTerm, controller_term
 from tests.unit.server.virtual_time import in_virtual_time
 
 THREE = BrokerId(3)
@@ -23,42 +23,42 @@ REASSIGN, ELECT = paths.REASSIGN_PARTITIONS, paths.PREFERRED_REPLICA_ELECTION
 BOTH = {A0: (THREE, ONE), A1: (TWO, THREE)}
 
 
-async def ask(reign: Reign, path: str, data: bytes) -> None:
+async def ask(term: ControllerTerm, path: str, data: bytes) -> None:
     """As an operator does: with a node, or over the one that is there."""
-    if await reign.theirs.exists(path) is None:
-        await reign.theirs.create(path, data)
+    if await term.theirs.exists(path) is None:
+        await term.theirs.create(path, data)
     else:
-        await reign.theirs.set(path, data)
+        await term.theirs.set(path, data)
 
 
 @in_virtual_time
 async def test_deletions_are_read_and_watched(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        assert await reign.store.notifications.topic_deletions() == []
-        await reign.theirs.create(paths.delete_topic_path("a"))
-        assert await reign.heard() == [TopicDeletionsChanged()]
-        assert await reign.store.notifications.topic_deletions() == ["a"]
+    async with controller_term(tmp_path) as term:
+        assert await term.store.notifications.topic_deletions() == []
+        await term.theirs.create(paths.delete_topic_path("a"))
+        assert await term.heard() == [TopicDeletionsChanged()]
+        assert await term.store.notifications.topic_deletions() == ["a"]
 
 
 @in_virtual_time
 async def test_announcements_are_taken_away_and_damaged_ones_too(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with reigning(tmp_path) as reign:
-        assert await reign.store.notifications.take_isr_changes() == []
-        assert await reign.store.notifications.take_log_dir_events() == []
+    async with controller_term(tmp_path) as term:
+        assert await term.store.notifications.take_isr_changes() == []
+        assert await term.store.notifications.take_log_dir_events() == []
         for data in (paths.encode_partitions([A1]), b"{", paths.encode_partitions([A1, A0])):
-            await reign.theirs.create(paths.ISR_CHANGE_PREFIX, data, sequential=True)
+            await term.theirs.create(paths.ISR_CHANGE_PREFIX, data, sequential=True)
         for data in (paths.encode_log_dir_event(2), b"}", paths.encode_log_dir_event(1)):
-            await reign.theirs.create(paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)
-        assert set(await reign.heard()) == {IsrChangesAnnounced(), LogDirEventsAnnounced()}
-        assert await reign.store.notifications.take_isr_changes() == [A0, A1]
-        assert await reign.store.notifications.take_log_dir_events() == [ONE, TWO]
+            await term.theirs.create(paths.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+        assert set(await term.heard()) == {IsrChangesAnnounced(), LogDirEventsAnnounced()}
+        assert await term.store.notifications.take_isr_changes() == [A0, A1]
+        assert await term.store.notifications.take_log_dir_events() == [ONE, TWO]
         assert "isr_change_0000000001" in caplog.text and "log_dir_event_0000000001" in caplog.text
         assert (
-            await reign.store.notifications.take_isr_changes()
+            await term.store.notifications.take_isr_changes()
             == []
-            == await reign.store.notifications.take_log_dir_events()
+            == await term.store.notifications.take_log_dir_events()
         )
 
 
@@ -67,85 +67,85 @@ async def test_announcements_are_taken_away_and_damaged_ones_too(
 
 @in_virtual_time
 async def test_reassignments_are_told_of_when_the_node_comes_changes_and_goes(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        read = reign.store.notifications.reassignments
+    async with controller_term(tmp_path) as term:
+        read = term.store.notifications.reassignments
         assert await read() == {}
-        await ask(reign, REASSIGN, paths.encode_reassignment({A0: (TWO,)}))
-        assert await reign.heard() == [ReassignmentsAsked()]
+        await ask(term, REASSIGN, paths.encode_reassignment({A0: (TWO,)}))
+        assert await term.heard() == [ReassignmentsAsked()]
         assert await read() == {A0: (TWO,)}
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
-        assert await reign.heard() == [ReassignmentsAsked()]
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
+        assert await term.heard() == [ReassignmentsAsked()]
         assert await read() == BOTH
-        await reign.theirs.delete(REASSIGN)
-        assert await reign.heard() == [ReassignmentsAsked()]
+        await term.theirs.delete(REASSIGN)
+        assert await term.heard() == [ReassignmentsAsked()]
         assert await read() == {}
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
-        assert await reign.heard() == [ReassignmentsAsked()]
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
+        assert await term.heard() == [ReassignmentsAsked()]
 
 
 @in_virtual_time
 async def test_what_is_done_leaves_the_node_and_the_last_one_takes_it_away(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        noted = reign.store.notifications
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
+    async with controller_term(tmp_path) as term:
+        noted = term.store.notifications
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
         await noted.reassignments()
         await noted.leave_reassignments({A1: BOTH[A1]})
-        left = (await reign.theirs.get(REASSIGN)).data
+        left = (await term.theirs.get(REASSIGN)).data
         assert paths.decode_reassignment(left) == {A1: BOTH[A1]}
         await noted.leave_reassignments({})  # without reading again what it has written itself
-        assert await reign.theirs.exists(REASSIGN) is None
-        await noted.leave_reassignments({A0: BOTH[A0]})  # nobody asks for it
-        assert await reign.theirs.exists(REASSIGN) is None
+        assert await term.theirs.exists(REASSIGN) is None
+        await noted.leave_reassignments({A0: BOTH[A0]})  # it was not asked for
+        assert await term.theirs.exists(REASSIGN) is None
 
 
 @in_virtual_time
 async def test_what_stays_is_not_written_again(tmp_path: Path) -> None:
     """Each write would be an event, which would lead to the next write."""
-    async with reigning(tmp_path) as reign:
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
-        await reign.store.notifications.reassignments()
-        await reign.store.notifications.leave_reassignments(BOTH)
-        assert await reign.heard() == []
-        assert (await reign.theirs.get(REASSIGN)).stat.version == 0
+    async with controller_term(tmp_path) as term:
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
+        await term.store.notifications.reassignments()
+        await term.store.notifications.leave_reassignments(BOTH)
+        assert await term.heard() == []
+        assert (await term.theirs.get(REASSIGN)).stat.version == 0
 
 
 @pytest.mark.parametrize("left", [{}, {A0: BOTH[A0]}])
 @pytest.mark.parametrize("is_new_node", [False, True])
 @in_virtual_time
-async def test_what_somebody_asked_for_since_it_was_read_is_not_lost(
+async def test_what_was_asked_for_since_it_was_read_is_not_lost(
     tmp_path: Path, is_new_node: bool, left: dict[object, object]
 ) -> None:
-    async with reigning(tmp_path) as reign:
-        noted = reign.store.notifications
-        await ask(reign, REASSIGN, paths.encode_reassignment({A0: BOTH[A0]}))
+    async with controller_term(tmp_path) as term:
+        noted = term.store.notifications
+        await ask(term, REASSIGN, paths.encode_reassignment({A0: BOTH[A0]}))
         assert await noted.reassignments() == {A0: BOTH[A0]}
         if is_new_node:
-            await reign.theirs.delete(REASSIGN)
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
+            await term.theirs.delete(REASSIGN)
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
         await noted.leave_reassignments(left)  # type: ignore[arg-type]
-        assert paths.decode_reassignment((await reign.theirs.get(REASSIGN)).data) == BOTH
-        assert set(await reign.heard()) == {ReassignmentsAsked()}
+        assert paths.decode_reassignment((await term.theirs.get(REASSIGN)).data) == BOTH
+        assert set(await term.heard()) == {ReassignmentsAsked()}
         assert await noted.reassignments() == BOTH
 
 
 @in_virtual_time
-async def test_a_damaged_wish_is_no_wish_is_named_once_and_stays_for_its_author(
+async def test_a_damaged_request_is_no_request_is_named_once_and_stays_for_its_author(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with reigning(tmp_path) as reign:
-        noted = reign.store.notifications
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
+    async with controller_term(tmp_path) as term:
+        noted = term.store.notifications
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
         await noted.reassignments()
-        await ask(reign, REASSIGN, b'{"version":1,"partitions":[{"topic":"a"')
+        await ask(term, REASSIGN, b'{"version":1,"partitions":[{"topic":"a"')
         for _ in range(2):
             assert await noted.reassignments() == {}
             await noted.leave_reassignments({})
             await noted.leave_reassignments({A0: BOTH[A0]})
         assert len([each for each in caplog.messages if REASSIGN in each]) == 1
-        assert (await reign.theirs.get(REASSIGN)).stat.version == 1
-        await reign.heard()
-        await ask(reign, REASSIGN, paths.encode_reassignment(BOTH))
-        assert await reign.heard() == [ReassignmentsAsked()]
+        assert (await term.theirs.get(REASSIGN)).stat.version == 1
+        await term.heard()
+        await ask(term, REASSIGN, paths.encode_reassignment(BOTH))
+        assert await term.heard() == [ReassignmentsAsked()]
         assert await noted.reassignments() == BOTH
 
 
@@ -154,24 +154,24 @@ async def test_a_damaged_wish_is_no_wish_is_named_once_and_stays_for_its_author(
 
 @in_virtual_time
 async def test_elections_that_are_asked_for_are_taken_and_the_next_ones_are_heard_of(tmp_path: Path) -> None:
-    async with reigning(tmp_path) as reign:
-        take = reign.store.notifications.take_preferred_elections
+    async with controller_term(tmp_path) as term:
+        take = term.store.notifications.take_preferred_elections
         assert await take() == []
         for partitions in ([A1, A0], [A1]):
-            await ask(reign, ELECT, paths.encode_partitions(partitions))
-            assert await reign.heard() == [PreferredElectionsAsked()]
+            await ask(term, ELECT, paths.encode_partitions(partitions))
+            assert await term.heard() == [PreferredElectionsAsked()]
             assert await take() == sorted(partitions)
-            assert await reign.theirs.exists(ELECT) is None
-            assert await reign.heard() == [PreferredElectionsAsked()]  # of its own deletion
+            assert await term.theirs.exists(ELECT) is None
+            assert await term.heard() == [PreferredElectionsAsked()]  # of its own deletion
             assert await take() == []
 
 
 @in_virtual_time
-async def test_a_damaged_wish_for_elections_makes_room_for_the_next(
+async def test_a_damaged_request_for_elections_makes_room_for_the_next(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with reigning(tmp_path) as reign:
-        await ask(reign, ELECT, b"A0")
-        assert await reign.store.notifications.take_preferred_elections() == []
+    async with controller_term(tmp_path) as term:
+        await ask(term, ELECT, b"A0")
+        assert await term.store.notifications.take_preferred_elections() == []
         assert ELECT in caplog.text
-        assert await reign.theirs.exists(ELECT) is None
+        assert await term.theirs.exists(ELECT) is None

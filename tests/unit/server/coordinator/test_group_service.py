@@ -95,7 +95,7 @@ def test_a_partition_is_loaded_again_when_it_comes_back(
     assert coordinator.groups.offsets == [5] and ask(coordinator) is ErrorCode.NONE
 
 
-def test_a_newer_epoch_during_a_load_begins_anew(coordinator: Coordinator) -> None:
+def test_a_newer_epoch_during_a_load_restarts_it(coordinator: Coordinator) -> None:
     coordinator.lead(load=False)
     coordinator.lead(epoch=1, load=False)
     first, second = coordinator.made

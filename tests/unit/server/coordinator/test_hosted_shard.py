@@ -77,7 +77,7 @@ class BrokenAppend(NotedAppend):
         raise ZeroDivisionError
 
 
-def test_a_bug_after_the_commit_leaves_nobody_without_an_answer(
+def test_a_bug_after_the_commit_leaves_no_client_without_an_answer(
     coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = Asked()
@@ -128,7 +128,7 @@ def test_writes_are_committed_in_the_order_of_the_log(coordinator: Coordinator) 
     clock, alone = coordinator.replicas.clock, state_of(AT, isr=[1], version=1)
     clock.advance(LAG_MS + 1)
     partition = coordinator.replicas.partition(AT)
-    partition.make_leader(alone, now_ms=clock.monotonic_ms())  # and nobody wakes the first one
+    partition.make_leader(alone, now_ms=clock.monotonic_ms())  # and the first one is not woken
     coordinator.ask(NotedAppend(notes, committed(20)))
     assert notes == [("written", 10), ("written", 20), ("committed", 10), ("committed", 20)]
 
@@ -190,7 +190,7 @@ def test_with_flush_messages_a_write_is_committed_when_it_is_flushed(tmp_path: P
     async def story() -> None:
         coordinator.ask(NotedAppend(notes, committed(5)))
         assert notes == [("written", 5)]
-        for done in (await coordinator.replicas.chores.wait()).waiting:
+        for done in (await coordinator.replicas.disk_work.wait()).waiting:
             done.set_result(None)
         await asyncio.sleep(0)
         assert notes == [("written", 5), ("committed", 5)]
@@ -278,7 +278,7 @@ def test_a_shard_that_is_over_writes_nothing_into_the_log_of_the_next(coordinato
     assert coordinator.replicas.partition(AT).log.log_end_offset == 1
 
 
-def test_an_answer_that_cannot_be_written_keeps_nobody_elses(
+def test_an_answer_that_cannot_be_written_keeps_no_other(
     coordinator: Coordinator, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(result: Any) -> None:

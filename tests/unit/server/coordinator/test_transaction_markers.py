@@ -1,5 +1,5 @@
-"""Markers find the leaders of their partitions, whoever that is by then, and shards hear what became of
-them."""
+"""Markers find the leaders of their partitions, whichever broker that is by then, and shards hear what became
+of them."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ async def test_markers_are_tried_until_they_are_written(
     await until(producer, "CompleteCommit")
 
 
-async def test_ids_that_nobody_uses_go(store: Any, tmp_path: Path) -> None:
+async def test_unused_ids_are_removed(store: Any, tmp_path: Path) -> None:
     properties = {
         "transactional.id.expiration.ms": "1",
         "transaction.remove.expired.transaction.cleanup.interval.ms": "20",

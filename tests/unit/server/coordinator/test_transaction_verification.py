@@ -20,7 +20,7 @@ FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 @pytest.fixture
 async def broker(admin_broker: AdminBroker) -> AsyncIterator[AdminBroker]:
-    """With the topic orders, of two partitions, and a topic for transactions that nobody looks into."""
+    """With the topic orders, of two partitions, and a topic for transactions that is not looked into."""
     await admin_broker.topics.create_topic("orders", partitions=2, replication_factor=1)
     await admin_broker.services.transactions.topic.create()
     yield admin_broker
@@ -90,7 +90,9 @@ async def test_a_coordinator_that_cannot_be_reached_is_no_reason_to_give_up(
         coordinator.failure = BrokerUnavailable("the connection broke")
         for _ in range(3):
             assert await produce(broker, batch(0, epoch=sequence)) == [(NOT_ENOUGH_REPLICAS, -1)]
-        assert caplog.text.count("was not heard of") == times, "once, however many try again"
+        assert caplog.text.count("no answer from a transaction coordinator") == times, (
+            "once, however many try again"
+        )
         coordinator.failure = None
         assert await produce(broker, batch(0, epoch=sequence)) == [(0, sequence)]
 
@@ -247,7 +249,7 @@ async def test_a_newer_epoch_asks_for_itself(broker: AdminBroker, coordinator: F
     assert [each["producer_epoch"] for request in coordinator.requests for each in request] == [2, 3]
 
 
-async def test_without_a_transactional_id_there_is_nobody_to_ask(
+async def test_without_a_transactional_id_there_is_no_coordinator_to_ask(
     broker: AdminBroker, coordinator: FakeCoordinator
 ) -> None:
     assert await produce(broker, batch(0), transactional_id=None) == [(INVALID_TXN_STATE, -1)]
@@ -259,8 +261,8 @@ async def test_batches_of_two_producers_are_no_transaction(
 ) -> None:
     mapping = ErrorCode.INVALID_PRODUCER_ID_MAPPING
     assert await produce(broker, batch(0), batch(0, producer_id=8)) == [(mapping, -1)] * 2
-    nobody = batch(-1, producer_id=-1, epoch=-1)
-    assert await produce(broker, nobody) == [(INVALID_TXN_STATE, -1)]
+    unknown = batch(-1, producer_id=-1, epoch=-1)
+    assert await produce(broker, unknown) == [(INVALID_TXN_STATE, -1)]
     assert coordinator.requests == [] and log_of(broker).log_end_offset == 0
 
 
@@ -279,7 +281,7 @@ async def test_where_the_verification_is_off_only_who_wants_the_partition_added_
         await off.stop()
 
 
-async def test_nobody_leads_the_partition_of_the_transactional_id(admin_broker: AdminBroker) -> None:
+async def test_the_partition_of_the_transactional_id_has_no_leader(admin_broker: AdminBroker) -> None:
     await admin_broker.topics.create_topic("orders", partitions=1, replication_factor=1)
     coordinator = FakeCoordinator(admin_broker)
     assert await produce(admin_broker, batch(0)) == [(NOT_ENOUGH_REPLICAS, -1)]

@@ -23,8 +23,8 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
@@ -36,7 +36,7 @@ class StubServices:
         self.fast_paths = FastPaths()
         self.clock = ManualClock()
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
-        self.turns = SharedTurns(self.clock)
+        self.scheduler = WorkScheduler(self.clock)
         self.request_metrics = request_channel_metrics()
 
 
@@ -120,8 +120,8 @@ async def test_a_too_new_api_versions_is_answered_in_version_0_with_its_range(su
     assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 4)]
 
 
-async def test_who_asks_for_much_waits_for_room_and_nobody_else_does(supervisor: Supervisor) -> None:
-    """Answers that nobody reads have the memory: a request is not even decoded before there is some."""
+async def test_who_asks_for_much_waits_for_room_and_no_other_does(supervisor: Supervisor) -> None:
+    """Answers that are not read have the memory: a request is not even decoded before there is some."""
     handled = []
 
     def handler(services: Services, context: RequestContext, body: Any) -> tuple[bytes, ...]:

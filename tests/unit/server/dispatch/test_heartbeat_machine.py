@@ -431,7 +431,7 @@ def test_heartbeats_that_wait_for_a_follower_are_answered_the_same() -> None:
         assert story.fast.slow_path_requests == slow + 1
         answers = story.fast.answers[asked:]
         assert [seen(each) for each in answers] == ["waits"] * 3
-        story.nobody_can_tell_them_apart()
+        story.are_indistinguishable()
         story.let_follower_fetch(AT)
         assert "waits" not in [seen(each) for each in answers]
 

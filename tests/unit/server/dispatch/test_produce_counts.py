@@ -1,4 +1,4 @@
-"""What was produced is counted exactly, at any moment, whichever road it took and whatever became of the
+"""What was produced is counted exactly, at any moment, whichever path it took and whatever became of the
 topic, its leader or the connection."""
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
 from minikafka.server.apis import HANDLERS
-from minikafka.server.apis import produce as long_road
+from minikafka.server.apis import produce as slow_path
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import OTHER, TP, Replicas, batch, state_of
@@ -50,12 +50,12 @@ class World:
             request_metrics=self.metrics,
             client_quotas=self.quotas,
             clock=self.replicas.clock,
-            turns=SharedTurns(self.replicas.clock),
+            scheduler=WorkScheduler(self.replicas.clock),
             fast_paths=(fast_paths := FastPaths()),
         )
         self.quotas.follow(fast_paths.drop)
         self.replicas.metadata.follow_topics(fast_paths.drop)
-        self.replicas.manager.follow_leadership(fast_paths.drop)
+        self.replicas.manager.add_leadership_listener(fast_paths.drop)
         self._dispatch = Dispatcher(cast(Services, services), HANDLERS)
         self.connections = [self.connect() for _ in range(3)]
         self.epoch = 0
@@ -72,7 +72,7 @@ class World:
     @staticmethod
     def connect() -> Any:
         return SimpleNamespace(
-            memory=None, received_ns=0, peer_host="::1", listener_name="INTERNAL", told_leaders={}
+            memory=None, received_ns=0, peer_host="::1", listener_name="INTERNAL", leader_hints={}
         )
 
     # What happens
@@ -151,16 +151,16 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.fixture
-def long_roads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+def slow_paths(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """One for each request that took it."""
     taken: list[object] = []
-    begun = long_road._Produce.start
+    begun = slow_path._Produce.start
 
     def start(self: Any) -> Any:
         taken.append(self)
         return begun(self)
 
-    monkeypatch.setattr(long_road._Produce, "start", start)
+    monkeypatch.setattr(slow_path._Produce, "start", start)
     return taken
 
 
@@ -205,17 +205,17 @@ def test_at_every_moment_the_counts_are_those_of_what_was_sent(steps: list[Any])
         world.replicas.close()
 
 
-def test_what_a_connection_had_counted_stays_when_it_closes(world: World, long_roads: list[object]) -> None:
+def test_what_a_connection_had_counted_stays_when_it_closes(world: World, slow_paths: list[object]) -> None:
     for _ in range(5):
         world.produce()
-    assert len(long_roads) == 1
+    assert len(slow_paths) == 1
     world.connections[0] = world.connect()
     world.check()
     world.produce()
 
 
-def test_a_topic_of_the_same_name_begins_anew_and_the_total_goes_on(
-    world: World, long_roads: list[object]
+def test_a_topic_of_the_same_name_starts_over_and_the_total_continues(
+    world: World, slow_paths: list[object]
 ) -> None:
     for _ in range(5):
         world.produce(records=2)
@@ -223,29 +223,29 @@ def test_a_topic_of_the_same_name_begins_anew_and_the_total_goes_on(
     world.check()
     assert TOPIC not in world.replicas.manager.stats.topics
     world.produce()
-    assert len(long_roads) == 2, "which says that there is no such topic"
+    assert len(slow_paths) == 2, "which says that there is no such topic"
     world.lead(TP)
     for _ in range(4):
         world.produce()
-    assert len(long_roads) == 3, "and once more for the new one"
+    assert len(slow_paths) == 3, "and once more for the new one"
     assert world.topic["messages_in"] == 4
     world.check()
 
 
-def test_the_counts_go_on_when_the_leader_comes_back(world: World, long_roads: list[object]) -> None:
+def test_the_counts_go_on_when_the_leader_comes_back(world: World, slow_paths: list[object]) -> None:
     for _ in range(3):
         world.produce()
     world.lead(TP, leader=2)
     world.produce()
-    assert len(long_roads) == 2 and world.topic["failed_produce_requests"] == 1
+    assert len(slow_paths) == 2 and world.topic["failed_produce_requests"] == 1
     world.check()
     world.lead(TP)
     for _ in range(3):
         world.produce()
-    assert len(long_roads) == 3
+    assert len(slow_paths) == 3
 
 
-def test_a_partition_that_is_not_hosted_any_more_is_led_by_nobody(world: World) -> None:
+def test_a_partition_that_is_not_hosted_any_more_has_no_leader(world: World) -> None:
     """Who produced to it still has it, and would else go on."""
     partition = world.replicas.partition()
     assert partition.is_leader
@@ -253,12 +253,12 @@ def test_a_partition_that_is_not_hosted_any_more_is_led_by_nobody(world: World) 
     assert not partition.is_leader
 
 
-def test_who_goes_over_to_another_partition_writes_there(world: World, long_roads: list[object]) -> None:
+def test_who_goes_over_to_another_partition_writes_there(world: World, slow_paths: list[object]) -> None:
     for at in (TP, OTHER):
         for _ in range(4):
             world.produce(at=at)
             world.check()
-    assert len(long_roads) == 2
+    assert len(slow_paths) == 2
 
 
 def test_a_refused_batch_is_counted_once_and_as_refused(world: World) -> None:

@@ -1,4 +1,4 @@
-"""A fetch that is served by the short road has the answer of the long one, and is counted as there."""
+"""A fetch that is served by the fast path has the answer of the slow one, and is counted as there."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.dispatch.repeated_fetch import RepeatedFetch
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.running import running, topics_of
 
@@ -35,7 +35,7 @@ VERSIONS = range(13, SUPPORTED[ApiKey.FETCH].max + 1)
 TOPICS = {"orders": 3, "bills": 2}
 UNKNOWN = UUID(int=5)
 NOW_MS = 1_700_000_000_000
-EVERYBODY = QuotaEntity(None, DEFAULT)
+DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 
 
 class StubConnection:
@@ -52,12 +52,12 @@ class StubConnection:
 
 
 class Fetcher:
-    """Sends the same requests on both roads of one broker."""
+    """Sends the same requests on both paths of one broker."""
 
     def __init__(self, broker: Broker) -> None:
         self.broker = broker
         self.services = broker.services
-        broker.services.turns = SharedTurns(ManualClock())  # a busy machine cuts no request in pieces
+        broker.services.scheduler = WorkScheduler(ManualClock())  # a busy machine cuts no request in pieces
         self.dispatch = Dispatcher(broker.services, HANDLERS)
         self.ids = {
             name: self.services.replica_manager.partition(TopicPartition(name, 0)).topic_id for name in TOPICS
@@ -92,7 +92,7 @@ class Fetcher:
         return frame[4:]
 
     def remembering(self, **fields: Any) -> StubConnection:
-        """A connection on which such a request was just served, the long road."""
+        """A connection on which such a request was just served, by the slow path."""
         connection = StubConnection()
         self.dispatch(cast(Connection, connection), self.frame([("orders", [(0, 0, {})])], **fields))
         return connection
@@ -102,7 +102,7 @@ class Fetcher:
         self.dispatch(cast(Connection, connection), self.frame(ALL))
         return connection.memory is None
 
-    def by_long_road(self, frame: bytes) -> bytes:
+    def by_slow_path(self, frame: bytes) -> bytes:
         result = self.dispatch(cast(Connection, StubConnection()), frame)
         if isinstance(result, PendingResponse):
             assert not result.is_waiting
@@ -110,7 +110,7 @@ class Fetcher:
         assert result is not None
         return b"".join(result)
 
-    def by_short_road(self, connection: StubConnection, frame: bytes) -> bytes | None:
+    def by_fast_path(self, connection: StubConnection, frame: bytes) -> bytes | None:
         """As the dispatcher asks it."""
         assert isinstance(connection.memory, RepeatedFetch)
         if connection.memory.epoch != self.services.fast_paths.epoch:
@@ -235,7 +235,7 @@ LIMITS = st.fixed_dictionaries(
 )
 
 
-async def test_what_the_short_road_answers_the_long_road_answers_too(fetcher: Fetcher) -> None:
+async def test_what_the_fast_path_answers_the_slow_path_answers_too(fetcher: Fetcher) -> None:
     taken = 0
 
     @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -245,13 +245,13 @@ async def test_what_the_short_road_answers_the_long_road_answers_too(fetcher: Fe
         connection = fetcher.remembering(**limits)
         frame = fetcher.frame(places, **limits)
         before = fetcher.counts()
-        short = fetcher.by_short_road(connection, frame)
+        short = fetcher.by_fast_path(connection, frame)
         between = fetcher.counts()
         if short is None:
             assert between == before, "nothing was changed"
             return
         taken += 1
-        assert fetcher.by_long_road(frame) == short
+        assert fetcher.by_slow_path(frame) == short
         after = fetcher.counts()
         counted = [one - other for one, other in zip(between, before, strict=True)]
         assert counted == [one - other for one, other in zip(after, between, strict=True)]
@@ -263,11 +263,11 @@ async def test_what_the_short_road_answers_the_long_road_answers_too(fetcher: Fe
 ALL = [("orders", [(0, 0, {}), (1, 0, {}), (2, 0, {})]), ("bills", [(0, 0, {}), (1, 2, {})])]
 
 
-async def test_the_second_fetch_of_a_consumer_takes_the_short_road(
+async def test_the_second_fetch_of_a_consumer_takes_the_fast_path(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = StubConnection()
-    usual = fetcher.by_long_road(fetcher.frame(ALL))
+    usual = fetcher.by_slow_path(fetcher.frame(ALL))
     read: list[int] = []
     decode = dispatcher.decode_request
 
@@ -296,18 +296,18 @@ async def test_in_a_full_answer_most_partitions_only_tell_how_they_stand(
         return read(log, *arguments, **fields)
 
     monkeypatch.setattr(UnifiedLog, "read", noted)
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL, max_bytes=200)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL, max_bytes=200)) is not None
     assert read_of == [TopicPartition("orders", 0)]
 
 
-async def test_whoever_has_to_wait_takes_the_long_road(
+async def test_a_fetch_that_has_to_wait_takes_the_slow_path(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = fetcher.remembering()
     at_end = [("orders", [(0, 8, {}), (1, 3, {})])]
-    assert fetcher.by_short_road(connection, fetcher.frame(at_end)) is None, "for records"
+    assert fetcher.by_fast_path(connection, fetcher.frame(at_end)) is None, "for records"
     monkeypatch.setattr(OsFile, "read_cached", lambda *_: None)
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is None, "for the disk"
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None, "for the disk"
 
 
 @pytest.mark.parametrize(
@@ -320,17 +320,17 @@ async def test_whoever_has_to_wait_takes_the_long_road(
         (0, {"last_fetched_epoch": 7}),
     ],
 )
-async def test_what_is_wrong_with_a_partition_the_long_road_says(
+async def test_what_is_wrong_with_a_partition_the_slow_path_says(
     fetcher: Fetcher, offset: int, fields: dict[str, int]
 ) -> None:
     connection = fetcher.remembering()
     places = [("bills", [(1, 2, {})]), ("orders", [(0, offset, fields)])]
-    assert fetcher.by_short_road(connection, fetcher.frame(places)) is None
+    assert fetcher.by_fast_path(connection, fetcher.frame(places)) is None
     places[1] = ("orders", [(0, 8, {})])
-    assert fetcher.by_short_road(connection, fetcher.frame(places)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(places)) is not None
 
 
-async def test_a_consumer_that_may_be_sent_elsewhere_takes_the_long_road(
+async def test_a_consumer_that_may_be_sent_elsewhere_takes_the_slow_path(
     fetcher: Fetcher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fetcher.services.replica_manager, "replica_selector", select_in_rack)
@@ -342,23 +342,23 @@ async def test_of_a_follower_nothing_is_expected(fetcher: Fetcher) -> None:
         assert fetcher.remembering(**fields).memory is None
 
 
-async def test_a_client_with_a_quota_takes_the_long_road(fetcher: Fetcher) -> None:
+async def test_a_client_with_a_quota_takes_the_slow_path(fetcher: Fetcher) -> None:
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None
     quotas = fetcher.services.client_quotas
-    quotas.update(EVERYBODY, {QuotaType.FETCH: 1e9})
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is None
+    quotas.update(DEFAULT_CLIENT, {QuotaType.FETCH: 1e9})
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None
     assert fetcher.remembering_nothing(), "nor is it expected to take the short one"
-    quotas.update(EVERYBODY, {})
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is None, "what it remembered was dropped"
+    quotas.update(DEFAULT_CLIENT, {})
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is None, "what it remembered was dropped"
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is not None
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None
     quotas.update(QuotaEntity(None, "another"), {QuotaType.REQUEST: 50.0})
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, fetcher.frame(ALL)) is not None, "its own time is not counted"
+    assert fetcher.by_fast_path(connection, fetcher.frame(ALL)) is not None, "its own time is not counted"
 
 
-async def test_what_was_deleted_and_made_anew_is_another_topic(fetcher: Fetcher) -> None:
+async def test_what_was_deleted_and_created_again_is_another_topic(fetcher: Fetcher) -> None:
     connection = fetcher.remembering()
     frame = fetcher.frame(ALL)
     topics = topics_of(fetcher.broker)
@@ -368,9 +368,9 @@ async def test_what_was_deleted_and_made_anew_is_another_topic(fetcher: Fetcher)
     assert set(by_id) == set(replicas.partitions.values())
     assert fetcher.ids["orders"].bytes in replicas.by_topic_id
     assert fetcher.ids["bills"].bytes not in replicas.by_topic_id
-    assert fetcher.by_short_road(connection, frame) is None
+    assert fetcher.by_fast_path(connection, frame) is None
     await topics.create_topic("bills", partitions=2)
-    assert fetcher.by_short_road(connection, frame) is None
+    assert fetcher.by_fast_path(connection, frame) is None
     only_orders = fetcher.frame(ALL[:1])
     connection = fetcher.remembering()
-    assert fetcher.by_short_road(connection, only_orders) == fetcher.by_long_road(only_orders)
+    assert fetcher.by_fast_path(connection, only_orders) == fetcher.by_slow_path(only_orders)

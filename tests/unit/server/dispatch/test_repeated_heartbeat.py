@@ -1,4 +1,4 @@
-"""A heartbeat that is served by the short road has the answer of the long one, and is counted as there."""
+"""A heartbeat that is served by the fast path has the answer of the slow one, and is counted as there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.runtime.fast_paths import NEVER, FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 
 CLASSIC = {"group_id": "g", "generation_id": 3, "member_id": "m"}
@@ -114,7 +114,7 @@ class Groups:
         self.heard.append(request)
 
 
-class Road:
+class Served:
     """A dispatcher, and one connection to it."""
 
     def __init__(self) -> None:
@@ -129,7 +129,7 @@ class Road:
             request_metrics=self.metrics,
             clock=clock,
             client_quotas=self.quotas,
-            turns=SharedTurns(clock),
+            scheduler=WorkScheduler(clock),
             fast_paths=self.fast_paths,
         )
         self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1")
@@ -163,23 +163,23 @@ def steps(draw: st.DrawFn) -> tuple[int, int, Any, bool]:
 
 @given(story=st.lists(st.tuples(steps(), st.integers(1, 4)), max_size=12))
 @settings(max_examples=150, deadline=None)
-def test_both_roads_ask_the_same_answer_the_same_and_count_the_same(story: list[Any]) -> None:
-    short, long = Road(), Road()
+def test_both_paths_ask_the_same_answer_the_same_and_count_the_same(story: list[Any]) -> None:
+    fast, slow = Served(), Served()
     for (number, correlation_id, result, answers_later), times in story:
         for again in range(times):
-            long.connection.memory = None
+            slow.connection.memory = None
             answers = []
-            for road in (short, long):
-                road.groups.result, road.groups.answers_later = result, answers_later
-                answer = road.send(number, correlation_id ^ again)
+            for served in (fast, slow):
+                served.groups.result, served.groups.answers_later = result, answers_later
+                answer = served.send(number, correlation_id ^ again)
                 if isinstance(answer, PendingResponse):
-                    road.groups.answer_those_who_wait()
+                    served.groups.answer_those_who_wait()
                     answer = list(answer.buffers)
                 answers.append(answer)
             assert answers[0] == answers[1]
-    assert short.groups.heard == long.groups.heard
-    assert short.counted() == long.counted()
-    assert not short.groups.failures and not long.groups.failures
+    assert fast.groups.heard == slow.groups.heard
+    assert fast.counted() == slow.counted()
+    assert not fast.groups.failures and not slow.groups.failures
 
 
 @pytest.fixture
@@ -198,70 +198,70 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 @pytest.mark.parametrize("number", [CLASSIC_4, MODERN_0])
 def test_what_is_repeated_is_decoded_once(decoded: list[int], number: int) -> None:
-    road = Road()
+    served = Served()
     if number == MODERN_0:
-        road.groups.result = MODERN_RESULT
+        served.groups.result = MODERN_RESULT
     for correlation_id in range(5):
-        assert road.send(number, correlation_id)[0][4:8] == correlation_id.to_bytes(4)
+        assert served.send(number, correlation_id)[0][4:8] == correlation_id.to_bytes(4)
     assert decoded == [REQUESTS[number][0]]
-    road.send(number, client_id="another")
+    served.send(number, client_id="another")
     assert len(decoded) == 2
 
 
 def test_one_in_a_few_is_timed_and_all_are_counted(decoded: list[int]) -> None:
-    road = Road()
-    metrics = road.metrics.of(ApiKey.HEARTBEAT)
+    served = Served()
+    metrics = served.metrics.of(ApiKey.HEARTBEAT)
     timed = 0
     for _ in range(2 * FREQUENT_TIMED_ONE_IN):
-        result = road.dispatch(CLASSIC_4)
+        result = served.dispatch(CLASSIC_4)
         timed += isinstance(result, PendingResponse) and isinstance(result.observer, RequestTiming)
     assert metrics.counts == {4: 2 * FREQUENT_TIMED_ONE_IN} and len(decoded) == 1
     assert timed == 2
 
 
-def test_under_a_request_quota_every_heartbeat_takes_the_long_road(decoded: list[int]) -> None:
-    road = Road()
-    road.send(CLASSIC_4)
-    assert isinstance(road.connection.memory, RepeatedHeartbeat)
-    road.quotas.update(QuotaEntity(None, "another"), {QuotaType.REQUEST: 50.0})
+def test_under_a_request_quota_every_heartbeat_takes_the_slow_path(decoded: list[int]) -> None:
+    served = Served()
+    served.send(CLASSIC_4)
+    assert isinstance(served.connection.memory, RepeatedHeartbeat)
+    served.quotas.update(QuotaEntity(None, "another"), {QuotaType.REQUEST: 50.0})
     for _ in range(3):
-        road.send(CLASSIC_4)
+        served.send(CLASSIC_4)
     assert len(decoded) == 4
-    road.quotas.update(QuotaEntity(None, "another"), {})
+    served.quotas.update(QuotaEntity(None, "another"), {})
     for _ in range(3):
-        road.send(CLASSIC_4)
+        served.send(CLASSIC_4)
     assert len(decoded) == 5
 
 
 def test_a_connection_that_produces_goes_on_remembering_that() -> None:
-    road = Road()
+    served = Served()
     produce = object.__new__(RepeatedProduce)
     produce.epoch = NEVER
-    road.connection.memory = produce
-    road.send(CLASSIC_4)
-    assert road.connection.memory is produce
+    served.connection.memory = produce
+    served.send(CLASSIC_4)
+    assert served.connection.memory is produce
 
 
-def test_nobody_writes_an_answer_for_a_connection_that_is_gone() -> None:
-    road = Road()
-    road.send(CLASSIC_4)
-    road.groups.answers_later = True
-    promise = road.send(CLASSIC_4)
+def test_no_answer_is_written_for_a_connection_that_is_gone() -> None:
+    served = Served()
+    served.send(CLASSIC_4)
+    served.groups.answers_later = True
+    promise = served.send(CLASSIC_4)
     assert isinstance(promise, PendingResponse)
     promise.connection_closed()
-    road.groups.result = HeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID)
-    road.groups.answer_those_who_wait()
-    assert road.metrics.of(ApiKey.HEARTBEAT).errors == {}
+    served.groups.result = HeartbeatResult(ErrorCode.UNKNOWN_MEMBER_ID)
+    served.groups.answer_those_who_wait()
+    assert served.metrics.of(ApiKey.HEARTBEAT).errors == {}
 
 
 @pytest.mark.parametrize("answers_later", [False, True])
 def test_an_answer_that_cannot_be_written_closes_the_connection(answers_later: bool) -> None:
-    road = Road()
-    road.groups.result = MODERN_RESULT
-    road.send(MODERN_0)
-    road.groups.answers_later = answers_later
-    road.groups.result = HeartbeatResult()  # which is not how such a request is answered
-    promise = road.send(MODERN_0)
-    road.groups.answer_those_who_wait()
+    served = Served()
+    served.groups.result = MODERN_RESULT
+    served.send(MODERN_0)
+    served.groups.answers_later = answers_later
+    served.groups.result = HeartbeatResult()  # which is not how such a request is answered
+    promise = served.send(MODERN_0)
+    served.groups.answer_those_who_wait()
     assert promise.state is PendingState.ABANDONED
-    assert road.groups.failures == [AttributeError]
+    assert served.groups.failures == [AttributeError]

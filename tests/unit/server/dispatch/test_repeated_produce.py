@@ -1,4 +1,4 @@
-"""A transactional producer that repeats itself takes the short road, but for what begins a transaction."""
+"""A transactional producer that repeats itself takes the fast path, but for what begins a transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.server.apis import produce as long_road
+from minikafka.server.apis import produce as slow_path
 from minikafka.testing import Broker
 from tests.unit.server.apis.transactional import batch
 from tests.unit.server.running import topics_of
@@ -17,18 +17,18 @@ from tests.unit.server.running import topics_of
 DEADLINE_MS = 20_000
 
 
-async def test_only_the_first_batch_of_a_transaction_takes_the_long_road(
+async def test_only_the_first_batch_of_a_transaction_takes_the_slow_path(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     taken = 0
-    begun = long_road._Produce.start
+    begun = slow_path._Produce.start
 
     def counted(self: Any) -> Any:
         nonlocal taken
         taken += 1
         return begun(self)
 
-    monkeypatch.setattr(long_road._Produce, "start", counted)
+    monkeypatch.setattr(slow_path._Produce, "start", counted)
     async with Broker() as broker:
         await topics_of(broker.server).create_topic("orders")
         connection = await BrokerClient.connect(
@@ -68,5 +68,5 @@ async def test_only_the_first_batch_of_a_transaction_takes_the_long_road(
         assert await write(5) == (ErrorCode.INVALID_PRODUCER_EPOCH, -1), "its epoch is over"
         epoch = ended.producer_epoch
         assert [await write(sequence) for sequence in range(3)] == [(0, offset) for offset in (6, 7, 8)]
-        assert taken == 3, "and the short road is known as before"
+        assert taken == 3, "and the fast path is known as before"
         await connection.close()

@@ -34,7 +34,7 @@ from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime import fast_paths
 from minikafka.server.runtime.fast_paths import FastPath, FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
 from tests.unit.server.replicas import BROKER_EPOCH, OTHER, THREE, TP, Replicas, state_of
@@ -58,7 +58,7 @@ class PeerStub:
 
     def __init__(self) -> None:
         self.memory: Any = None
-        self.told_leaders: dict[Any, Any] = {}
+        self.leader_hints: dict[Any, Any] = {}
         self.muted_ms: list[int | None] = []
 
     def mute(self, duration_ms: int | None = None) -> None:
@@ -108,7 +108,7 @@ class OneBroker:
             request_metrics=self.metrics,
             client_quotas=self.quotas,
             clock=clock,
-            turns=SharedTurns(clock),
+            scheduler=WorkScheduler(clock),
             log_io=self.replicas.log_io,
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),
@@ -164,13 +164,13 @@ class OneBroker:
         """All that is due, as the disk thread does."""
 
         async def flush() -> None:
-            if not self.replicas.chores._waiting:
+            if not self.replicas.disk_work._waiting:
                 return
-            for log in (noted := await self.replicas.chores.wait()).flushes:
+            for log in (batch := await self.replicas.disk_work.wait()).flushes:
                 if log.is_open and (flush := log.begin_flush()) is not None:
                     flush.run()
                     log.complete_flush(flush)
-            for done in noted.waiting:
+            for done in batch.waiting:
                 done.set_result(None)
             for _ in range(5):
                 await asyncio.sleep(0)
@@ -253,7 +253,7 @@ class TwoBrokers(RuleBasedStateMachine):
         shutil.rmtree(self.directory)
 
     @invariant()
-    def nobody_can_tell_them_apart(self) -> None:
+    def are_indistinguishable(self) -> None:
         fast, slow = (each.seen() for each in self.both)
         assert fast == slow
 
@@ -435,6 +435,6 @@ def story_of(machine: type[M]) -> Iterator[M]:
     made = machine()
     try:
         yield made
-        made.nobody_can_tell_them_apart()
+        made.are_indistinguishable()
     finally:
         made.teardown()

@@ -17,9 +17,9 @@ from minikafka.config.topic import ALL
 from minikafka.metrics.names import ALL_SERIES, CONTROLLER_EVENTS, PURGATORY_SIZE
 from minikafka.metrics.series import Sample, Series, SeriesType
 from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups
-from minikafka.server.http.pages import METRICS_CONTENT_TYPE, PIECE_SAMPLES, Exposition, reasons_not_ready
+from minikafka.server.http.pages import CHUNK_SAMPLES, METRICS_CONTENT_TYPE, Exposition, reasons_not_ready
 from minikafka.server.replica.replica_fetchers import FetcherStats, LeaderEndpoint
-from minikafka.server.runtime import turns as turns_module
+from minikafka.server.runtime import time_slice as time_slice_module
 from minikafka.server.storage.disk_writer import DiskWriter
 from minikafka.testing import Broker
 from minikafka.types import BrokerId, TopicPartition
@@ -257,7 +257,7 @@ async def test_a_great_many_groups_are_read_in_turns_and_shown_up_to_a_limit(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """3,000 groups with names of 1,000 bytes: those of 2,000 would be 2 MB, so the limit of bytes counts."""
-    monkeypatch.setattr(turns_module, "SLICE_MS", 0)
+    monkeypatch.setattr(time_slice_module, "SLICE_MS", 0)
     await produce(broker, "orders", 2)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=broker.bootstrap_servers, group_id="packing", enable_auto_commit=False
@@ -381,7 +381,7 @@ async def test_a_broker_is_healthy_and_ready(broker: Broker) -> None:
 
 async def test_a_broker_that_lacks_something_is_not_ready_and_says_what(broker: Broker) -> None:
     services = broker.server.services
-    services.instructed.clear()
+    services.metadata_received.clear()
     services.broker_epoch = -1
     services.log_manager.directories.offline["/disk"] = "it is gone"
     status, text = await get(broker, "/readyz")
@@ -391,7 +391,7 @@ async def test_a_broker_that_lacks_something_is_not_ready_and_says_what(broker: 
         "no controller has said what to lead and follow",
         "the log directory /disk is offline: it is gone",
     ]
-    services.instructed.set()
+    services.metadata_received.set()
     assert value(await scrape(broker), "kafka_log_logmanager_offlinelogdirectorycount") == 1
 
 
@@ -401,14 +401,14 @@ async def test_without_a_port_there_is_no_server() -> None:
 
 
 def test_a_large_family_comes_in_pieces_and_has_one_head() -> None:
-    count = 3 * PIECE_SAMPLES + 1
+    count = 3 * CHUNK_SAMPLES + 1
     sources = [lambda: (Sample(MANY, number, (str(number),)) for number in range(count))]
     texts = list(Exposition(sources, lambda: 0).texts())
     text = b"".join(texts).decode()
     assert text.count("# TYPE minikafka_test gauge") == 1
     lines = [line for line in text.splitlines() if line.startswith("minikafka_test{")]
     assert len(lines) == count
-    assert max(piece.count(b"minikafka_test{") for piece in texts) == PIECE_SAMPLES
+    assert max(piece.count(b"minikafka_test{") for piece in texts) == CHUNK_SAMPLES
     assert value(parse(text), "minikafka_test", number="750") == 750
 
 

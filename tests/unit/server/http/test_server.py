@@ -1,4 +1,4 @@
-"""The HTTP server answers GET and HEAD, refuses the rest, and is not put out by anybody."""
+"""The HTTP server answers GET and HEAD, refuses other methods, and is not put out by any client."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ async def test_the_filter_finds_topics_and_the_groups_that_read_them(broker: Bro
     assert found.cluster.topics == 3  # the cluster stays as large as it is
 
 
-async def test_quotas_and_why_somebody_was_throttled(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_quotas_and_why_a_client_was_throttled(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     services = broker.server.services
     services.client_quotas.update(QuotaEntity(None, "shop"), {QuotaType.PRODUCE: 5.0})
     services.client_quotas.update(QuotaEntity(DEFAULT), {QuotaType.FETCH: 1e9})

@@ -149,7 +149,7 @@ def test_another_broker_knows_what_the_client_was_told(telemetry: Fixture) -> No
         ({"subscription_id": 1}, ErrorCode.UNKNOWN_SUBSCRIPTION_ID),
     ],
 )
-def test_a_bad_push_has_kafkas_code_and_reaches_nobody(
+def test_a_bad_push_has_kafkas_code_and_reaches_no_receiver(
     telemetry: Fixture, changes: dict[str, Any], code: ErrorCode
 ) -> None:
     told = telemetry.manager.subscribe(None, JAVA)

@@ -22,7 +22,7 @@ from minikafka.server.quota.client_quotas import (
 )
 
 PRODUCE, FETCH, MUTATION, REQUEST = QuotaType
-EVERYBODY = QuotaEntity(None, DEFAULT)
+DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 ANYTHING = QuotaFilter({}, strict=False)
 
 
@@ -91,21 +91,21 @@ def test_the_throttle_time_is_that_of_the_formula_and_the_connection_is_muted(wo
 
 
 def test_a_request_quota_throttles_for_a_window_at_most(world: World) -> None:
-    world.quotas.update(EVERYBODY, {REQUEST: 1.0})
+    world.quotas.update(DEFAULT_CLIENT, {REQUEST: 1.0})
     assert world.produce("c", 20, REQUEST) == 1000
     assert World(**{"quota.window.size.seconds": 3}).quotas.times_requests is False
 
 
 def test_windows_are_configured() -> None:
     world = World(**{"quota.window.num": 3, "quota.window.size.seconds": 2})
-    world.quotas.update(EVERYBODY, {PRODUCE: 100.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0})
     assert world.produce("c", 400) == 0, "two windows of two seconds"
     assert world.produce("c", 100) == 1000
     assert world.quotas.client("c").sensors[PRODUCE].value_max == 400
 
 
 def test_strict_mutations_are_refused_when_the_bucket_is_overspent_and_not_by_how_much(world: World) -> None:
-    world.quotas.update(EVERYBODY, {MUTATION: 2.0})
+    world.quotas.update(DEFAULT_CLIENT, {MUTATION: 2.0})
     sensor = world.quotas.client("c").sensors[MUTATION]
     assert sensor.record_if_free(30, world.clock) is None, "the burst is 22, but it was not overspent"
     refused = sensor.record_if_free(1, world.clock)
@@ -120,7 +120,7 @@ def test_strict_mutations_are_refused_when_the_bucket_is_overspent_and_not_by_ho
 
 def test_mutations_have_windows_of_their_own() -> None:
     world = World(**{"controller.quota.window.num": 2, "controller.quota.window.size.seconds": 5})
-    world.quotas.update(EVERYBODY, {MUTATION: 2.0})
+    world.quotas.update(DEFAULT_CLIENT, {MUTATION: 2.0})
     world.quotas.client("c")
     assert world.values("tokens") == {"c": 20}
 
@@ -138,13 +138,13 @@ def test_a_users_quota_is_shared_by_all_his_clients_and_a_default_is_for_each(wo
 def test_a_change_holds_at_once_for_who_is_there_and_keeps_what_was_measured(world: World) -> None:
     held = world.quotas.client("c")
     assert not held.is_limited
-    world.quotas.update(EVERYBODY, {PRODUCE: 100.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0})
     assert held.is_limited and world.produce("c", 1500) == 5000
-    world.quotas.update(EVERYBODY, {PRODUCE: 1000.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 1000.0})
     assert world.produce("c", 0) == 0
-    world.quotas.update(EVERYBODY, {PRODUCE: 100.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0})
     assert world.produce("c", 0) == 5000
-    world.quotas.update(EVERYBODY, {})
+    world.quotas.update(DEFAULT_CLIENT, {})
     assert not held.is_limited and not world.metrics.metrics
     assert world.produce("c", 10**9) == 0
 
@@ -158,7 +158,7 @@ def test_requests_are_timed_only_while_a_request_quota_is_set_anywhere(world: Wo
 
 
 def test_of_two_violations_the_longer_one_counts(world: World) -> None:
-    world.quotas.update(EVERYBODY, {PRODUCE: 100.0, REQUEST: 1.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0, REQUEST: 1.0})
     client = world.quotas.client("c")
     violations = (
         client.sensors[PRODUCE].record(1005, world.clock),
@@ -170,16 +170,16 @@ def test_of_two_violations_the_longer_one_counts(world: World) -> None:
 
 
 def test_what_was_taken_back_did_not_count(world: World) -> None:
-    world.quotas.update(EVERYBODY, {FETCH: 100.0})
+    world.quotas.update(DEFAULT_CLIENT, {FETCH: 100.0})
     sensor = world.quotas.client("c").sensors[FETCH]
     assert sensor.record(900, world.clock) is None
     assert sensor.record(500, world.clock) is not None
-    sensor.take_back(500, world.clock)
+    sensor.unrecord(500, world.clock)
     assert world.values("byte-rate") == {"c": 90}
 
 
 def test_the_last_throttles_are_remembered_with_their_numbers(world: World) -> None:
-    world.quotas.update(EVERYBODY, {PRODUCE: 500.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 500.0})
     world.quotas.update(QuotaEntity(ANONYMOUS, "m"), {MUTATION: 2.0})
     world.produce("c", 5600)
     world.clock.advance(1)
@@ -201,7 +201,7 @@ def test_the_last_throttles_are_remembered_with_their_numbers(world: World) -> N
         ({"client-id": "c"}, [first]),
         ({"client-id": "c", "user": ANONYMOUS, "throttle": None}, [first]),
         ({"throttle": "controller_mutation_rate"}, [second]),
-        ({"user": "somebody"}, []),
+        ({"user": "alice"}, []),
     ):
         assert world.quotas.throttles(QuotaFilter(wanted, strict=False)) == found
     for _ in range(THROTTLES_MAX + 5):
@@ -213,7 +213,7 @@ def test_the_log_says_when_throttling_begins_and_not_each_time(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    world.quotas.update(EVERYBODY, {PRODUCE: 500.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 500.0})
     for _ in range(3):
         world.produce("c", 5600)
     assert [line.getMessage() for line in caplog.records] == [
@@ -225,7 +225,7 @@ def test_the_log_says_when_throttling_begins_and_not_each_time(
 
 
 def test_who_does_nothing_for_an_hour_is_forgotten(world: World) -> None:
-    world.quotas.update(EVERYBODY, {PRODUCE: 500.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 500.0})
     idle, busy = world.quotas.client("idle"), world.quotas.client("busy")
     world.clock.advance(FORGET_PAUSE_MS)
     world.quotas.clients()
@@ -239,13 +239,13 @@ def test_who_does_nothing_for_an_hour_is_forgotten(world: World) -> None:
 
 
 def test_there_are_so_many_clients_at_most(world: World) -> None:
-    world.quotas.update(EVERYBODY, {PRODUCE: 500.0})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 500.0})
     first = world.quotas.client("first")
     for number in range(CLIENTS_MAX):
         world.quotas.client(str(number))
     assert len(world.quotas.clients()) == len(world.values("byte-rate")) == CLIENTS_MAX
     assert isinstance(first, QuotaClient) and first.is_limited
-    world.quotas.update(EVERYBODY, {})
+    world.quotas.update(DEFAULT_CLIENT, {})
     assert first is not world.quotas.client("first")
 
 
@@ -273,7 +273,7 @@ def test_who_wants_a_little_more_gets_his_quota_within_five_percent(
 def test_who_wants_all_he_can_get_bursts_and_waits_and_has_his_quota_in_the_long_run(world: World) -> None:
     """Kafka's windows let ten seconds' worth through at once, and then wait for it to leave them."""
     bound = 100_000
-    world.quotas.update(EVERYBODY, {PRODUCE: float(bound)})
+    world.quotas.update(DEFAULT_CLIENT, {PRODUCE: float(bound)})
     sent: list[tuple[int, int]] = []
     while world.clock.monotonic_ms() < 240_000:
         sent.append((world.clock.monotonic_ms(), 10_000))

@@ -24,8 +24,8 @@ from minikafka.server.quota.client_quotas import ClientQuotas
 from minikafka.server.requests.accounting import request_channel_metrics
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.fast_paths import FastPaths
-from minikafka.server.runtime.shared_turns import SharedTurns
 from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.testing import Broker
 from tests.unit.server.conftest import resolved
@@ -44,7 +44,7 @@ class World:
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.fast_paths = FastPaths()
         self.supervisor = Supervisor()
-        self.turns = SharedTurns(self.clock)
+        self.scheduler = WorkScheduler(self.clock)
         self.request_metrics = request_channel_metrics()
         self.received_ns = 0
         self.memory = None
@@ -145,7 +145,7 @@ async def test_only_the_steps_of_a_coroutine_count_and_not_its_waiting(fails: bo
 
 
 async def idle(world: World) -> None:
-    """Somebody else uses the loop."""
+    """Another task uses the loop."""
     while True:
         world.work(1000)
         await asyncio.sleep(0)

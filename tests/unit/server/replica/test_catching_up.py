@@ -42,7 +42,7 @@ def test_what_acks_all_waits_for_comes_first(replicas: Replicas) -> None:
     assert first.records and second.records
 
 
-def test_the_rest_comes_in_pieces_of_whole_batches(replicas: Replicas) -> None:
+def test_the_remainder_comes_in_chunks_of_whole_batches(replicas: Replicas) -> None:
     read = replicas.follower_fetch(THREE, 0)
     assert len(read.records) == PIECE < catch_up_pace.CATCH_UP_BYTES_MAX
 
@@ -57,7 +57,7 @@ def test_one_batch_comes_however_much_there_is_of_the_others(
     assert late.wanted.topic_partition == TP and len(late.records) == PIECE
 
 
-def test_pieces_are_smaller_while_producers_wait(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_are_smaller_while_producers_wait(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX", 3 * PIECE)
     monkeypatch.setattr(catch_up_pace, "CATCH_UP_BYTES_MAX_UNDER_LOAD", 2 * PIECE)
     assert len(replicas.follower_fetch(THREE, 0).records) == 3 * PIECE
@@ -112,7 +112,7 @@ def answered(replicas: Replicas) -> dict[TopicPartition, int] | None:
     return {read.wanted.topic_partition: len(read.records) for read in reads}
 
 
-def test_while_producers_wait_a_follower_rests_for_as_long_as_its_piece_was_under_way(
+def test_while_producers_wait_a_follower_pauses_for_as_long_as_its_chunk_was_under_way(
     loaded: Replicas,
 ) -> None:
     loaded.pass_time(5)
@@ -123,7 +123,7 @@ def test_while_producers_wait_a_follower_rests_for_as_long_as_its_piece_was_unde
     assert answered(loaded) == {TP: PIECE, OTHER: 0}
 
 
-def test_in_its_rest_it_gets_what_it_is_in_sync_with_and_nothing_else(loaded: Replicas) -> None:
+def test_while_paused_it_gets_what_it_is_in_sync_with_and_nothing_else(loaded: Replicas) -> None:
     loaded.pass_time(5)
     assert sizes(loaded, offset=1) is None
     loaded.append(batch(1, size=1000), TP)
@@ -132,12 +132,12 @@ def test_in_its_rest_it_gets_what_it_is_in_sync_with_and_nothing_else(loaded: Re
     assert answered(loaded) == {OTHER: len(batch(1, size=10)), TP: 0}
 
 
-def test_who_was_away_for_long_rests_for_a_moment(loaded: Replicas) -> None:
+def test_who_was_away_for_long_pauses_for_a_moment(loaded: Replicas) -> None:
     loaded.pass_time(60_000)
     producer_waits(loaded)
     assert sizes(loaded, offset=1) == {TP: 0, OTHER: len(batch())}
     assert sizes(loaded, offset=1, other=2) is None
-    loaded.pass_time(catch_up_pace.REST_MS_MAX)
+    loaded.pass_time(catch_up_pace.PAUSE_MS_MAX)
     assert answered(loaded) == {TP: PIECE, OTHER: 0}
 
 
@@ -148,7 +148,7 @@ def test_who_would_not_catch_up_does_not_rest(loaded: Replicas) -> None:
     assert sizes(loaded, offset=1) == {TP: PIECE, OTHER: 0}
 
 
-def test_who_is_waited_for_does_not_rest_although_it_is_not_in_the_isr_yet(loaded: Replicas) -> None:
+def test_who_is_waited_for_is_not_paused_although_it_is_not_in_the_isr_yet(loaded: Replicas) -> None:
     """It has come to where the log ended when it asked last. So the high watermark waits for it from now on,
     but has gone on without it until now: it may join when it has one batch more."""
     for _ in range(2):
@@ -168,7 +168,7 @@ def test_who_is_waited_for_does_not_rest_although_it_is_not_in_the_isr_yet(loade
     assert THREE in partition.maximal_isr
 
 
-def test_when_nobody_waits_there_is_no_rest(loaded: Replicas) -> None:
+def test_when_no_producer_waits_there_is_no_pause(loaded: Replicas) -> None:
     loaded.follower_fetch(2, 1, OTHER)
     loaded.pass_time(5)
     assert sizes(loaded, offset=1) == {TP: PIECE, OTHER: 0}
@@ -180,7 +180,7 @@ def test_a_consumer_is_answered_in_its_own_order(replicas: Replicas) -> None:
     assert [read.wanted.topic_partition for read in replicas.answer] == [TP, OTHER]
 
 
-def test_each_fetcher_of_a_follower_has_a_rest_of_its_own(loaded: Replicas) -> None:
+def test_each_fetcher_of_a_follower_is_paused_by_itself(loaded: Replicas) -> None:
     """``num.replica.fetchers``=2: the second asks for another partition, with other offsets, and has had
     nothing. Nor does its asking end or lengthen the rest of the first."""
     third = TopicPartition("orders", 2)

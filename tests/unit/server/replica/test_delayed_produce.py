@@ -178,7 +178,7 @@ def test_what_is_over_keeps_nothing_alive_until_the_purge(replicas: Replicas) ->
     assert left() is None
 
 
-def test_one_that_cannot_be_looked_at_is_answered_that_nobody_knows(
+def test_one_that_cannot_be_looked_at_is_answered_that_the_outcome_is_unknown(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken, healthy = Produce(replicas), Produce(replicas)

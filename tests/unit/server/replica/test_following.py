@@ -69,7 +69,7 @@ def test_an_empty_log_may_begin_with_a_batch_that_reaches_below_the_leaders_log_
         source.append_as_follower(sent, current_leader_epoch=LeaderEpoch(1))
 
 
-def test_r4_truncating_at_the_log_end_drops_epochs_in_which_nobody_wrote(replicas: Replicas) -> None:
+def test_r4_truncating_at_the_log_end_drops_epochs_without_records(replicas: Replicas) -> None:
     """KAFKA-10706: this broker led epoch 1 without writing; the next leader never heard of it."""
     partition = replicas.lead(epoch=0, isr=[1])
     replicas.append()
@@ -159,7 +159,7 @@ def test_a_parked_consumer_wakes_when_the_follower_hears_that_its_records_are_co
 def test_a_segment_that_a_follower_rolls_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     replicas = Replicas(tmp_path, TopicConfig(segment_bytes=100))
     flushed: list[object] = []
-    monkeypatch.setattr(replicas.chores, "flush_closed", flushed.append)
+    monkeypatch.setattr(replicas.disk_work, "flush_closed", flushed.append)
     partition = replicas.follow(epoch=0)
     for offset in range(2):
         info = partition.append_as_follower(leader_batches(1, base_offset=offset), current_leader_epoch=EPOCH)

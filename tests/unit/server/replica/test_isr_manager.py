@@ -142,7 +142,7 @@ async def test_a_write_whose_answer_was_lost_is_found_written(tmp_path: Path) ->
         work.store.loses_an_answer = True
         work.submit(change(LEADER, TWO, version=version))
         await passing(100)
-        assert work.outcomes == {}  # nobody knows yet: the high watermark has to wait for broker 2
+        assert work.outcomes == {}  # it is not known yet: the high watermark has to wait for broker 2
         await passing(200)
         assert work.outcomes == {AT: IsrWritten(version + 1, (LEADER, TWO))}
         assert (await work.state())[1] == version + 1
@@ -185,7 +185,7 @@ async def test_another_isr_of_the_same_leadership_is_what_the_leader_goes_on_fro
 
 
 @in_virtual_time
-async def test_a_member_that_has_started_anew_since_it_fetched_is_not_taken_in(tmp_path: Path) -> None:
+async def test_a_member_that_has_restarted_since_it_fetched_is_not_admitted(tmp_path: Path) -> None:
     """KIP-903: it may have come back empty."""
     async with writing(tmp_path) as work:
         version = await work.put_state((LEADER,))
@@ -258,7 +258,7 @@ async def test_changes_are_announced_together_when_they_have_come_to_rest(tmp_pa
 
 
 @in_virtual_time
-async def test_changes_that_never_rest_are_announced_once_a_minute(tmp_path: Path) -> None:
+async def test_changes_that_never_end_are_announced_once_a_minute(tmp_path: Path) -> None:
     async with writing(tmp_path) as work:
         version = await work.put_state((LEADER, TWO))
         for number in range(40):

@@ -1,4 +1,4 @@
-"""A leader commits what its in-sync replicas have, and lets nobody lose what was committed.
+"""A leader commits what its in-sync replicas have, and lets no client lose what was committed.
 
 The R numbers are the project's replication stories. Broker 1 leads; the test plays 2 and 3 and the store.
 """
@@ -235,7 +235,7 @@ def test_r11_a_change_that_names_the_earlier_incarnation_is_taken_back(replicas:
     assert partition.isr == partition.maximal_isr == (1, 2)
 
 
-def test_a_follower_that_is_not_yet_known_to_have_started_anew_does_not_join(replicas: Replicas) -> None:
+def test_a_follower_that_is_not_yet_known_to_have_restarted_does_not_join(replicas: Replicas) -> None:
     replicas.lead(isr=[1, 2])
     replicas.follower_fetch(3, 0, replica_epoch=BROKER_EPOCH + 1)
     assert replicas.store.submitted == [], "the metadata will come, and its next fetch"
@@ -309,13 +309,13 @@ def test_r4_a_new_leader_notes_its_epoch_before_it_writes_anything(replicas: Rep
     for epoch in (4, 5):  # back to back, without writes between
         replicas.lead(epoch=epoch, isr=[1, 2], replicas=[1, 2])
     assert partition.epoch_end_offset(LeaderEpoch(5)) == (5, 5)
-    assert partition.epoch_end_offset(LeaderEpoch(4)) == (0, 5), "nobody wrote in it: the one before"
+    assert partition.epoch_end_offset(LeaderEpoch(4)) == (0, 5), "nothing was written in it: the one before"
     # A follower with a record of epoch 4, from a leader whose election this one has not seen.
     read = replicas.follower_fetch(2, 6, last_fetched_epoch=4)
     assert read.diverging_epoch == (0, 5)
 
 
-def test_progress_begins_anew_with_a_new_leader_and_goes_on_with_the_same(replicas: Replicas) -> None:
+def test_progress_starts_over_with_a_new_leader_and_continues_with_the_same(replicas: Replicas) -> None:
     replicas.lead()
     replicas.append()
     for follower in (2, 3):
@@ -442,9 +442,10 @@ def followers_of(replicas: Replicas) -> list[ReplicaProgress]:
 # Who is eligible outside of the ISR (KIP-966)
 
 
-def test_nothing_is_committed_while_somebody_is_eligible_who_was_not_asked(min_isr_2: Replicas) -> None:
+def test_nothing_is_committed_while_a_replica_is_eligible_that_was_not_asked(min_isr_2: Replicas) -> None:
     """2 was in the ISR when it became too small. A lower minimum lets 1 commit alone, but not before the
-    store says that 2 is eligible no more: whoever elects in between finds a 2 that has everything."""
+    store says that 2 is eligible no more: a controller that elects in between finds a 2 that has
+    everything."""
     replicas = min_isr_2
     replicas.lead(isr=(1,), replicas=(1, 2), eligible=(2,), version=4)
     replicas.append()
@@ -466,7 +467,7 @@ def test_a_new_leader_has_those_cleared_who_are_eligible_without_need(replicas: 
     assert high_watermark(replicas) == 1
 
 
-def test_somebody_who_became_eligible_in_between_is_cleared_too(replicas: Replicas) -> None:
+def test_a_replica_that_became_eligible_in_between_is_cleared_too(replicas: Replicas) -> None:
     replicas.lead(isr=(1,), replicas=(1, 2), eligible=(2,))
     replicas.append()
     replicas.store.finish(IsrReread((ONE,), 5, (TWO,)))

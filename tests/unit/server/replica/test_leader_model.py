@@ -1,4 +1,4 @@
-"""A leader with two followers that fetch, stall and start anew as they like, and a store that loses answers.
+"""A leader with two followers that fetch, stall and restart as they like, and a store that loses answers.
 
 What must hold after every step, whatever happened:
 
@@ -105,7 +105,7 @@ class LeaderModel(RuleBasedStateMachine):
         self.log_ends[follower] = min(self.log_ends[follower] + takes, log_end)
 
     @rule(follower=follower_ids, keeps=st.integers(0, 5), metadata_knows=st.booleans())
-    def start_anew(self, follower: BrokerId, keeps: int, metadata_knows: bool) -> None:
+    def restart(self, follower: BrokerId, keeps: int, metadata_knows: bool) -> None:
         """Its machine lost power: the end of its log may be gone. The controller takes it out of the ISR."""
         self.log_ends[follower] = min(self.log_ends[follower], keeps)
         self.broker_epochs[follower] += 1

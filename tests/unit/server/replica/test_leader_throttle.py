@@ -1,5 +1,5 @@
-"""A leader whose replication quota is exceeded keeps records back from followers that lag, and from nobody
-else."""
+"""A leader whose replication quota is exceeded keeps records back from followers that lag, and from no
+others."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def replicas(tmp_path: Path, disk: Disk) -> Iterator[Replicas]:
 # Which partitions are here
 
 
-def test_leaders_followers_and_strangers_are_told_apart(replicas: Replicas) -> None:
+def test_leaders_followers_and_others_are_told_apart(replicas: Replicas) -> None:
     replicas.lead(TP)
     replicas.follow(OTHER)
     replicas.broker_started(TWO, BROKER_EPOCH)
@@ -121,14 +121,14 @@ def test_a_controller_may_say_the_same_again(replicas: Replicas) -> None:
     replicas.follow(OTHER, epoch=3, controller_epoch=8)
     replicas.follow(OTHER, epoch=3, controller_epoch=9)
     assert replicas.partition(OTHER).controller_epoch == 9
-    assert replicas.fetchers.calls.count(("add", OTHER)) == 1, "its fetcher goes on undisturbed"
+    assert replicas.fetchers.calls.count(("add", OTHER)) == 1, "its fetcher continues undisturbed"
 
 
 def test_what_a_new_epoch_tells_the_log_is_noted_for_the_disk_thread(
     replicas: Replicas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[TopicPartition] = []
-    monkeypatch.setattr(replicas.chores, "flush_closed", lambda log: noted.append(log.topic_partition))
+    monkeypatch.setattr(replicas.disk_work, "flush_closed", lambda log: noted.append(log.topic_partition))
     replicas.lead(epoch=3)
     replicas.lead(epoch=3)
     replicas.follow(OTHER, epoch=3)
@@ -191,7 +191,7 @@ def test_a_leader_does_not_fetch(replicas: Replicas) -> None:
     assert replicas.fetchers.fetching == {}
 
 
-def test_r5_the_same_leader_in_a_later_epoch_is_fetched_from_anew(replicas: Replicas) -> None:
+def test_r5_the_same_leader_in_a_later_epoch_is_fetched_from_again(replicas: Replicas) -> None:
     """KAFKA-7164: it may have lost records in between."""
     replicas.follow(leader=2, epoch=3)
     replicas.follow(leader=2, epoch=5)
@@ -289,7 +289,9 @@ def test_a_leader_that_was_moved_away_stops_when_everybody_hears_of_its_successo
     write = UncommittedAppend(TP, replicas.append(acks=-1))
     told: list[str] = []
     DelayedProduce(replicas.manager, [write], lambda: told.append("producer"), timeout_ms=1000).wait()
-    replicas.manager.let_go_of_moved([state_of(leader=TWO, epoch=4, isr=(TWO, THREE), replicas=(TWO, THREE))])
+    replicas.manager.resign_moved_leaders(
+        [state_of(leader=TWO, epoch=4, isr=(TWO, THREE), replicas=(TWO, THREE))]
+    )
     assert told == ["producer"]
     assert write.error is not None and write.error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (replicas.partition().leader_id, replicas.partition().leader_epoch) == (TWO, 4)
@@ -306,13 +308,13 @@ def test_a_leader_that_was_moved_away_stops_when_everybody_hears_of_its_successo
         state_of(leader=TWO, epoch=4, replicas=(TWO, THREE), topic_id=UUID(int=9)),
         state_of(OTHER, leader=TWO, epoch=4, replicas=(TWO, THREE)),
     ],
-    ids=["still a replica", "no later epoch", "nobody leads", "being deleted", "another topic", "not here"],
+    ids=["still a replica", "no later epoch", "no leader", "being deleted", "another topic", "not here"],
 )
 def test_nothing_else_that_everybody_hears_ends_a_leader(
     replicas: Replicas, other: LeaderAndIsrPartition
 ) -> None:
     replicas.lead(epoch=3)
-    replicas.manager.let_go_of_moved([other])
+    replicas.manager.resign_moved_leaders([other])
     assert replicas.manager.partition(TP).leader_epoch == 3
 
 

@@ -83,7 +83,7 @@ def test_where_a_readers_history_leaves_this_one(partition: Partition) -> None:
     assert diverging(-1, 9) is None  # it does not say
     assert diverging(0, 2) is None and diverging(3, 3) is None
     assert diverging(0, 3) == (0, 2)  # it has a record of epoch 0 that was never here
-    assert diverging(2, 3) == (0, 2)  # an epoch that nobody knows: the one before it
+    assert diverging(2, 3) == (0, 2)  # an unknown epoch: the one before it
     assert code(diverging, 4, 3) is ErrorCode.OFFSET_OUT_OF_RANGE
 
 

@@ -41,7 +41,7 @@ def test_a_consumer_without_a_rack_or_in_another_one_stays(replicas: Replicas) -
     assert [sent_to(replicas, rack) for rack in ("", "elsewhere", None)] == [-1, -1, -1]
 
 
-def test_nobody_is_sent_to_a_replica_that_could_not_answer(replicas: Replicas) -> None:
+def test_no_consumer_is_sent_to_a_replica_that_could_not_answer(replicas: Replicas) -> None:
     replicas.lead(epoch=1, isr=[1, 2])
     assert sent_to(replicas, "rack-3") == -1, "it is not in sync"
     replicas.append()
@@ -50,7 +50,7 @@ def test_nobody_is_sent_to_a_replica_that_could_not_answer(replicas: Replicas) -
     assert sent_to(replicas, "rack-2") == -1, "it has deleted what is wanted"
 
 
-def test_nobody_is_sent_to_a_dead_broker_or_to_another_listener(replicas: Replicas) -> None:
+def test_no_consumer_is_sent_to_a_dead_broker_or_to_another_listener(replicas: Replicas) -> None:
     replicas.broker_started(THREE, BROKER_EPOCH, listener="OTHER")
     assert sent_to(replicas, "rack-3") == -1
     replicas.broker_died(THREE)

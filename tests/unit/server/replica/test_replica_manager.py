@@ -118,7 +118,7 @@ async def test_what_is_no_failure_of_the_disk_refuses_one_partition_and_nothing_
 
         await until(broker, lambda: offline() == [(), (1,), ()], "one replica is offline")
         manager = broker.services.log_manager
-        await until(broker, lambda: not manager._new_logs, "the chores are done")
+        await until(broker, lambda: not manager._new_logs, "the pending disk work is done")
         assert manager.live_directories == (str(tmp_path),) and not broker.failure.done()
         assert not (tmp_path / "t-1").exists()
         at = TopicPartition("t", 1)

@@ -22,7 +22,7 @@ class Cpu:
 
 
 @in_virtual_time
-async def test_a_loop_that_nobody_holds_up_is_punctual_and_idle() -> None:
+async def test_a_loop_that_is_not_held_up_is_punctual_and_idle() -> None:
     lag = LoopLag(LoopClock())
     probe = asyncio.create_task(lag.run())
     await asyncio.sleep(PROBE_INTERVAL_MS * 4.5 / 1000)

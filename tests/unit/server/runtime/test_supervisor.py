@@ -50,7 +50,7 @@ async def test_a_failure_that_the_broker_cannot_bear_is_reported_once() -> None:
     await supervisor.stop()
 
 
-async def test_a_one_off_failure_is_logged_and_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_one_off_failure_is_logged_and_harms_no_other_task(caplog: pytest.LogCaptureFixture) -> None:
     supervisor = Supervisor()
 
     async def fail() -> None:

@@ -1,4 +1,4 @@
-"""A replica moves to another log directory, and nobody who uses it notices.
+"""A replica moves to another log directory, and no client that uses it notices.
 
 Whenever the broker dies, one good log is found."""
 
@@ -122,7 +122,7 @@ def test_the_checkpoints_follow(broker: Moving) -> None:
     broker.manager.delete_records(TP, Offset(5))
     broker.move("b")
     broker.run()
-    broker.do_chores()
+    broker.do_disk_work()
     for name, value in (("recovery-point-offset-checkpoint", 100), ("log-start-offset-checkpoint", 5)):
         assert Path(broker.path("b"), name).read_text() == f"0\n1\norders 0 {value}\n"
         assert Path(broker.path("a"), name).read_text() == "0\n0\n"
@@ -137,8 +137,8 @@ def test_what_is_written_meanwhile_moves_too(broker: Moving) -> None:
     assert records_of(broker.log()).count(b"x" * 100) == broker.log().log_end_offset
 
 
-def test_what_is_truncated_and_written_anew_meanwhile_is_not_kept(broker: Moving) -> None:
-    """A follower parts from its leader while its replica moves."""
+def test_what_is_truncated_and_written_again_meanwhile_is_not_kept(broker: Moving) -> None:
+    """A follower diverges from its leader while its replica moves."""
     partition = broker.replicas.follow(epoch=0)
     source = broker.place()
     replicate(broker, 100, epoch=0)
@@ -161,7 +161,7 @@ def test_what_is_truncated_and_written_anew_meanwhile_is_not_kept(broker: Moving
     assert broker.log().end_offset_for_epoch(0) == (0, 5)
 
 
-def test_a_log_that_begins_anew_meanwhile_is_copied_anew(broker: Moving) -> None:
+def test_a_log_that_restarts_meanwhile_is_copied_again(broker: Moving) -> None:
     partition = broker.replicas.follow(epoch=0)
     source = broker.place()
     replicate(broker, 100)
@@ -169,7 +169,7 @@ def test_a_log_that_begins_anew_meanwhile_is_copied_anew(broker: Moving) -> None
     for beginning in (500, 50):  # the leader has deleted all of it; an unclean leader has less
         steps = 0
 
-        def begin_anew(beginning: int = beginning) -> None:
+        def restart(beginning: int = beginning) -> None:
             nonlocal steps
             steps += 1
             if steps == 2:
@@ -177,7 +177,7 @@ def test_a_log_that_begins_anew_meanwhile_is_copied_anew(broker: Moving) -> None
                 replicate(broker, 30, base_offset=beginning, epoch=beginning)
 
         broker.move(next(name for name in "abc" if name != broker.place()))
-        broker.run(each_step=begin_anew)
+        broker.run(each_step=restart)
         assert records_of(broker.log()) == leader_batches(30, base_offset=beginning, epoch=beginning)
         assert broker.log().log_start_offset == beginning
 
@@ -398,7 +398,7 @@ def test_a_topic_deleted_between_the_renames_is_gone_everywhere(broker: Moving) 
     assert len(broker.log_manager._removals) == 2 and not broker.log_manager.replacements
 
 
-# Refusals, and wishes for later
+# Refusals, and requests for later
 
 
 def test_what_cannot_move_is_refused(broker: Moving) -> None:
@@ -425,10 +425,10 @@ def test_a_replica_that_is_not_here_is_made_where_it_was_asked_for(broker: Movin
         assert broker.place(at) == "c"
     broker.manager.delete_partition(TP)
     broker.replicas.lead(TP)
-    assert broker.place() != "c", "a wish is fulfilled once"
+    assert broker.place() != "c", "a request is fulfilled once"
 
 
-def test_wishes_are_not_kept_without_end(broker: Moving) -> None:
+def test_requests_are_not_kept_without_end(broker: Moving) -> None:
     for number in range(PREFERRED_DIRECTORIES_MAX + 10):
         broker.log_manager.prefer_directory(TopicPartition("t", number), broker.path("b"))
     assert len(broker.log_manager._preferred) == PREFERRED_DIRECTORIES_MAX
@@ -503,8 +503,8 @@ def test_a_target_that_fails_takes_only_the_copy_with_it(broker: Moving, disk: D
     written = fill(broker)
     broker.move("b")
     disk.fault = failing("write", broker.path("b"), after=2)
-    broker.run(with_chores=True)
-    broker.do_chores()
+    broker.run(with_disk_work=True)
+    broker.do_disk_work()
     assert broker.log_manager.live_directories == (broker.path("a"), broker.path("c"))
     assert broker.place() == "a" and records_of(broker.log()) == written
     assert broker.log_manager.future_logs == {} and broker.replicas.append() == 101
@@ -576,7 +576,7 @@ def test_damaged_records_stop_only_their_own_move(broker: Moving, caplog: pytest
     assert broker.log_manager.future_logs[TP].log_end_offset < 100
     broker.move("a")
     broker.move("c")
-    assert not broker.is_idle, "asked for anew, it is tried anew"
+    assert not broker.is_idle, "asked for again, it is tried again"
     broker.move("a")
 
 
@@ -634,9 +634,9 @@ def test_a_move_goes_on_after_a_clean_stop(tmp_path: Path) -> None:
     again = Moving(tmp_path)
     assert 0 < again.log_manager.future_logs[TP].log_end_offset == copied < 100
     again.run()
-    assert again.log_manager.future_logs, "nobody has said whose it is"
+    assert again.log_manager.future_logs, "it is not known whose it is"
     again.lead(epoch=1)
-    assert again.replicas.chores.moves.is_set()
+    assert again.replicas.disk_work.moves.is_set()
     again.run()
     assert (again.place(), records_of(again.log())) == ("b", written)
     again.close()
@@ -660,13 +660,13 @@ def prepared() -> tuple[SimulatedDisk, bytes]:
     return disk, written
 
 
-def go_on(disk: SimulatedDisk, *, with_chores: bool = True) -> Moving:
-    """Without the chores nobody but the mover brings anything to the disk."""
+def go_on(disk: SimulatedDisk, *, with_disk_work: bool = True) -> Moving:
+    """Without the pending disk work only the mover writes to the disk."""
     broker = start(disk)
     broker.lead(epoch=1)
-    broker.run(with_chores=with_chores)
-    if with_chores:
-        broker.do_chores()
+    broker.run(with_disk_work=with_disk_work)
+    if with_disk_work:
+        broker.do_disk_work()
     return broker
 
 
@@ -676,7 +676,7 @@ def finish(broker: Moving) -> None:
         removal.run()
 
 
-def operations_of_a_move(*, with_chores: bool) -> int:
+def operations_of_a_move(*, with_disk_work: bool) -> int:
     disk, _ = prepared()
     count = 0
 
@@ -685,7 +685,7 @@ def operations_of_a_move(*, with_chores: bool) -> int:
         count += 1
 
     disk.fault = counted
-    finish(go_on(disk, with_chores=with_chores))
+    finish(go_on(disk, with_disk_work=with_disk_work))
     disk.fault = None
     return count
 
@@ -702,12 +702,12 @@ def lose_all_that_is_not_synced(disk: SimulatedDisk) -> None:
     disk.power_lost(Survival.NOTHING)
 
 
-@pytest.mark.parametrize("with_chores", [True, False])
+@pytest.mark.parametrize("with_disk_work", [True, False])
 @pytest.mark.parametrize("end", [kill, lose_power, lose_all_that_is_not_synced])
 def test_whenever_the_broker_dies_one_good_log_is_found_and_the_move_goes_on(
-    end: Callable[[SimulatedDisk], None], with_chores: bool
+    end: Callable[[SimulatedDisk], None], with_disk_work: bool
 ) -> None:
-    total = operations_of_a_move(with_chores=with_chores)
+    total = operations_of_a_move(with_disk_work=with_disk_work)
     assert total > 100
     for at in range(total):
         disk, written = prepared()
@@ -722,7 +722,7 @@ def test_whenever_the_broker_dies_one_good_log_is_found_and_the_move_goes_on(
 
         disk.fault = die
         with pytest.raises(ProcessKilled):
-            finish(go_on(disk, with_chores=with_chores))
+            finish(go_on(disk, with_disk_work=with_disk_work))
         again = go_on(disk)
         assert again.place() == "b", f"operation {at}"
         assert records_of(again.log()) == written, f"operation {at}"
@@ -737,7 +737,7 @@ def test_whenever_the_broker_dies_one_good_log_is_found_and_the_move_goes_on(
 
 def test_the_old_directory_goes_when_the_new_name_is_durable() -> None:
     disk, written = prepared()
-    broker = go_on(disk, with_chores=False)
+    broker = go_on(disk, with_disk_work=False)
     finish(broker)
     broker.log_manager._files.sync_directory("/disks/a")
     disk.power_lost(Survival.NOTHING)

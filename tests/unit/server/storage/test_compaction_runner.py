@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from minikafka.server.storage import log_cleaner
-from minikafka.server.storage.log_cleaner import CompactionProcessDied, OwnProcess
+from minikafka.server.storage.log_cleaner import CompactionProcessDied, CompactionSubprocess
 
 
 async def test_closing_while_the_process_is_being_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,7 +30,7 @@ async def test_closing_while_the_process_is_being_started_ends_it(monkeypatch: p
         runner.close()
 
     monkeypatch.setattr(log_cleaner, "_start", start)
-    runner = OwnProcess()
+    runner = CompactionSubprocess()
     asked = runner._thread.submit(runner._ask, b"a job")
     assert await asyncio.to_thread(is_starting.wait, 10)
     closed = asyncio.create_task(asyncio.to_thread(close))
@@ -47,7 +47,7 @@ async def test_closing_while_the_process_is_being_started_ends_it(monkeypatch: p
 
 
 def test_nothing_is_started_after_the_end() -> None:
-    runner = OwnProcess()
+    runner = CompactionSubprocess()
     runner.close()
     with pytest.raises(CompactionProcessDied, match="the broker stops"):
         runner._ask(b"a job")

@@ -31,9 +31,9 @@ from minikafka.server.storage import maintenance
 from minikafka.server.storage.log_cleaner import (
     CompactionFailed,
     CompactionProcessDied,
+    CompactionSubprocess,
     InProcess,
     LogCleaner,
-    OwnProcess,
 )
 from minikafka.testing.simulation.disk import failing, failing_once
 from minikafka.types import Offset, TopicPartition
@@ -87,7 +87,7 @@ class Stage:
         self.removed += deleted
 
     async def clean(self, meanwhile: Callable[[], object] | None = None) -> bool:
-        return await self.cleaner.clean_filthiest(_Interrupted(self.runner, meanwhile or (lambda: None)))
+        return await self.cleaner.clean_dirtiest(_Interrupted(self.runner, meanwhile or (lambda: None)))
 
 
 class _Interrupted:
@@ -102,7 +102,7 @@ class _Interrupted:
         self._meanwhile()
         return result
 
-    async def rest(self) -> None:
+    async def release(self) -> None:
         return None
 
     def close(self) -> None:
@@ -202,12 +202,12 @@ async def test_a_bug_in_a_compaction_keeps_no_other_log_from_its_own(
 async def test_a_bug_in_the_other_process_is_told_with_its_traceback(tmp_path: Path) -> None:
     async with running(tmp_path, **OFF) as broker:
         job, _ = await job_and_log(broker)
-        runner = OwnProcess()
+        runner = CompactionSubprocess()
         try:
             with pytest.raises(CompactionFailed, match=r"(?s)Traceback.*Error"):
                 await runner.run(msgspec.structs.replace(job, directory="\0"), bytes_per_second=1e9)
             process = runner._process
-            assert process is not None and process.poll() is None, "it goes on"
+            assert process is not None and process.poll() is None, "it continues"
         finally:
             runner.close()
 
@@ -358,13 +358,13 @@ async def job_and_log(broker: Broker) -> tuple[CompactionJob, UnifiedLog]:
 async def test_another_process_does_the_same(tmp_path: Path) -> None:
     async with running(tmp_path, **OFF) as broker:
         job, _ = await job_and_log(broker)
-        runner = OwnProcess()
+        runner = CompactionSubprocess()
         try:
             there = await runner.run(job, bytes_per_second=1e9)
             assert there == await Stage(broker).runner.run(job, bytes_per_second=1e9)
             process = runner._process
             assert process is not None and process.poll() is None, "it is kept for the next job"
-            await runner.rest()
+            await runner.release()
             assert process.poll() is not None
             assert await runner.run(job, bytes_per_second=1e9) == there, "and comes back"
         finally:
@@ -375,7 +375,7 @@ async def test_an_error_in_the_other_process_is_one_here(tmp_path: Path) -> None
     async with running(tmp_path, **OFF) as broker:
         job, log = await job_and_log(broker)
         os.truncate(log.segments[0].path, 30)
-        runner = OwnProcess()
+        runner = CompactionSubprocess()
         try:
             with pytest.raises(KafkaError, match="no valid batch at position 0"):
                 await runner.run(job, bytes_per_second=1e9)
@@ -389,7 +389,7 @@ async def test_an_error_in_the_other_process_is_one_here(tmp_path: Path) -> None
 async def test_a_killed_process_is_noticed_and_replaced(tmp_path: Path) -> None:
     async with running(tmp_path, **OFF) as broker:
         job, _ = await job_and_log(broker)
-        runner = OwnProcess()
+        runner = CompactionSubprocess()
         try:
             running_job = asyncio.create_task(runner.run(job, bytes_per_second=1))
             await until(broker, lambda: runner._process is not None, "it has started")
@@ -397,7 +397,7 @@ async def test_a_killed_process_is_noticed_and_replaced(tmp_path: Path) -> None:
             os.kill(runner._process.pid, signal.SIGKILL)
             with pytest.raises(CompactionProcessDied):
                 await running_job
-            await runner.rest()
+            await runner.release()
             await runner.run(job, bytes_per_second=1e9)
         finally:
             runner.close()
@@ -406,7 +406,7 @@ async def test_a_killed_process_is_noticed_and_replaced(tmp_path: Path) -> None:
 async def test_the_process_ends_with_the_broker_in_the_middle_of_a_job(tmp_path: Path) -> None:
     async with running(tmp_path, **OFF) as broker:
         job, _ = await job_and_log(broker)
-        runner = OwnProcess()
+        runner = CompactionSubprocess()
         running_job = asyncio.create_task(runner.run(job, bytes_per_second=1))
         await until(broker, lambda: runner._process is not None, "it has started")
         process = runner._process
@@ -418,7 +418,7 @@ async def test_the_process_ends_with_the_broker_in_the_middle_of_a_job(tmp_path:
         runner.close()
 
 
-def test_the_pace_is_kept_and_rest_saves_nothing_up() -> None:
+def test_the_pace_is_kept_and_a_pause_saves_nothing_up() -> None:
     clock = ManualClock()
     pace = Pace(1000, clock)
     assert pace.pause_ms(500) == 500

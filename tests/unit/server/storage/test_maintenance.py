@@ -1,4 +1,4 @@
-"""The chores: what gets to the disk, what goes from it, and what a disk that fails takes with it."""
+"""The disk_work: what gets to the disk, what goes from it, and what a disk that fails takes with it."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ async def test_a_new_leader_epoch_becomes_durable_without_the_records(tmp_path: 
         await until(broker, lambda: not broker.services.log_manager._new_logs, "the new log is durable")
         disk.fsyncs.clear()
         log.assign_epoch_start(7, log.log_end_offset)
-        broker.services.replica_manager._chores.flush_closed(log)
+        broker.services.replica_manager._disk_work.flush_closed(log)
         epochs = str(tmp_path / "t-0" / "leader-epoch-checkpoint")
         await until(broker, lambda: epochs in {path for path, _ in disk.fsyncs}, "the epoch is durable")
         assert log.segments[0].path not in {path for path, _ in disk.fsyncs} and log.recovery_point == 0
@@ -130,7 +130,7 @@ async def test_many_flushes_are_a_few_hops(tmp_path: Path, monkeypatch: pytest.M
         worker = DiskWriter(broker.services)
         monkeypatch.setattr(broker.services.log_io, "run", counted)
         await worker.flush([log_of(broker, "t", number) for number in range(200)])
-        assert hops <= 200 / 8  # the broker's own chores among them
+        assert hops <= 200 / 8  # the broker's own work among them
         assert all(log_of(broker, "t", number).recovery_point == 1 for number in range(200))
 
 
@@ -144,7 +144,7 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
         await until(broker, lambda: not broker.services.log_manager._new_logs, "both are durable")
         disk.fault = failing("fsync", f"{one}/")
         append(broker, "t", in_one).roll()
-        broker.services.replica_manager._chores.flush(log_of(broker, "t", in_one))
+        broker.services.replica_manager._disk_work.flush(log_of(broker, "t", in_one))
         manager = broker.services.log_manager
         await until(broker, lambda: manager.live_directories == (str(two),), "the directory is offline")
         with pytest.raises(KafkaError) as caught:
@@ -160,7 +160,7 @@ async def test_a_failed_fsync_takes_its_directory_offline_and_the_last_one_the_b
         assert append(broker, "t", other).log_end_offset == 1 and not broker.failure.done()
 
         disk.fault = failing("fsync", str(tmp_path))
-        broker.services.replica_manager._chores.flush(log_of(broker, "t", other))
+        broker.services.replica_manager._disk_work.flush(log_of(broker, "t", other))
         failure = await asyncio.wait_for(broker.failure, 20)
         assert isinstance(failure, StartError) and str(two) in str(failure)
     assert not (one / ".kafka_cleanshutdown").exists() and not (two / ".kafka_cleanshutdown").exists()
@@ -211,12 +211,12 @@ async def test_a_stop_in_the_middle_of_a_flush_that_fails_is_not_called_clean(tm
         await topics_of(broker).create_topic("t")
         log = append(broker, "t")
         disk.fault = fault
-        broker.services.replica_manager._chores.flush(log)
+        broker.services.replica_manager._disk_work.flush(log)
         await asyncio.to_thread(entered.wait, 20)
         stopping = asyncio.create_task(broker.stop())
         for _ in range(10_000):
             if broker._supervisor is None:
-                break  # the chores are being cancelled
+                break  # the tasks are being cancelled
             await asyncio.sleep(0)
         disk.fault = None
         go_on.set()
@@ -291,4 +291,4 @@ async def test_a_disk_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
                 assert waits is not None and not waits.done() and stuck.recovery_point == 1
         finally:
             goes_on.set()
-        await until(broker, lambda: stuck.recovery_point == 2 and waits.done(), "the disk goes on")
+        await until(broker, lambda: stuck.recovery_point == 2 and waits.done(), "the disk continues")

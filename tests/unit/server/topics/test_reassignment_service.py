@@ -1,4 +1,4 @@
-"""Wishes to move partitions: checked, and written into the topics' nodes, each for itself."""
+"""Requests to move partitions: checked, and written into the topics' nodes, each for itself."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_several_partitions_of_a_topic_are_one_write(tmp_path: Path) -> No
     ],
 )
 @in_virtual_time
-async def test_a_wish_that_cannot_be_has_its_error_and_keeps_back_no_other(
+async def test_a_request_that_cannot_be_has_its_error_and_keeps_back_no_other(
     tmp_path: Path, at: TopicPartition, target: Any, code: ErrorCode
 ) -> None:
     async with cluster(tmp_path) as made:
@@ -135,7 +135,7 @@ async def test_a_dead_broker_may_stay_but_not_come(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_what_is_wished_for_twice_or_is_there_already_is_no_write(tmp_path: Path) -> None:
+async def test_what_is_requested_twice_or_is_there_already_is_no_write(tmp_path: Path) -> None:
     async with cluster(tmp_path) as made:
         await made.put("a", MOVING, OLD)
         before = await made.version()
@@ -182,8 +182,8 @@ async def test_another_number_of_replicas_can_be_forbidden_and_counts_from_where
     async with cluster(tmp_path) as made:
         growing = OLD.reassign_to((ONE, TWO, THREE))
         await made.put("a", OLD, OLD, growing)
-        wishes = {A0: (THREE,), A1: (ONE, THREE), A2: (TWO, ONE, THREE)}
-        outcomes = await made.alter(wishes, allow_replication_factor_change=False)
+        requests = {A0: (THREE,), A1: (ONE, THREE), A2: (TWO, ONE, THREE)}
+        outcomes = await made.alter(requests, allow_replication_factor_change=False)
         assert outcomes == {A0: ErrorCode.INVALID_REPLICATION_FACTOR, A1: None, A2: None}
         error = (await made.service.alter({A0: (THREE,)}, allow_replication_factor_change=False))[A0]
         assert error is not None and "from 2 to 1" in error.message
@@ -191,7 +191,7 @@ async def test_another_number_of_replicas_can_be_forbidden_and_counts_from_where
 
 
 class Racing:
-    """A store in which somebody else writes first, so many times."""
+    """A store in which another client writes first, so many times."""
 
     def __init__(self, made: Cluster, times: int) -> None:
         self._made, self._set, self.times = made, made.store.set, times

@@ -129,7 +129,7 @@ async def test_another_brokers_topic_is_never_overwritten(admin_broker: Any) -> 
     assert admin_broker.replica_manager.partition(TopicPartition("a", 0)).topic_id == UUID(int=77)
 
 
-async def test_a_topic_that_somebody_else_writes_appears_with_its_configuration(admin_broker: Any) -> None:
+async def test_a_topic_that_another_client_writes_appears_with_its_configuration(admin_broker: Any) -> None:
     config = paths.encode_config({"retention.ms": "5"})
     ops = [
         CreateOp(paths.topic_config_path("a"), config),
@@ -141,7 +141,7 @@ async def test_a_topic_that_somebody_else_writes_appears_with_its_configuration(
     assert admin_broker.replica_manager.partition(TopicPartition("a", 1)).log.config.retention_ms == 5
 
 
-async def test_partitions_that_somebody_else_adds_appear(admin_broker: Any) -> None:
+async def test_partitions_that_another_client_adds_appear(admin_broker: Any) -> None:
     created = await admin_broker.topics.create_topic("a")
     grown = assigned((1,), (1,), topic_id=created.topic_id.int)
     await admin_broker.store.set(paths.topic_path("a"), grown)
@@ -166,7 +166,7 @@ async def for_ever(*args: Any, **kwargs: Any) -> None:
     [
         (ControllerStore, "topics", for_ever),  # the controller has not even heard of it,
         (PartitionStates, "create", for_ever),  # has not chosen leaders,
-        (ControllerChannel, "enqueue", lambda channel, request: None),  # or has told nobody
+        (ControllerChannel, "enqueue", lambda channel, request: None),  # or has told no broker
     ],
 )
 async def test_a_creation_that_the_controller_did_not_finish_is_finished_by_the_next_one(
@@ -218,7 +218,7 @@ async def test_topics_of_kafkas_own_making_are_completed(admin_broker: Any) -> N
     await again.stop()
 
 
-async def test_nobody_leads_what_lies_on_other_brokers_only(admin_broker: Any) -> None:
+async def test_what_lies_on_other_brokers_only_has_no_leader(admin_broker: Any) -> None:
     await admin_broker.stop()
     await admin_broker.store.create(paths.topic_path("theirs"), assigned((2,), topic_id=5))
     await admin_broker.store.create(paths.topic_path("shared"), assigned((2,), (1,), topic_id=6))
@@ -280,7 +280,7 @@ async def test_a_deletion_that_was_begun_is_finished_at_the_next_start(
     await again.stop()
 
 
-async def test_a_deletion_that_somebody_else_asks_for_is_carried_out(admin_broker: Any) -> None:
+async def test_a_deletion_that_another_client_asks_for_is_carried_out(admin_broker: Any) -> None:
     await admin_broker.topics.create_topic("a")
     await admin_broker.store.create(paths.delete_topic_path("a"))
     await admin_broker.store.create(paths.delete_topic_path("never-there"))
@@ -394,7 +394,9 @@ async def test_a_failed_disk_leaves_its_partitions_without_a_leader(
     await broker.topics.create_topic("a", partitions=2)
     hosted = [broker.replica_manager.partition(TopicPartition("a", number)) for number in (0, 1)]
     lost, fine = sorted(hosted, key=lambda each: each.log.directory, reverse=True)
-    broker.replica_manager._chores.directory_failed(str(tmp_path / "more"), OSError(errno.EIO, "it smokes"))
+    broker.replica_manager._disk_work.directory_failed(
+        str(tmp_path / "more"), OSError(errno.EIO, "it smokes")
+    )
 
     def shown(number: int) -> Any:
         return broker.metadata.topic("a").partitions[number]

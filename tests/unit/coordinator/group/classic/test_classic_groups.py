@@ -150,7 +150,7 @@ def test_a_consumer_whose_subscription_cannot_be_read_may_use_any_topic() -> Non
     assert members.group.is_subscribed_to("any")
 
 
-def test_the_retention_of_offsets_counts_from_when_nobody_needs_them() -> None:
+def test_the_retention_of_offsets_counts_from_when_they_are_not_needed() -> None:
     members = Members()
     simple = members.classic.make_simple("simple", 5)
     assert simple.offsets_expire_after(commit_timestamp_ms=9) == 9

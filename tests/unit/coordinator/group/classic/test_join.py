@@ -45,7 +45,7 @@ def test_each_new_member_extends_the_delay_up_to_the_rebalance_timeout() -> None
     assert second.answer.leader == first.answer.member_id
 
 
-def test_a_stranger_gets_an_id_first_and_joins_with_it() -> None:
+def test_an_unknown_member_gets_an_id_first_and_joins_with_it() -> None:
     members = Members()
     asked = members.join(id_first=True)
     assert asked.answer.error == ErrorCode.MEMBER_ID_REQUIRED

@@ -1,7 +1,7 @@
 """Whatever members, the log and the clock do, in any order: a group keeps its promises.
 
 Clients here know no better than real ones: they act on the answers that they have got, may ask again while an
-answer is due, and may come back as somebody else.
+answer is due, and may come back as another member.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class ClassicGroupMachine(RuleBasedStateMachine):
         assert msgspec.structs.replace(now, current_state_timestamp_ms=since) == read
 
     def teardown(self) -> None:
-        """If nobody does anything any more, everybody is answered and the group becomes empty."""
+        """If no client does anything any more, all are answered and the group becomes empty."""
         if not hasattr(self, "members"):
             return
         self.members.shell.refuse = None

@@ -51,7 +51,7 @@ def test_whom_the_leader_forgets_gets_an_empty_assignment() -> None:
     assert (waiting.answer.error, waiting.answer.assignment) == (ErrorCode.NONE, b"")
 
 
-def test_nobody_gets_an_assignment_before_it_is_committed() -> None:
+def test_no_member_gets_an_assignment_before_it_is_committed() -> None:
     members = Members()
     ids = joined(members, 2)
     members.shell.hold = True
@@ -288,9 +288,9 @@ def test_cooperative_members_give_back_first_and_take_over_in_the_next_generatio
     members = Members()
     (old,) = members.stable(None)
     new = members.join()
-    assert members.heartbeat(old, 1) == ErrorCode.REBALANCE_IN_PROGRESS  # it goes on consuming
+    assert members.heartbeat(old, 1) == ErrorCode.REBALANCE_IN_PROGRESS  # it continues to consume
     members.join(old)
-    # generation 2: the old one shall give back partition 1, so nobody gets it yet
+    # generation 2: the old one shall give back partition 1, so no member gets it yet
     newer = new.answer.member_id
     waiting = members.sync(newer, 2)
     assert members.sync(old, 2, {old: b"0", newer: b""}).answer.assignment == b"0"

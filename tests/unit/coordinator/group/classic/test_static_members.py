@@ -127,7 +127,7 @@ def test_a_rebalance_that_waits_for_static_members_without_patience_does_not_loo
     members.leave((dynamic, None))
     operation = members.group.join_operation
     assert members.shell.parked[operation] == members.shell.now_ms  # its rebalance timeout
-    members.shell.expire(operation)  # and nobody is back
+    members.shell.expire(operation)  # and no member is back
     assert members.shell.parked[operation] > members.shell.now_ms
     assert members.join(static, instance="i").answer.generation == 2
 
@@ -151,7 +151,7 @@ def test_the_new_id_is_in_the_log_before_it_is_told() -> None:
 
 
 @pytest.mark.parametrize("fails", [True, False])
-def test_the_session_of_a_new_id_begins_anew_when_its_append_took_longer(fails: bool) -> None:
+def test_the_session_of_a_new_id_restarts_when_its_append_took_longer(fails: bool) -> None:
     members = Members()
     leader, _ = members.stable(None, "i")
     members.shell.hold = True

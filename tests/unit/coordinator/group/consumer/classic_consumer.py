@@ -58,14 +58,14 @@ class ClassicConsumer:
         self.owned: dict[str, tuple[int, ...]] = {}
         self.joining: Asked | None = None
 
-    def _road(self, request: Any, name: str) -> Asked:
+    def _request(self, request: Any, name: str) -> Asked:
         world = self.world
         if world.coordinator.owns(GROUP):
             return world.shell.ask(getattr(world.coordinator, f"classic_{name}"), request)
         return world.shell.ask(getattr(world.classic, name), request)
 
     def join(self) -> Asked:
-        self.joining = self._road(
+        self.joining = self._request(
             JoinGroup(
                 group_id=GROUP,
                 member_id=self.member_id,
@@ -92,7 +92,7 @@ class ClassicConsumer:
         return result
 
     def ask_sync(self, assignments: Mapping[str, bytes] | None = None) -> Asked:
-        return self._road(
+        return self._request(
             SyncGroup(
                 group_id=GROUP,
                 generation=self.generation,
@@ -114,7 +114,7 @@ class ClassicConsumer:
         self.owned = dict(read_assignment(result.assignment).partitions)
 
     def beat(self) -> ErrorCode:
-        result = self._road(
+        result = self._request(
             Heartbeat(
                 group_id=GROUP,
                 generation=self.generation,
@@ -128,7 +128,7 @@ class ClassicConsumer:
 
     def leave(self) -> list[ErrorCode]:
         request = LeaveGroup(GROUP, (LeavingMember(self.member_id, self.instance_id),))
-        return [error for _, error in self._road(request, "leave").answer.members]
+        return [error for _, error in self._request(request, "leave").answer.members]
 
     def do_as_told(self) -> ErrorCode:
         """A heartbeat; if it says so, join again and fetch what there is."""

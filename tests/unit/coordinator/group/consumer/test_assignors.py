@@ -142,6 +142,6 @@ def test_a_topic_that_few_want_is_given_first() -> None:
     assert targets["a"] == {TOPICS[0]: frozenset({0, 1}), TOPICS[1]: frozenset({2})}
 
 
-def test_nobody_gets_anything_of_nothing() -> None:
+def test_no_member_gets_anything_of_nothing() -> None:
     assert assign_uniform(GroupSpec({}, {})) == assign_range(GroupSpec({}, {})) == {}
     assert assign_uniform(GroupSpec({"a": MemberSpec((), {})}, {})) == {"a": {}}

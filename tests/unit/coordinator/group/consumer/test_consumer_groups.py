@@ -193,7 +193,7 @@ def test_a_refused_append_changes_nothing_and_tells_why(world: World) -> None:
     assert consumer.epoch == 1
 
 
-def test_nobody_hears_of_what_is_not_committed(world: World) -> None:
+def test_no_member_hears_of_what_is_not_committed(world: World) -> None:
     world.shell.hold = True
     joins = world.heartbeat("a", 0, names=["orders"], owned={}, rebalance_timeout_ms=1_000)
     again = world.heartbeat("a", 1)
@@ -234,7 +234,7 @@ def test_the_assignor_that_most_members_ask_for_is_used(world: World) -> None:
     assert [len(partitions(each, "payments")) for each in (first, second, third)] == [1, 1, 0]
 
 
-def test_a_full_group_takes_nobody_new(world: World) -> None:
+def test_a_full_group_admits_no_new_member(world: World) -> None:
     world.settings.group_consumer_max_size = 1
     first = FakeConsumer(world, "a", "orders")
     settle(first)
@@ -311,7 +311,7 @@ def test_tombstones_leave_nothing_of_a_group(world: World) -> None:
     assert world.groups == {}
 
 
-def test_the_next_coordinator_goes_on_and_waits_for_everybody_anew(world: World) -> None:
+def test_the_next_coordinator_continues_and_waits_for_all_members_again(world: World) -> None:
     first, second = FakeConsumer(world, "a", "orders"), FakeConsumer(world, "b", "orders")
     settle(first)
     second.beat()
@@ -338,7 +338,7 @@ def test_a_group_is_described_as_its_members_are(world: World) -> None:
     assert world.group.listed().group_type == "consumer"
 
 
-def test_what_a_newer_broker_has_written_of_a_member_makes_it_begin_anew(world: World) -> None:
+def test_what_a_newer_broker_has_written_of_a_member_makes_it_restart(world: World) -> None:
     consumer = FakeConsumer(world, "a", "orders")
     settle(consumer)
     member = world.group.members["a"]

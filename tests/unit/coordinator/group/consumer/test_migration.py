@@ -189,11 +189,11 @@ def test_a_classic_member_leaves(world: World) -> None:
 
 def test_who_speaks_the_new_protocol_is_unknown_to_classic_requests(world: World) -> None:
     _, new = mixed_group(world)
-    stranger = ClassicConsumer(world, "stranger")
-    stranger.member_id, stranger.generation = "new", new.epoch
-    assert stranger.beat() is ErrorCode.UNKNOWN_MEMBER_ID
-    assert stranger.sync().error is ErrorCode.UNKNOWN_MEMBER_ID
-    assert stranger.leave() == [ErrorCode.UNKNOWN_MEMBER_ID]
+    unknown = ClassicConsumer(world, "unknown")
+    unknown.member_id, unknown.generation = "new", new.epoch
+    assert unknown.beat() is ErrorCode.UNKNOWN_MEMBER_ID
+    assert unknown.sync().error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert unknown.leave() == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_static_member_changes_to_the_new_protocol_with_its_partitions(world: World) -> None:
@@ -218,7 +218,7 @@ def test_a_static_member_that_goes_back_takes_the_group_with_it(world: World) ->
     assert isinstance(group, ClassicGroup)
     world.classic.validate()
     assert list(group.members) == [old.member_id]
-    assert group.state is ClassicGroupState.STABLE, "nothing is to be assigned anew"
+    assert group.state is ClassicGroupState.STABLE, "nothing is to be assigned again"
     assert old.beat() is ErrorCode.NONE
     assert old.sync().error is ErrorCode.NONE
     assert old.owned == {"orders": (0, 1, 2, 3)}
@@ -302,28 +302,28 @@ def test_a_refused_downgrade_is_tried_again(world: World) -> None:
 
 def test_a_member_of_the_old_protocol_needs_an_assignor_that_all_of_them_have(world: World) -> None:
     mixed_group(world)
-    stranger = ClassicConsumer(world, "stranger", assignor="range")
-    stranger.join()
-    assert stranger.joined().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    stranger = ClassicConsumer(world, "stranger")
-    stranger.join()
-    assert stranger.joined().error is ErrorCode.NONE
+    unknown = ClassicConsumer(world, "unknown", assignor="range")
+    unknown.join()
+    assert unknown.joined().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    unknown = ClassicConsumer(world, "unknown")
+    unknown.join()
+    assert unknown.joined().error is ErrorCode.NONE
 
 
 def test_metadata_that_is_no_subscription_neither_joins_nor_is_upgraded(world: World) -> None:
     mixed_group(world)
-    stranger = ClassicConsumer(world, "stranger", metadata=b"\0\1\0")
-    stranger.join()
-    assert stranger.joined().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    unknown = ClassicConsumer(world, "unknown", metadata=b"\0\1\0")
+    unknown.join()
+    assert unknown.joined().error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_stranger_of_the_old_protocol_gets_an_id_first(world: World) -> None:
+def test_an_unknown_member_of_the_old_protocol_gets_an_id_first(world: World) -> None:
     mixed_group(world)
-    stranger = ClassicConsumer(world, "stranger", asks_for_id=True)
-    stranger.join()
-    refusal = stranger.joined()
-    assert (refusal.error, refusal.member_id[:8]) == (ErrorCode.MEMBER_ID_REQUIRED, "stranger")
-    stranger.member_id = refusal.member_id
-    stranger.join()
-    assert stranger.joined().error is ErrorCode.NONE
+    unknown = ClassicConsumer(world, "unknown", asks_for_id=True)
+    unknown.join()
+    refusal = unknown.joined()
+    assert (refusal.error, refusal.member_id[:7]) == (ErrorCode.MEMBER_ID_REQUIRED, "unknown")
+    unknown.member_id = refusal.member_id
+    unknown.join()
+    assert unknown.joined().error is ErrorCode.NONE
     assert refusal.member_id in world.group.members

@@ -41,14 +41,14 @@ class EagerConsumer(ClassicConsumer):
         else:
             error = self.beat()
             if error is not ErrorCode.NONE:
-                self._begin_anew(error)
+                self._restart(error)
 
     def _hear_join(self, result: JoinGroupResult | KafkaError) -> None:
         self.joining = None
         if isinstance(result, KafkaError) or result.error is not ErrorCode.NONE:
             if isinstance(result, JoinGroupResult):
                 self.member_id = result.member_id or self.member_id
-                self._begin_anew(result.error)
+                self._restart(result.error)
             return
         self.member_id, self.generation = result.member_id, result.generation
         ids = [member.member_id for member in result.members]
@@ -61,13 +61,11 @@ class EagerConsumer(ClassicConsumer):
     def _hear_sync(self, result: SyncGroupResult | KafkaError) -> None:
         self.syncing = None
         if isinstance(result, KafkaError) or result.error is not ErrorCode.NONE:
-            self._begin_anew(
-                ErrorCode.REBALANCE_IN_PROGRESS if isinstance(result, KafkaError) else result.error
-            )
+            self._restart(ErrorCode.REBALANCE_IN_PROGRESS if isinstance(result, KafkaError) else result.error)
         else:
             self.hear_assignment(result)
 
-    def _begin_anew(self, error: ErrorCode) -> None:
+    def _restart(self, error: ErrorCode) -> None:
         self.generation, self.owned = -1, {}
         if error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
             self.member_id = ""

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.work import GroupWork
+from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.group import GROUP_BYTES, Group
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.errors import ErrorCode, KafkaError
@@ -174,7 +174,7 @@ class GroupMachine(RuleBasedStateMachine):
         if not isinstance(group, ConsumerGroup):
             return
         alive = {consumer.member_id for consumer in self.consumers.values() if consumer.epoch > 0}
-        assert alive == set(group.members), "those that are there, and nobody else"
+        assert alive == set(group.members), "those that are there, and no others"
         if alive:
             assert group.state == "Stable"
             wanted = {
@@ -242,7 +242,7 @@ class GroupMachine(RuleBasedStateMachine):
         world = self.world
         groups = GroupMap(GroupMemory(world.settings, lambda: 0))
         copy = ConsumerGroups(
-            GroupWork(
+            GroupUpdater(
                 groups,
                 classic=ClassicGroups(
                     groups, settings=world.settings, new_uuid=world._new_uuid, counts=world.counts

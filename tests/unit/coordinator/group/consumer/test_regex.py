@@ -83,7 +83,7 @@ def test_a_topic_that_goes_leaves_no_partitions_behind() -> None:
     assert names(consumer) == ["orders"]
 
 
-def test_the_result_is_kept_as_long_as_somebody_uses_the_expression() -> None:
+def test_the_result_is_kept_as_long_as_a_member_uses_the_expression() -> None:
     world = World(orders=2, payments=2)
     first = FakeConsumer(world, "a", regex="order.*")
     second = FakeConsumer(world, "b", regex="order.*")

@@ -8,7 +8,7 @@ from uuid import UUID
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup
 from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
-from minikafka.coordinator.group.consumer.work import GroupWork
+from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects, GroupOperation
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
@@ -89,7 +89,7 @@ class World:
             self.groups, settings=self.settings, new_uuid=self._new_uuid, counts=self.counts
         )
         self.coordinator = ConsumerGroups(
-            GroupWork(
+            GroupUpdater(
                 self.groups,
                 classic=self.classic,
                 settings=self.settings,
@@ -211,7 +211,7 @@ class FakeConsumer:
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 ErrorCode.GROUP_ID_NOT_FOUND,
             ), answer
-            self._begin_anew()
+            self._restart()
             return
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
@@ -230,15 +230,15 @@ class FakeConsumer:
 
     def leave(self, *, for_a_while: bool = False) -> Asked:
         asked = self.world.heartbeat(self.member_id, -2 if for_a_while else -1, instance_id=self.instance_id)
-        self._begin_anew()
+        self._restart()
         return asked
 
-    def _begin_anew(self) -> None:
+    def _restart(self) -> None:
         self.epoch, self.owned, self._has_said_all = 0, {}, False
 
 
 def settle(*consumers: FakeConsumer, rounds: int = 12) -> None:
-    """Everybody's heartbeats, until nothing changes any more."""
+    """The heartbeats of all members, until nothing changes any more."""
     for _ in range(rounds):
         before = len(consumers[0].world.shell.log)
         for consumer in consumers:

@@ -1,5 +1,5 @@
 """Whatever happens to offsets, what is visible and what is in the log agree with a plain model, and a shard
-that reads the log anew sees the same."""
+that reads the log again sees the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Offsets among real groups: a shard writes, is cleaned, and is read anew from its log."""
+"""Offsets among real groups: a shard writes, is cleaned, and is read again from its log."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ async def test_a_log_is_made_with_the_configuration_of_its_topic(
     assert controlled.broker.replica_manager.partition(A0).log.config.retention_ms == 5
 
 
-async def test_a_topic_made_anew_has_its_own_configuration_and_not_its_predecessors(
+async def test_a_topic_created_again_has_its_own_configuration_and_not_its_predecessors(
     controlled: Controlled, store: SqliteStore
 ) -> None:
     path = paths.topic_config_path("a")
@@ -250,7 +250,7 @@ async def test_a_producer_writes_into_the_topic_that_it_means_and_not_into_a_lat
     await controlled.tell(partition())
     port = controlled.broker.broker.port
     client = await BrokerClient.connect("127.0.0.1", port, client_id="test", deadline_ms=20_000)
-    for _ in range(3):  # the third one takes the road of a repeated request
+    for _ in range(3):  # the third one takes the path of a repeated request
         assert await produce(client, 1) == ErrorCode.NONE
     await controlled.stop(StopReplicaPartition("a", 0, EPOCH_DURING_DELETE, delete=True))
     await controlled.lead(partition(topic_id=2))
@@ -308,7 +308,7 @@ async def test_a_consumer_reads_the_topic_that_it_means_and_not_a_later_one_of_t
     await controlled.tell(partition())
     port = controlled.broker.broker.port
     client = await BrokerClient.connect("127.0.0.1", port, client_id="test", deadline_ms=20_000)
-    for _ in range(3):  # the third one takes the road of a repeated request
+    for _ in range(3):  # the third one takes the path of a repeated request
         assert await fetch(client, 1) == ErrorCode.NONE
     await controlled.stop(StopReplicaPartition("a", 0, EPOCH_DURING_DELETE, delete=True))
     await controlled.lead(partition(topic_id=2))

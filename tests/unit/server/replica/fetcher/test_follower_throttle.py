@@ -1,4 +1,4 @@
-"""A fetcher whose replication quota is exceeded does not ask for listed partitions that lag, and rests when
+"""A fetcher whose replication quota is exceeded does not ask for listed partitions that lag, and pauses when
 nothing else is left."""
 
 from __future__ import annotations

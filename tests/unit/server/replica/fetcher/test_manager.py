@@ -238,7 +238,7 @@ async def test_a_leader_that_does_not_answer_is_given_up_at_the_deadline(tmp_pat
 
 
 @in_virtual_time
-async def test_a_connection_that_the_leader_closed_while_nothing_was_asked_is_made_anew_at_once(
+async def test_a_connection_that_the_leader_closed_while_idle_is_reopened_at_once(
     tmp_path: Path,
 ) -> None:
     async with story(tmp_path) as told:
@@ -307,13 +307,13 @@ async def asking_for_bounds(told: Story) -> None:
     assert told.leader.asked[-1][0] == ApiKey.LIST_OFFSETS
 
 
-async def resting(told: Story) -> None:
+async def paused(told: Story) -> None:
     told.leader.go_down()
     await passing(SOON_MS)
 
 
 @pytest.mark.parametrize(
-    "until_it_waits", [waiting_for_work, connecting, fetching, asking_for_bounds, resting]
+    "until_it_waits", [waiting_for_work, connecting, fetching, asking_for_bounds, paused]
 )
 @in_virtual_time
 async def test_wherever_a_fetcher_waits_it_ends_at_once(
@@ -345,7 +345,7 @@ async def test_a_fetcher_that_ends_before_it_began_leaves_nothing(tmp_path: Path
 
 
 @in_virtual_time
-async def test_a_fault_in_the_loop_is_logged_and_the_loop_begins_anew(
+async def test_a_fault_in_the_loop_is_logged_and_the_loop_restarts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with story(tmp_path) as told:

@@ -12,7 +12,7 @@ import pytest
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import EpochEndOffset
-from minikafka.server.replica.fetcher.replica_fetcher import EXPECTED_ERRORS, NEWS_PAUSE_MS
+from minikafka.server.replica.fetcher.replica_fetcher import EXPECTED_ERRORS, INITIAL_BACKOFF_MS
 from minikafka.testing.simulation.disk import failing
 from minikafka.types import TopicPartition
 from tests.unit.server.replication_support import (
@@ -122,7 +122,7 @@ async def test_no_partition_starves_where_an_answer_has_room_for_one(tmp_path: P
 
 
 @in_virtual_time
-async def test_a_leader_that_forgets_the_session_gets_everything_anew_at_once(tmp_path: Path) -> None:
+async def test_a_leader_that_forgets_the_session_gets_everything_again_at_once(tmp_path: Path) -> None:
     async with story(tmp_path) as told:
         leader, follower = told.leads("a"), told.hosts()
         told.follows()
@@ -135,7 +135,7 @@ async def test_a_leader_that_forgets_the_session_gets_everything_anew_at_once(tm
         assert_same(leader, follower)
         after = told.leader.fetches[rounds : rounds + 3]
         assert [request.session_epoch for request in after[1:]] == [0, 1], "full, then incremental again"
-        assert len(told.leader.connections) == 1, "that is no reason to connect anew"
+        assert len(told.leader.connections) == 1, "that is no reason to reconnect"
 
 
 @in_virtual_time
@@ -195,7 +195,7 @@ def tries(told: Any) -> int:
     ],
 )
 @in_virtual_time
-async def test_an_error_lets_its_partition_rest_and_no_other(
+async def test_an_error_delays_its_partition_and_no_other(
     code: ErrorCode, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "minikafka.server.replica.fetcher.replica_fetcher")
@@ -227,7 +227,7 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_then_less
         told.hosts()
         told.leader.errors[T0] = code
         told.follows()
-        await passing(4 * NEWS_PAUSE_MS)
+        await passing(4 * INITIAL_BACKOFF_MS)
         assert 3 <= tries(told) <= 4
         await passing(10 * BACKOFF_MS)
         assert tries(told) <= 20
@@ -236,7 +236,7 @@ async def test_a_leader_that_has_not_heard_yet_is_asked_again_soon_and_then_less
         del told.leader.errors[T0]
         await passing(BACKOFF_MS + SOON_MS)
         assert told.replicas.partitions[T0].log.log_end_offset == 1
-        told.leader.errors[T0] = code  # another time, it begins with short rests again
+        told.leader.errors[T0] = code  # another time, it begins with short backoffs again
         told.leader.write(T0, "b")
         asked = tries(told)
         await passing(BACKOFF_MS)
@@ -252,7 +252,7 @@ async def test_a_fenced_partition_waits_for_news_of_its_leadership(tmp_path: Pat
         await passing(5 * BACKOFF_MS)
         assert told.fetchers.failed_partitions == {T0}
         assert told.state() is None
-        assert len(told.leader.fetches) <= 2, "nobody is asked in vain"
+        assert len(told.leader.fetches) <= 2, "no leader is asked in vain"
         told.follows(epoch=5)
         assert told.fetchers.failed_partitions == set()
         await passing(SOON_MS)
@@ -366,7 +366,7 @@ async def test_a_follower_with_more_than_an_unclean_leader_has_is_cut(tmp_path: 
 
 
 @in_virtual_time
-async def test_a_follower_that_is_behind_its_leaders_start_begins_anew_there(tmp_path: Path) -> None:
+async def test_a_follower_that_is_behind_its_leaders_start_restarts_its_log_there(tmp_path: Path) -> None:
     async with story(tmp_path) as told:
         leader = told.leads("a", "b", "c", "d")
         follower = told.hosts()
@@ -380,7 +380,7 @@ async def test_a_follower_that_is_behind_its_leaders_start_begins_anew_there(tmp
 
 
 @in_virtual_time
-async def test_a_follower_that_came_into_range_meanwhile_keeps_its_log_and_rests(tmp_path: Path) -> None:
+async def test_a_follower_that_came_into_range_meanwhile_keeps_its_log_and_backs_off(tmp_path: Path) -> None:
     async with story(tmp_path) as told:
         leader, follower = told.leads("a", "b"), told.hosts("a")
         told.leader.errors[T0] = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -113,7 +113,7 @@ async def test_r5_a_follower_that_missed_an_epoch_of_its_leader_still_compares(t
         leader, follower = told.leads("m0", epoch=2), told.hosts()
         told.follows(epoch=2)
         await passing(2 * WAIT_MS)
-        # The follower led e3 meanwhile, uncleanly; nobody else has what it wrote.
+        # The follower led e3 meanwhile, uncleanly; no other has what it wrote.
         follower.assign_epoch_start(3, 1)
         write(follower, "only here", epoch=3)
         told.leader.lead(leader, epoch=4)
@@ -181,7 +181,7 @@ async def test_r8_bounds_that_were_asked_for_at_an_older_epoch_are_ignored(tmp_p
 async def test_r9_an_ex_leader_cuts_its_tail_before_it_believes_a_higher_high_watermark(
     tmp_path: Path,
 ) -> None:
-    """KAFKA-14704. An ex-leader of e0 has offsets 1 to 4 that nobody else got; the leader of e1 is at 3 and
+    """KAFKA-14704. An ex-leader of e0 has offsets 1 to 4 that no other got; the leader of e1 is at 3 and
     says that 3 is its high watermark."""
     async with story(tmp_path) as told:
         leader = told.leads("m0")
@@ -222,7 +222,7 @@ async def test_r9_the_high_watermark_of_the_answer_that_cut_is_told_once_more(tm
 
 @in_virtual_time
 async def test_r14_a_leadership_that_is_told_twice_changes_nothing_the_second_time(tmp_path: Path) -> None:
-    """KAFKA-9307: a broker that registered again is told everything anew, also what it does already."""
+    """KAFKA-9307: a broker that registered again is told everything again, also what it does already."""
     async with story(tmp_path) as told:
         leader, follower = told.leads("m0"), told.hosts()
         told.follows()

@@ -1,8 +1,8 @@
-"""What the request road leaves for the disk: noted here by whoever caused it, done by ``maintenance``.
+"""What requests leave to be done on the disk: added here by those that caused it, done by ``maintenance``.
 
 A rolled segment wants its flush, a created or deleted log its directory synced, a failed directory to be
 taken offline; a replica that is to be moved to another log directory wants to be copied, which
-``alter_log_dirs`` does. Noting costs nothing and never waits; the same log noted twice is flushed once.
+``alter_log_dirs`` does. Adding costs nothing and never waits; a log that is added twice is flushed once.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from minikafka.log.unified_log import UnifiedLog
 
 
-class Noted(NamedTuple):
-    """What has been noted since the last look."""
+class DiskWorkBatch(NamedTuple):
+    """What was added since the last ``wait``."""
 
     flushes: list[UnifiedLog]
     """Up to their ends."""
@@ -31,7 +31,7 @@ class Noted(NamedTuple):
     """To be resolved when the flushes in that log directory are over, whatever came of them."""
 
 
-class DiskChores:
+class PendingDiskWork:
     """Logs to flush, directories that failed, and whether the log manager has work. Belongs to the loop."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class DiskChores:
 
     def __repr__(self) -> str:
         return (
-            f"DiskChores(flushes={[str(tp) for tp in self._flushes]}, "
+            f"PendingDiskWork(flushes={[str(tp) for tp in self._flushes]}, "
             f"closed={[str(tp) for tp in self._closed]}, failures={self._failures}, "
             f"waiting={self._wake.is_set()})"
         )
@@ -82,15 +82,15 @@ class DiskChores:
             self._failures[directory] = error
         self._wake.set()
 
-    async def wait(self) -> Noted:
+    async def wait(self) -> DiskWorkBatch:
         """Wait until there is something to do."""
         await self._wake.wait()
         self._wake.clear()
-        noted = Noted(
+        batch = DiskWorkBatch(
             list(self._flushes.values()), list(self._closed.values()), self._failures, self._waiting
         )
         self._flushes.clear()
         self._closed.clear()
         self._failures = {}
         self._waiting = {}
-        return noted
+        return batch

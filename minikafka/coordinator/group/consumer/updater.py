@@ -12,7 +12,7 @@ import msgspec
 
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.consumer.consumer_group import (
-    NOTHING_TOLD,
+    NO_METADATA,
     ConsumerGroup,
     ConsumerGroupMember,
     GroupChange,
@@ -51,8 +51,8 @@ from minikafka.protocol.internal.group_records import (
 )
 
 
-class GroupWork:
-    """See the module header."""
+class GroupUpdater:
+    """Updates KIP-848 groups. See the module header."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class GroupWork:
             return
         self.groups.memory.check_member(
             msgspec.structs.replace(before, metadata=metadata).size_bytes,
-            before_bytes=0 if before.metadata is NOTHING_TOLD else before.size_bytes,
+            before_bytes=0 if before.metadata is NO_METADATA else before.size_bytes,
         )
 
     def remove(self, draft: GroupDraft, member_ids: Iterable[str], now_ms: int) -> Effects:
@@ -165,7 +165,7 @@ class GroupWork:
 
     def _begin_classic(self, draft: GroupDraft, now_ms: int) -> Effects:
         """The members of the group that this one becomes have sessions there, and rebalance if anything is to
-        be assigned anew."""
+        be assigned again."""
         if draft.becomes is None:
             return []
         effects: Effects = []

@@ -1,4 +1,5 @@
-"""Long work on the loop: what is soon done is done at once, the rest in slices, one piece after the other."""
+"""Long work on the loop: what is soon done is done at once, the others in slices, one piece after the
+other."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError
 from minikafka.network.connection import PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
-from minikafka.server.runtime.shared_turns import FIRST_SLICE_MS, SharedTurns
-from minikafka.server.runtime.turns import SLICE_MS
+from minikafka.server.runtime.time_slice import SLICE_MS
+from minikafka.server.runtime.work_scheduler import FIRST_SLICE_MS, WorkScheduler
 from minikafka.steps import Steps, each, finish
 
 
@@ -24,7 +25,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.turns = SharedTurns(self.clock)
+        self.scheduler = WorkScheduler(self.clock)
         self.done: list[str] = []
 
     def work(self, name: str, steps: int) -> Steps[str]:
@@ -39,7 +40,7 @@ class World:
 async def world() -> AsyncIterator[World]:
     made = World()
     yield made
-    made.turns.close()
+    made.scheduler.close()
 
 
 async def some_turns() -> None:
@@ -49,12 +50,12 @@ async def some_turns() -> None:
 
 
 async def test_what_is_soon_done_is_done_at_once(world: World) -> None:
-    assert world.turns.run(world.work("a", FIRST_SLICE_MS - 1)) == "a is done"
+    assert world.scheduler.run(world.work("a", FIRST_SLICE_MS - 1)) == "a is done"
 
 
 async def test_longer_work_gets_a_slice_in_each_turn_of_the_loop(world: World) -> None:
     steps = FIRST_SLICE_MS + 3 * SLICE_MS
-    unfinished = world.turns.run(world.work("a", steps))
+    unfinished = world.scheduler.run(world.work("a", steps))
     assert isinstance(unfinished, UnfinishedRequest)
     seen = []
     while not unfinished.has_ended:
@@ -67,7 +68,7 @@ async def test_longer_work_gets_a_slice_in_each_turn_of_the_loop(world: World) -
 
 async def test_one_piece_after_the_other(world: World) -> None:
     """However many there are, a turn of the loop has one slice."""
-    pieces = [world.turns.run(world.work(name, 40)) for name in "abc"]
+    pieces = [world.scheduler.run(world.work(name, 40)) for name in "abc"]
     began = len(world.done)
     await asyncio.sleep(0)
     assert len(world.done) == began + SLICE_MS
@@ -80,13 +81,13 @@ async def test_one_piece_after_the_other(world: World) -> None:
 
 async def test_first_slices_have_no_more_of_a_turn_than_a_slice(world: World) -> None:
     """Hundreds of connections ask for much at the same moment."""
-    pieces = [world.turns.run(world.work(str(number), 5)) for number in range(100)]
+    pieces = [world.scheduler.run(world.work(str(number), 5)) for number in range(100)]
     most = SLICE_MS + FIRST_SLICE_MS  # the last one begins where there is a little time left
     assert len(world.done) <= most
     await asyncio.sleep(0)
     while not all(isinstance(piece, UnfinishedRequest) and piece.has_ended for piece in pieces):
         before = len(world.done)
-        assert world.turns.run(world.work("short", 0)) == "short is done", "it need not wait behind them"
+        assert world.scheduler.run(world.work("short", 0)) == "short is done", "it need not wait behind them"
         await asyncio.sleep(0)
         assert len(world.done) - before <= 2 * most
     assert len(world.done) == 500
@@ -99,9 +100,9 @@ async def test_work_that_waits_for_a_thread_lets_the_others_go_on(world: World) 
         release.wait(60)
         return threading.current_thread().name
 
-    waiting = asyncio.create_task(world.turns.finished(world.turns.apart(outside)))
+    waiting = asyncio.create_task(world.scheduler.finished(world.scheduler.apart(outside)))
     await asyncio.sleep(0)
-    assert await world.turns.finished(world.work("b", 20)) == "b is done"
+    assert await world.scheduler.finished(world.work("b", 20)) == "b is done"
     assert not waiting.done()
     release.set()
     assert (await waiting).startswith("minikafka-long-work")
@@ -109,14 +110,14 @@ async def test_work_that_waits_for_a_thread_lets_the_others_go_on(world: World) 
 
 async def test_what_has_waited_for_a_thread_does_not_wait_in_line_too(world: World) -> None:
     """A produce whose batches were checked in a thread, and hundreds of long answers."""
-    long = [world.turns.run(world.work(name, 1_000)) for name in "abc"]
-    assert await world.turns.finished(world.turns.apart(lambda: "checked")) == "checked"
+    long = [world.scheduler.run(world.work(name, 1_000)) for name in "abc"]
+    assert await world.scheduler.finished(world.scheduler.apart(lambda: "checked")) == "checked"
     assert not any(isinstance(piece, UnfinishedRequest) and piece.has_ended for piece in long)
 
 
 async def test_what_a_thread_raises_is_raised_where_it_is_waited_for(world: World) -> None:
     with pytest.raises(ZeroDivisionError):
-        await world.turns.finished(world.turns.apart(lambda: 1 // 0))
+        await world.scheduler.finished(world.scheduler.apart(lambda: 1 // 0))
 
 
 async def test_a_promise_is_completed_or_abandoned(world: World) -> None:
@@ -133,28 +134,28 @@ async def test_a_promise_is_completed_or_abandoned(world: World) -> None:
 
     for steps in (0, 20):
         pending, waits = PendingResponse(), PendingResponse()
-        world.turns.answer(pending, answer(steps))
-        world.turns.answer(waits, not_yet())
+        world.scheduler.answer(pending, answer(steps))
+        world.scheduler.answer(waits, not_yet())
         await some_turns()
         assert pending.buffers == (b"answer",)
         assert waits.is_waiting
     at_once = PendingResponse()
     with pytest.raises(ZeroDivisionError):
-        world.turns.answer(at_once, broken(0))
+        world.scheduler.answer(at_once, broken(0))
     assert at_once.state is PendingState.ABANDONED
     later = PendingResponse()
     failures: list[dict[str, object]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: failures.append(context))
-    world.turns.answer(later, broken(20))
+    world.scheduler.answer(later, broken(20))
     await some_turns()
     assert later.state is PendingState.ABANDONED
     assert isinstance(failures[0]["exception"], ZeroDivisionError)
-    assert await world.turns.finished(world.work("b", 20)) == "b is done", "the others go on"
+    assert await world.scheduler.finished(world.work("b", 20)) == "b is done", "the others go on"
 
 
 async def test_who_stops_waiting_stops_the_work(world: World) -> None:
-    waiting = asyncio.create_task(world.turns.finished(world.work("a", 1000)))
+    waiting = asyncio.create_task(world.scheduler.finished(world.work("a", 1000)))
     await asyncio.sleep(0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Turns on the event loop: long work in the loop's own state lets others in between.
+"""Time slices of the event loop: long work in the loop's own state lets others in between.
 
 What belongs to the loop (logs, partitions, metadata) cannot go to a thread; so the work on a thousand of them
 is done in slices. Kafka's broker has threads for this, which the operating system slices.
@@ -13,7 +13,7 @@ SLICE_MS = 5
 notice."""
 
 
-class Turns:
+class TimeSlice:
     """Made where the work begins; ``give_way`` after each small step of it."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Turns:
         self._began = self._loop.time()
 
     async def give_way(self) -> None:
-        """Let everybody else have a turn, if this one has lasted long enough."""
+        """Let all other tasks have a turn, if this one has lasted long enough."""
         if self._loop.time() - self._began >= SLICE_MS / 1000:
             await asyncio.sleep(0)
             self._began = self._loop.time()

@@ -1,4 +1,4 @@
-"""A controller of its own, for tests of what it reads and writes; and somebody else at the same store."""
+"""A controller of its own, for tests of what it reads and writes; and another client of the same store."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def state(leader_epoch: int = 0, *isr: BrokerId) -> PartitionState:
     return PartitionState(ONE, LeaderEpoch(leader_epoch), isr or (ONE,), 1)
 
 
-class Reign:
-    """A controller's store, the client that it uses, and one that somebody else uses."""
+class ControllerTerm:
+    """A controller's store, the client that it uses, and one that another client uses."""
 
     def __init__(self, ours: SqliteStore, theirs: SqliteStore, epoch_version: int) -> None:
         self.events: list[Event] = []
@@ -66,11 +66,11 @@ class Reign:
 
 
 @asynccontextmanager
-async def reigning(directory: Path) -> AsyncIterator[Reign]:
+async def controller_term(directory: Path) -> AsyncIterator[ControllerTerm]:
     ours, theirs = [await open_store(directory) for _ in range(2)]
     for path in paths.PERSISTENT_PATHS:
         await ours.ensure_path(path)
     won = await elect(ours, node_id=ONE, clock=LoopClock())
-    yield Reign(ours, theirs, won.epoch_version)
+    yield ControllerTerm(ours, theirs, won.epoch_version)
     for store in (ours, theirs):
         await store.close()

@@ -1,8 +1,8 @@
 """Long work of requests, one piece at a time and in slices, so that the loop stays free for the others.
 
-Kafka has threads for this, which the operating system slices. Here whoever decodes, answers or encodes what
+Kafka has threads for this, which the operating system slices. Here code that decodes, answers or encodes what
 may be large does it in steps (``minikafka.steps``). Work that fits into its first slice is done at once, as
-if there were no steps. The rest waits in one line for all connections: one slice each turn of the loop,
+if there were no steps. What remains waits in one line for all connections: one slice each turn of the loop,
 however many such requests there are, and one of them in memory as values.
 """
 
@@ -18,7 +18,7 @@ from typing import TypeVar
 
 from minikafka.clock import Clock
 from minikafka.network.responses import PendingResponse, UnfinishedRequest
-from minikafka.server.runtime.turns import SLICE_MS
+from minikafka.server.runtime.time_slice import SLICE_MS
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 
@@ -38,7 +38,7 @@ FULL_COLLECTIONS_HELD = 1 << 30
 made of, 0.3 s in one go, to find that it is still used."""
 
 
-class SharedTurns:
+class WorkScheduler:
     """``run`` begins a piece of work, and finishes it where that is soon done."""
 
     def __init__(self, clock: Clock) -> None:
@@ -55,7 +55,7 @@ class SharedTurns:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-long-work")
 
     def __repr__(self) -> str:
-        return f"SharedTurns({len(self._short)} short, {len(self._long)} long)"
+        return f"WorkScheduler({len(self._short)} short, {len(self._long)} long)"
 
     def close(self) -> None:
         """Begin nothing more in the thread; what it is at is not waited for."""
@@ -95,7 +95,7 @@ class SharedTurns:
         try:
             return done.result()
         finally:
-            del done  # else an error keeps itself, and all that ``work`` had, until somebody collects garbage
+            del done  # else an error keeps itself, and all that ``work`` had, until the garbage is collected
 
     async def finished(self, steps: Steps[T]) -> T:
         """The same for those who can await."""
@@ -150,7 +150,7 @@ class SharedTurns:
         self._is_scheduled = False
         if self._long and (self._is_turn_of_long or not self._short):
             self._is_turn_of_long = False
-            self._go_on(self._long[0])
+            self._continue(self._long[0])
         else:
             self._is_turn_of_long = True
             self._begin()
@@ -167,7 +167,7 @@ class SharedTurns:
             if not unfinished.has_ended:
                 self._queue(unfinished)
 
-    def _go_on(self, unfinished: UnfinishedRequest) -> None:
+    def _continue(self, unfinished: UnfinishedRequest) -> None:
         """A slice of the one at the head of the line."""
         gc.set_threshold(*self._thresholds[:2], FULL_COLLECTIONS_HELD)
         now_ns = self._now_ns()
@@ -193,7 +193,7 @@ class SharedTurns:
         return now_ns
 
     def _queue(self, unfinished: UnfinishedRequest) -> None:
-        """Give it turns as soon as it can use them."""
+        """Schedule it as soon as it can make progress."""
         waits_for = unfinished.waits_for
         if waits_for is not None:
             unfinished.waits_for = None
