@@ -74,13 +74,13 @@ class ZooKeeperServer:
         return (self.directory / "log").read_text(errors="replace")
 
     def start(self) -> ZooKeeperServer:
-        """Start and wait until it takes sessions. Another process may be faster to a free port: try again."""
+        """Start and wait until it takes sessions. Another process may be faster to a free port: try again. A
+        server that was killed keeps its port: its clients know no other."""
+        known_port = self.port
         for _ in range(3):
-            port = self.port or free_port()
-            self.launch(port)
+            self.launch(known_port or free_port())
             if self.wait_until_ready():
                 return self
-            self.port = 0
         raise AssertionError(f"ZooKeeper did not start\n{self.log_text}")
 
     def launch(self, port: int) -> None:

@@ -219,6 +219,10 @@ def join_static_member(
 ) -> ConsumerGroupMember:
     """A static member that is new, or takes the place of the one before, with its partitions.
 
+    One that has missed the answer to its join, or was fenced by its epoch, joins with the member id that it
+    has, and gets its state back as a dynamic member does. Kafka 4.4 refuses it with UNRELEASED_INSTANCE_ID
+    until its session has expired, which ends Java's consumer.
+
     Raises:
         KafkaError: UNRELEASED_INSTANCE_ID while the one before has not left. Where one of the two speaks the
             classic protocol it need not: there, who comes last has the name (KIP-345).
@@ -227,6 +231,8 @@ def join_static_member(
     if old is None:
         return draft.group.members.get(member_id) or ConsumerGroupMember(member_id)
     if old.epoch != LEAVE_STATIC_EPOCH and not is_classic and not old.is_classic:
+        if old.member_id == member_id:
+            return old
         raise KafkaError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group because the "

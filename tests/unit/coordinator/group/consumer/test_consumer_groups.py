@@ -277,6 +277,27 @@ def test_an_instance_id_is_released_only_by_leaving(world: World) -> None:
     assert refusal(world.heartbeat("b", 1, instance_id="two").answer) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_static_member_that_missed_the_answer_to_its_join_joins_again(world: World) -> None:
+    member = FakeConsumer(world, "a", "orders", instance_id="one")
+    member.beat(answer_is_lost=True)
+    settle(member)
+    assert partitions(member) == [0, 1, 2, 3]
+    assert list(world.group.members) == ["a"]
+
+
+def test_a_static_member_that_was_fenced_by_its_epoch_joins_again(world: World) -> None:
+    world.topics.put("others", 1)
+    member, other = FakeConsumer(world, "a", "orders", instance_id="one"), FakeConsumer(world, "b", "others")
+    settle(member)
+    other.beat()  # a new group epoch
+    member.beat(answer_is_lost=True)
+    asked = world.heartbeat("a", member.epoch, names=["orders"], instance_id="one")
+    assert refusal(asked.answer) is ErrorCode.FENCED_MEMBER_EPOCH
+    member.hear(asked.answer)
+    settle(member, other)
+    assert (partitions(member), sorted(world.group.members)) == ([0, 1, 2, 3], ["a", "b"])
+
+
 def test_commits_are_for_members_in_their_epoch(world: World) -> None:
     settle(FakeConsumer(world, "a", "orders"))
 

@@ -87,13 +87,13 @@ class GroupMachine(RuleBasedStateMachine):
             self.consumers[name] = FakeConsumer(self.world, f"{name}{self.lives}", regex=regex)
             self.consumers[name].beat()
 
-    def try_beat(self, consumer: FakeConsumer) -> None:
+    def try_beat(self, consumer: FakeConsumer, *, answer_is_lost: bool = False) -> None:
         """A static member's name may still be taken by a life before."""
         if consumer.instance_id is not None and consumer.epoch == 0 and GROUP in self.world.groups:
             holder = self.world.group.static_member(consumer.instance_id)
             if holder is not None and holder.epoch != -2 and holder.member_id != consumer.member_id:
                 return
-        consumer.beat()
+        consumer.beat(answer_is_lost=answer_is_lost)
 
     @rule(name=NAMES)
     def beat(self, name: str) -> None:
@@ -114,8 +114,8 @@ class GroupMachine(RuleBasedStateMachine):
     @rule(name=NAMES)
     def lose_an_answer(self, name: str) -> None:
         consumer = self.consumer(name)
-        if consumer is not None and consumer.epoch > 0:
-            consumer.beat(answer_is_lost=True)
+        if consumer is not None:
+            self.try_beat(consumer, answer_is_lost=True)
 
     @rule(name=NAMES, for_a_while=st.booleans())
     def leave(self, name: str, for_a_while: bool) -> None:
