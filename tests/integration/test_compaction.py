@@ -12,7 +12,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.integration.conftest import StartBroker
 from tests.integration.support import confluent, java
 from tests.integration.support.clients import Client
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support.process import BrokerProcess, bytes_of
 from tests.integration.support.records import CODECS, EPOCH_MS, Consumed, Record
 
 BUSY_CLEANER = {"log.cleaner.backoff.ms": 100, "log.initial.task.delay.ms": 100}
@@ -37,7 +37,7 @@ def keyed_records(*, keys: int = KEYS, rounds: int = ROUNDS, size: int = 200) ->
 
 def closed_bytes(broker: BrokerProcess, topic: str) -> int:
     """Of the record files, but for the last, which takes the appends."""
-    return sum(path.stat().st_size for path in broker.files(topic, ".log")[:-1])
+    return bytes_of(broker.files(topic, ".log")[:-1])
 
 
 def fill_the_active_segment(broker: BrokerProcess, topic: str) -> None:

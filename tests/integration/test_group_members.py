@@ -89,6 +89,26 @@ def coordinator_of(cluster: ProcessCluster, group: str) -> int:
     return int(coordinator.id)
 
 
+def until_all_is_read(
+    cluster: ProcessCluster, load: SpreadLoad, group: str, members: list[MemberProcess]
+) -> None:
+    """Wait until every acknowledged record has reached a member; a failure says which has not, where it lies,
+    what is committed and what the members said."""
+
+    def not_read() -> set[bytes]:
+        return load.acked.keys() - {value for each in members for value in each.values()}
+
+    try:
+        confluent.wait_until(lambda: not not_read(), f"every record has reached {group}", deadline_s=60)
+    except AssertionError as late:
+        missing = sorted((*load.acked[value], value) for value in not_read())
+        said = "\n".join(f"{each} running {each.is_running}: {each.errors()[-2_000:]}" for each in members)
+        raise AssertionError(
+            f"{late}: {len(missing)} not read, as (partition, offset, value): {missing[:20]}; "
+            f"committed {committed(cluster, group)}\n{said}"
+        ) from late
+
+
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 def test_members_of_all_clients_come_and_go(start_cluster: StartCluster, start_member: StartMember) -> None:
@@ -136,11 +156,7 @@ def test_members_of_all_clients_come_and_go(start_cluster: StartCluster, start_m
             cluster.brokers[moved].start()
             cluster.wait_until_whole(TOPIC)
     for group, members in groups.items():
-        confluent.wait_until(
-            lambda members=members: load.acked <= {value for each in members for value in each.values()},
-            f"every record has reached a member of {group}",
-            deadline_s=60,
-        )
+        until_all_is_read(cluster, load, group, members)
         for member in members:
             if member.is_running:
                 member.leave()
@@ -178,11 +194,7 @@ def test_a_group_changes_its_protocol_while_it_reads(
             replace_with(client)
             kinds.append(group_type(cluster, "changing"))
     assert kinds == ["classic"] * 2 + ["consumer"] * 4 + ["classic"] * 2, kinds
-    confluent.wait_until(
-        lambda: load.acked <= {value for each in members for value in each.values()},
-        "every record has reached a member",
-        deadline_s=60,
-    )
+    until_all_is_read(cluster, load, "changing", members)
     assert owners_over_time(cluster, "changing") > 5
 
 

@@ -22,6 +22,7 @@ from tests.integration.support import confluent
 from tests.integration.support.clients import Client
 from tests.integration.support.cluster import ProcessCluster, SqliteEngine
 from tests.integration.support.load import Load
+from tests.integration.support.process import bytes_of
 from tests.integration.support.records import Record
 from tests.support.throttle_experiments import (
     FULL_SIZE_BYTES,
@@ -69,7 +70,7 @@ def make_topic(cluster: ProcessCluster, topic: str, *replicas: Sequence[int]) ->
 
 def log_bytes(cluster: ProcessCluster, node_id: int, topic: str) -> int:
     """The size of partition 0 on a broker."""
-    return sum(path.stat().st_size for path in cluster.brokers[node_id].files(topic, ".log"))
+    return bytes_of(cluster.brokers[node_id].files(topic, ".log"))
 
 
 def execute(cluster: ProcessCluster, plan: str, *options: str) -> str:

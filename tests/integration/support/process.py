@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tests.integration.support import java
@@ -175,6 +175,15 @@ class BrokerProcess:
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) * 1024
         raise AssertionError("no VmRSS")
+
+
+def bytes_of(paths: Iterable[Path]) -> int:
+    """Of the files of a running broker: one that has been renamed or deleted since counts nothing."""
+    sizes = []
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            sizes.append(path.stat().st_size)
+    return sum(sizes)
 
 
 class KafkaProcess(BrokerProcess):

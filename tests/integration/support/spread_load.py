@@ -26,7 +26,8 @@ class SpreadLoad:
         self._producer = Producer({"bootstrap.servers": bootstrap} | SETTINGS, logger=logger)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spread-load")
-        self.acked: set[bytes] = set()
+        self.acked: dict[bytes, tuple[int, int]] = {}
+        """Value → the partition and the offset it was acknowledged with."""
         self.failures: list[str] = []
 
     def __enter__(self) -> SpreadLoad:
@@ -55,6 +56,6 @@ class SpreadLoad:
         if error is not None:
             self.failures.append(str(error))
         else:
-            value = message.value()
-            assert value is not None
-            self.acked.add(value)
+            value, partition, offset = message.value(), message.partition(), message.offset()
+            assert value is not None and partition is not None and offset is not None
+            self.acked[value] = partition, offset

@@ -130,8 +130,9 @@ async def test_a_store_that_stays_away_ends_the_start(
         raise ConnectionLossError("no answer")
 
     monkeypatch.setattr(cluster_membership, "register_broker", lose)
-    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 1)
-    broker = make_broker(tmp_path, zookeeper_session_timeout_ms=50)
+    monkeypatch.setattr(store_failures, "RETRY_PAUSE_MS", 100)
+    # Long enough that a slow machine does not lose the session first, which ends the start as well.
+    broker = make_broker(tmp_path, zookeeper_session_timeout_ms=2_000)
     assert "no answer" in await start_error(broker)
 
 
