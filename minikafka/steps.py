@@ -36,10 +36,11 @@ def finish(steps: Steps[T]) -> T:
             return result
 
 
-def each(work: Callable[[U], T], elements: Iterable[U]) -> Steps[list[T]]:
-    """What ``work`` makes of every element, one a step."""
+def each(work: Callable[[U], T], elements: Iterable[U], *, a_step: int = 1) -> Steps[list[T]]:
+    """What ``work`` makes of every element, ``a_step`` of them in a step."""
     results = []
-    for element in elements:
+    for count, element in enumerate(elements, start=1):
         results.append(work(element))
-        yield
+        if count % a_step == 0:
+            yield
     return results

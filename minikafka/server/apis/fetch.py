@@ -51,7 +51,7 @@ from minikafka.server.replica.partition_reads import (
 )
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.steps import Steps, each
+from minikafka.steps import ELEMENTS_A_STEP, Steps, each
 from minikafka.types import NO_EPOCH, NO_OFFSET, Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_SESSIONS = 7
@@ -89,7 +89,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
                 session.remember(key, want)
         keys.append(key)
         wanted.append(want)
-        yield
+        if len(keys) % ELEMENTS_A_STEP == 0:
+            yield
 
     def respond(reads: list[PartitionRead]) -> Steps[Sequence[Buffer]]:
         if params.is_from_follower:
@@ -160,6 +161,7 @@ def _session(
     """What the request asks for, in or without a session."""
     by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     partitions: dict[PartitionKey, WantedPartition] = {}
+    count = 0  # of what is asked for: the same partition may be named again and again
     for topic in request.topics:
         topic_id = topic.topic_id if by_id else None
         name = _name_of(services, topic_id) if by_id else topic.topic
@@ -173,7 +175,9 @@ def _session(
                 field(partition, "last_fetched_epoch", NO_EPOCH),
                 field(partition, "log_start_offset", NO_OFFSET),
             )
-            yield
+            count += 1
+            if count % ELEMENTS_A_STEP == 0:
+                yield
     with_sessions = context.api_version >= FIRST_VERSION_WITH_SESSIONS
     return services.fetch_sessions.new_context(
         session_id=request.session_id if with_sessions else INVALID_SESSION_ID,
@@ -248,7 +252,7 @@ def _response(
     told: SessionResponse[PartitionRead],
     throttle_time_ms: int = 0,
 ) -> Steps[Sequence[Buffer]]:
-    partitions = yield from each(lambda answer: _partition(answer[1]), told.answers)
+    partitions = yield from each(_partition, told.answers, a_step=ELEMENTS_A_STEP)
     endpoints: Sequence[NodeEndpoint] = ()
     if context.api_version >= FIRST_VERSION_WITH_ENDPOINTS and any(
         partition.error_code in LED_ELSEWHERE for partition in partitions
@@ -278,7 +282,8 @@ def _response(
     )
 
 
-def _partition(read: PartitionRead) -> FetchPartitionResponse:
+def _partition(answer: tuple[PartitionKey, PartitionRead]) -> FetchPartitionResponse:
+    _, read = answer
     topic_partition = read.wanted.topic_partition
     return FetchPartitionResponse(
         topic=topic_partition.topic,

@@ -51,7 +51,7 @@ from minikafka.server.coordinator.transaction_verification import (
 from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
-from minikafka.steps import Steps, finish
+from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 from minikafka.types import Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_TOPIC_IDS = 13
@@ -139,13 +139,15 @@ class _Produce:
             name = _name_of(services, topic_id) if by_id else topic.name
             for data in topic.partition_data:
                 self._slots.append(_Slot(name, topic_id, data.index, data.records))
-                yield
+                if len(self._slots) % ELEMENTS_A_STEP == 0:
+                    yield
         producers = set()
-        for slot in self._slots:
+        for count, slot in enumerate(self._slots, start=1):
             header = _transactional_header(slot.records)
             if header is not None:
                 producers.add((header.producer_id, header.producer_epoch))
-            yield
+            if count % ELEMENTS_A_STEP == 0:
+                yield
         self._unverified = 1  # until all have begun: an answer of the coordinator may come in between
         for slot in self._slots:
             self._begin(slot, is_one_producer=len(producers) <= 1)

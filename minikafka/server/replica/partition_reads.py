@@ -51,6 +51,9 @@ from minikafka.types import NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
 NO_REPLICA: Final = -1
 """Read here."""
 
+READS_A_STEP = 16
+"""Partitions read between two yields: at 10 to 20 µs each 0.3 ms. A yield costs half as much as a read."""
+
 
 class ClientMetadata(NamedTuple):
     """What a consumer says that can be sent to another replica (Fetch since version 11)."""
@@ -216,8 +219,9 @@ def read_partitions(
     turns = (
         _in_turn(replicas, params, wanted, whole, late) if is_from_follower else zip(wanted, repeat(whole))
     )
-    for want, budget in turns:
-        yield
+    for count, (want, budget) in enumerate(turns, start=1):
+        if count % READS_A_STEP == 0:
+            yield
         if not want.topic_partition.topic:
             reads.append(_of_unknown_topic(replicas, want))
             continue
