@@ -272,12 +272,13 @@ class Connection(asyncio.Protocol):
         return self._budget.answer_bytes_max
 
     def has_room(self, *, for_records: bool) -> bool:
-        """Whether memory is left for an answer that may be large: a consumer's records, or anything else."""
-        return self._budget.has_room(for_records=for_records)
+        """Whether memory is left for an answer that may be large: a consumer's records, or anything else. A
+        follower that waited behind consumers would leave the ISR."""
+        return self.is_follower or self._budget.has_room(for_records=for_records)
 
     def wait_for_room(self, *, for_records: bool) -> Steps[bool]:
         """In steps: wait until there is. False when the connection has closed meanwhile."""
-        while not (self.is_closing or self._budget.has_room(for_records=for_records)):
+        while not (self.is_closing or self.has_room(for_records=for_records)):
             self._room = self._loop.create_future()
             self._budget.wait(self._room_available)
             yield self._room

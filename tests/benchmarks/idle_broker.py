@@ -55,10 +55,9 @@ from minikafka.protocol.wire.codec import Body, RequestHeader, field
 from minikafka.protocol.wire.fast_paths import (
     FetchPartitionResponse,
     ProducePartitionResponse,
-    fetch_response,
-    produce_response,
 )
 from minikafka.types import Buffer
+from tests.support.codec import decode_request, encode_response, fetch_response, produce_response
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST, NODE_ID = "127.0.0.1", 1
@@ -141,15 +140,13 @@ class IdleBroker(socketserver.ThreadingTCPServer):
         low, high = SERVED.get(key, (0, -1))
         if not low <= version <= high:
             raise PeerProtocolError(f"api key {key} is not served in version {version}")
-        request = codec.decode_request(header, frame)
+        request = decode_request(header, frame)
         if key == ApiKey.PRODUCE:
             return self._produce(header, request)
         if key == ApiKey.FETCH:
             return self._fetch(header, request)
         body = self._bodies[ApiKey(key)](request)
-        return [
-            codec.encode_response(api_key=key, api_version=version, correlation_id=correlation_id, body=body)
-        ]
+        return [encode_response(api_key=key, api_version=version, correlation_id=correlation_id, body=body)]
 
     def _topic(self, name: str, topic_id: UUID | None, index: int) -> Topic | None:
         """The topic, by id or by name, if it has such a partition."""

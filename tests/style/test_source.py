@@ -39,11 +39,9 @@ def test_every_module_says_what_it_is_for() -> None:
 
 ONLY_FOR_TESTS = {
     "ManualClock": "the clock of tests, beside the real one",
-    "fetch_response": "the whole answer, with which those of the fast paths are compared",
     "first_undecided_offset": "no request shows it",
     "has_offsets": "no request shows whether a group without visible offsets has pending ones",
     "is_completed": "Kafka's isCompleted; the purgatory reads the attribute, and is quicker for it",
-    "produce_response": "the whole answer, with which those of the fast paths are compared",
     "state_of": "what a fetcher knows of a partition; only its requests show it",
 }
 CALLED_BY_OTHERS = {

@@ -316,7 +316,7 @@ class LogSegment:
             CorruptSegment: the way there is damaged.
             ColdRead: it is not in memory, and ``cached_only``.
         """
-        if not self.offset_index.is_mapped:
+        if self.offset_index.entries and not self.offset_index.is_mapped:
             self._open_offset_index(cached_only)
         indexed_offset, position = self.offset_index.lookup(offset)
         try:

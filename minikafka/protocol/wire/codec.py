@@ -49,11 +49,9 @@ __all__ = [
     "Body",
     "RequestHeader",
     "decode_request",
-    "decode_request_in_steps",
     "decode_response",
     "encode_request",
     "encode_response",
-    "encode_response_in_steps",
     "field",
     "read_request_header",
 ]
@@ -89,6 +87,13 @@ JOIN_ELEMENTS_MAX: Final = 1_000
 AT_ONCE_ELEMENTS_MAX: Final = 50_000
 """Array elements in a request that is answered in one go, at a microsecond or two each: of members, groups'
 states, features. The largest that an honest client sends names the partitions of one group's member."""
+
+
+_ELEMENTS_MAX: Final[dict[int, int]] = {
+    **dict.fromkeys(_AT_ONCE, AT_ONCE_ELEMENTS_MAX),
+    ApiKey.JOIN_GROUP: JOIN_ELEMENTS_MAX,
+}
+"""Array elements that a request may have, where not ``REQUEST_ELEMENTS_MAX``."""
 
 
 class RequestHeader(NamedTuple):
@@ -136,17 +141,13 @@ def read_request_header(frame: Buffer) -> RequestHeader:
     return tuple.__new__(RequestHeader, (api_key, api_version, correlation_id, client_id, position))
 
 
-def decode_request(header: RequestHeader, frame: Buffer) -> Any:
-    """The body of a request whose version is answered. Records in it are read-only views of ``frame``.
+def decode_request(header: RequestHeader, frame: Buffer) -> Steps[Any]:
+    """In steps: the body of a request whose version is answered. Records in it are read-only views of
+    ``frame``.
 
     Raises:
         PeerProtocolError: the body is not what its version says. Bytes after it are ignored, as in Kafka.
     """
-    return finish(decode_request_in_steps(header, frame))
-
-
-def decode_request_in_steps(header: RequestHeader, frame: Buffer) -> Steps[Any]:
-    """The same in steps."""
     view = frame if isinstance(frame, memoryview) and frame.readonly else memoryview(frame).toreadonly()
     api_key, api_version = header.api_key, header.api_version
     if api_key == ApiKey.PRODUCE:
@@ -156,34 +157,17 @@ def decode_request_in_steps(header: RequestHeader, frame: Buffer) -> Steps[Any]:
             raise PeerProtocolError(f"malformed: Produce, version {api_version}: {error}") from error
     if api_key in BETWEEN_BROKERS:
         return bodies.decode_body(api_key, "request", view[header.body_start :])
-    read, budget = _reader(api_key, api_version, "request"), [elements_max(api_key)]
+    budget = [_ELEMENTS_MAX.get(api_key, REQUEST_ELEMENTS_MAX)]
+    read = _reader(api_key, api_version, "request")
     return (yield from _read(read, view, header.body_start, budget, api_key, api_version))
 
 
-def elements_max(api_key: int) -> int:
-    """Array elements that a request may have."""
-    if api_key == ApiKey.JOIN_GROUP:
-        return JOIN_ELEMENTS_MAX
-    return AT_ONCE_ELEMENTS_MAX if api_key in _AT_ONCE else REQUEST_ELEMENTS_MAX
-
-
-def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: AnyBody) -> bytes:
-    """A whole response frame, size included.
+def encode_response(*, api_key: int, api_version: int, correlation_id: int, body: AnyBody) -> Steps[bytes]:
+    """In steps: a whole response frame, size included.
 
     Raises:
         InvariantError: a field that no version has, a required one left out, a value that does not fit.
     """
-    return finish(
-        encode_response_in_steps(
-            api_key=api_key, api_version=api_version, correlation_id=correlation_id, body=body
-        )
-    )
-
-
-def encode_response_in_steps(
-    *, api_key: int, api_version: int, correlation_id: int, body: AnyBody
-) -> Steps[bytes]:
-    """The same in steps."""
     if isinstance(body, msgspec.Struct):
         data = bodies.encode_body(body)
         return _RESPONSE_PREFIX.pack(_CORRELATION_ID.size + len(data), correlation_id) + data

@@ -23,7 +23,7 @@ from uuid import UUID
 from minikafka.protocol.records.record_parser import RecordError
 from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.writing import unsigned_varint
-from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
+from minikafka.steps import ELEMENTS_A_STEP, Steps
 from minikafka.types import NO_OFFSET, NO_TIMESTAMP, Buffer
 
 _PRODUCE_FLEXIBLE_SINCE: Final = 9
@@ -177,23 +177,8 @@ def produce_response(
     *,
     throttle_time_ms: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> bytes:
-    """The whole frame that answers ``header``."""
-    return finish(
-        produce_response_in_steps(
-            header, partitions, throttle_time_ms=throttle_time_ms, node_endpoints=node_endpoints
-        )
-    )
-
-
-def produce_response_in_steps(
-    header: RequestHeader,
-    partitions: Sequence[ProducePartitionResponse],
-    *,
-    throttle_time_ms: int = 0,
-    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Steps[bytes]:
-    """The same in steps."""
+    """In steps: the whole frame that answers ``header``."""
     version = header.api_version
     if version < _PRODUCE_FLEXIBLE_SINCE:
         return (yield from _legacy_produce_response(header, partitions, throttle_time_ms))
@@ -323,31 +308,9 @@ def fetch_response(
     error_code: int = 0,
     session_id: int = 0,
     node_endpoints: Sequence[NodeEndpoint] = (),
-) -> list[Buffer]:
-    """The whole frame that answers ``header``, in buffers to be sent in order; the records among them
-    uncopied."""
-    return finish(
-        fetch_response_in_steps(
-            header,
-            partitions,
-            throttle_time_ms=throttle_time_ms,
-            error_code=error_code,
-            session_id=session_id,
-            node_endpoints=node_endpoints,
-        )
-    )
-
-
-def fetch_response_in_steps(
-    header: RequestHeader,
-    partitions: Sequence[FetchPartitionResponse],
-    *,
-    throttle_time_ms: int = 0,
-    error_code: int = 0,
-    session_id: int = 0,
-    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> Steps[list[Buffer]]:
-    """The same in steps."""
+    """In steps: the whole frame that answers ``header``, in buffers to be sent in order; the records among
+    them uncopied."""
     version = header.api_version
     flexible = version >= _FETCH_FLEXIBLE_SINCE
     by_id = version >= FETCH_TOPIC_IDS_SINCE

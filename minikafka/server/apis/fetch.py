@@ -30,7 +30,7 @@ from minikafka.errors import ErrorCode
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import field
-from minikafka.protocol.wire.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response_in_steps
+from minikafka.protocol.wire.fast_paths import FetchPartitionResponse, NodeEndpoint, fetch_response
 from minikafka.replication.fetch_session import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
@@ -120,14 +120,14 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
         respond=respond,
         scheduler=services.scheduler if is_large else None,
     )
-    return (yield from fetch.start_in_steps()) if is_large else fetch.start()
+    return (yield from fetch.start())
 
 
 def fetch_params(
     services: Services, context: RequestContext, request: Any, quota_client: QuotaClient
 ) -> FetchParams:
     """What holds for the whole request."""
-    version = context.api_version
+    version = context.header.api_version
     if version >= FIRST_VERSION_WITH_REPLICA_STATE:
         replica_id, replica_epoch = request.replica_state
     else:
@@ -271,7 +271,7 @@ def _response(
             listener_name=context.connection.listener_name,
         )
     return (
-        yield from fetch_response_in_steps(
+        yield from fetch_response(
             context.header,
             partitions,
             throttle_time_ms=throttle_time_ms,

@@ -40,7 +40,7 @@ from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.protocol.records.record_parser import InvalidRecords
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
-from minikafka.server.apis.shared.current_leader import answer_produce_in_steps
+from minikafka.server.apis.shared.current_leader import answer_produce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.transaction_verification import (
     Transaction,
@@ -72,20 +72,17 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
 class _Slot:
     """One partition of a request, and its answer."""
 
-    __slots__ = ("answer", "heavy", "index", "records", "topic", "topic_id")
+    __slots__ = ("answer", "heavy", "index", "records", "topic", "topic_id", "topic_partition")
 
     def __init__(self, topic: str, topic_id: UUID | None, index: int, records: Buffer | None) -> None:
         self.topic = topic
         self.topic_id = topic_id
         self.index = index
+        self.topic_partition = TopicPartition(topic, index)
         self.records: Buffer = b"" if records is None else records  # an empty batch list has its own error
         self.answer = ProducePartitionResponse(topic, topic_id, index, 0)
         self.heavy: tuple[HeavyBatch, Verified] | None = None
         """Not appended yet: its batch has to be checked apart."""
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.index)
 
     def refuse(self, error: KafkaError) -> None:
         self.answer = ProducePartitionResponse(
@@ -110,7 +107,6 @@ class _Produce:
 
     __slots__ = (
         "_context",
-        "_operation",
         "_pending",
         "_request",
         "_services",
@@ -124,7 +120,6 @@ class _Produce:
         self._services = services
         self._context = context
         self._request = request
-        self._operation = TransactionSupportedOperation.of_produce(context.header.api_version)
         self._slots: list[_Slot] = []
         self._uncommitted: list[tuple[_Slot, UncommittedAppend]] = []
         self._unverified = 0
@@ -151,7 +146,8 @@ class _Produce:
         self._unverified = 1  # until all have begun: an answer of the coordinator may come in between
         for slot in self._slots:
             self._begin(slot, is_one_producer=len(producers) <= 1)
-            yield from self._append_heavy(slot)
+            if slot.heavy is not None:
+                yield from self._append_heavy(slot)
             yield
         self._unverified -= 1
         self._throttle_time_ms = _throttle(services, self._context)
@@ -203,7 +199,7 @@ class _Produce:
         transaction = None
         if self._request.transactional_id is not None:
             transaction = Transaction(
-                self._request.transactional_id, header.producer_id, header.producer_epoch, self._operation
+                self._request.transactional_id, header.producer_id, header.producer_epoch, self._operation()
             )
         return self._services.transaction_verification.begin(
             transaction,
@@ -211,6 +207,9 @@ class _Produce:
             sequence=header.base_sequence,
             then=lambda verified: self._verified(slot, verified),
         )
+
+    def _operation(self) -> TransactionSupportedOperation:
+        return TransactionSupportedOperation.of_produce(self._context.header.api_version)
 
     def _verified(self, slot: _Slot, verified: Verified) -> None:
         """The coordinator has answered."""
@@ -245,9 +244,8 @@ class _Produce:
             pending.complete(result)
 
     def _append_heavy(self, slot: _Slot) -> Steps[None]:
-        """Check a batch that takes long in a thread, and append it; nothing where it was appended."""
-        if slot.heavy is None:
-            return
+        """Check a batch that takes long in a thread, and append it."""
+        assert slot.heavy is not None
         (heavy, verified), slot.heavy = slot.heavy, None
         try:
             checked = yield from self._services.scheduler.apart(heavy.check)
@@ -260,7 +258,7 @@ class _Produce:
         replicas, acks, at = self._services.replica_manager, self._request.acks, slot.topic_partition
         try:
             if verified.error:
-                raise produce_error(verified, self._operation)
+                raise produce_error(verified, self._operation())
             terms = BY_CLIENT
             if verified.guard is not None or checked is not None:
                 terms = AppendTerms(AppendOrigin.CLIENT, verified.guard, checked=checked)
@@ -347,7 +345,7 @@ class _Produce:
         return pending
 
     def _response(self) -> Steps[bytes]:
-        return answer_produce_in_steps(
+        return answer_produce(
             self._services,
             self._context.connection,
             self._context.header,

@@ -33,7 +33,7 @@ from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.coordinator.transaction_markers import CoordinatorMarkers, WrittenMarkers
 from minikafka.server.replica.delayed_produce import when_committed
-from minikafka.server.requests.accounting import encode_answer_in_steps
+from minikafka.server.requests.accounting import encode_answer
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
@@ -135,7 +135,7 @@ def _response(
     services: Services, context: RequestContext, producer_ids: Iterable[int], written: WrittenMarkers
 ) -> Steps[tuple[bytes]]:
     body = yield from _body(producer_ids, written)
-    return ((yield from encode_answer_in_steps(services.request_metrics, context, body)),)
+    return ((yield from encode_answer(services.request_metrics, context, body)),)
 
 
 def _write(services: Services, marker: Marker, done: Callable[[ErrorCode], None]) -> None:

@@ -29,21 +29,19 @@ from minikafka.protocol.wire.codec import (
     AnyBody,
     RequestHeader,
     decode_request,
-    decode_request_in_steps,
     encode_response,
     read_request_header,
 )
 from minikafka.server.apis import api_versions
 from minikafka.server.quota.handler_time import HandlerTime
-from minikafka.server.requests.accounting import encode_answer_in_steps, fetch_metrics, timed
+from minikafka.server.requests.accounting import encode_answer, fetch_metrics, timed
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.fast_paths import FastPath
 from minikafka.server.services import Services
-from minikafka.steps import Steps
+from minikafka.steps import Steps, finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka.protocol.wire.produce_request import ProduceRequest
     from minikafka.server.dispatch import repeated_fetch, repeated_heartbeat, repeated_produce
 else:
     repeated_fetch = deferred("minikafka.server.dispatch.repeated_fetch")
@@ -54,10 +52,6 @@ Answer = AnyBody | Result | Coroutine[Any, Any, AnyBody]
 Handler = Callable[[Services, RequestContext, Any], Answer | Steps[Answer]]
 """One API. A body is encoded in the version of the request; finished buffers leave as they are. A handler
 that goes through the elements of a request is a generator (``minikafka.steps``)."""
-
-LARGE_FRAME_BYTES = 4096
-"""A larger request is decoded in steps: it may be thousands of elements, each a few bytes long. Producers'
-large requests are records, and their elements few."""
 
 REMEMBERED_FRAME_BYTES = 64 * 1024
 """A larger Fetch is not compared with the last one: that would be thousands of partitions at once."""
@@ -138,59 +132,43 @@ class Dispatcher:
         handler_time = None
         if self._client_quotas.times_requests and header.api_key not in BETWEEN_BROKERS:
             handler_time = HandlerTime(self._client_quotas, connection, header.client_id)
-        lacks_room = route.answer_may_be_large and not _has_room(connection, header)
-        if lacks_room or len(frame) > LARGE_FRAME_BYTES:
-            context = RequestContext(connection, header, len(frame), handler_time)
-            steps = self._serve_in_steps(route, context, frame)
-            if route.answer_may_be_large:
-                steps = _while_there_is_room(connection, header, steps)
-            if handler_time is not None:
-                steps = handler_time.measure_steps(steps)
-            return self._services.scheduler.run(steps)
-        request = decode_request(header, frame)
         context = RequestContext(connection, header, len(frame), handler_time)
-        return self._serve(route, context, request, frame)
-
-    def _serve_in_steps(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
-        request = yield from decode_request_in_steps(context.header, frame)
-        timing = self._note(route, context, request, frame)
-        answer = route.handler(self._services, context, request)
-        return (yield from self._finish(context, answer, timing))
-
-    def _serve(self, route: _Route, context: RequestContext, request: Any, frame: Buffer) -> Result:
-        timing = self._note(route, context, request, frame)
-        answer = route.handler(self._services, context, request)
-        if answer is None or isinstance(answer, _FINISHED):
-            if context.handler_time is not None:
-                context.handler_time.pause()
-            return answer if timing is None else timed(timing, answer)
-        steps = self._finish(context, answer, timing)
+        steps = self._serve(route, context, frame)
         if route.answer_may_be_large:
-            steps = _while_there_is_room(context.connection, context.header, steps)
-        if context.handler_time is not None:
-            steps = context.handler_time.measure_steps(steps)
+            steps = _while_there_is_room(connection, header, steps)
+        if handler_time is not None:
+            steps = handler_time.measure_steps(steps)
         return self._services.scheduler.run(steps)
 
-    def _note(
-        self, route: _Route, context: RequestContext, request: Any, frame: Buffer
-    ) -> RequestTiming | None:
-        """Count the request, and remember it where the next one may be like it."""
-        connection, header, metrics = context.connection, context.header, route.metrics
+    def _serve(self, route: _Route, context: RequestContext, frame: Buffer) -> Steps[Result]:
+        """In steps: decode, count, remember what the next one may be like, have it handled, encode."""
+        request = yield from decode_request(context.header, frame)
+        header, metrics, timing = context.header, route.metrics, None
         if header.api_key == ApiKey.FETCH:
             metrics = fetch_metrics(self._services.request_metrics, request)
         path = _FAST_PATHS.get(header.api_key)
-        if path is not None and self._may_remember(path, header):
-            if path is FastPath.PRODUCE:
-                self._remember_produce(connection, header, request, frame)
-            elif path is FastPath.HEARTBEAT:
-                self._remember_heartbeat(context, request, frame)
-            elif len(frame) <= REMEMBERED_FRAME_BYTES:
-                self._remember_fetch(context, request, memoryview(frame))
-        if not metrics.note(header.api_version):
-            return None
-        return RequestTiming(
-            metrics, self._now_ns, arrived_ns=connection.received_ns, size_bytes=context.size_bytes
-        )
+        if path in self._fast_paths.on:
+            self._remember(path, context, request, frame)
+        if metrics.note(header.api_version):
+            arrived_ns = context.connection.received_ns
+            timing = RequestTiming(
+                metrics, self._now_ns, arrived_ns=arrived_ns, size_bytes=context.size_bytes
+            )
+        answer = route.handler(self._services, context, request)
+        if isinstance(answer, Generator):
+            answer = yield from answer
+        result: Result
+        if answer is None or isinstance(answer, _FINISHED):
+            if context.handler_time is not None:
+                context.handler_time.pause()
+            result = answer
+        elif isinstance(answer, Mapping | msgspec.Struct):
+            result = ((yield from encode_answer(self._services.request_metrics, context, answer)),)
+        elif isinstance(answer, Coroutine):
+            result = self._answer_later(context, answer)
+        else:
+            raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
+        return result if timing is None else timed(timing, result)
 
     def _new_route(self, header: RequestHeader) -> _Route:
         if header.api_key not in self._handlers:
@@ -201,56 +179,29 @@ class Dispatcher:
         self._routes[key] = route
         return route
 
-    def _finish(
-        self, context: RequestContext, answer: Answer | Steps[Answer], timing: RequestTiming | None
-    ) -> Steps[Result]:
-        """What leaves, of what a handler returned."""
-        if isinstance(answer, Generator):
-            answer = yield from answer
-        result: Result
-        if answer is None or isinstance(answer, _FINISHED):
-            if context.handler_time is not None:
-                context.handler_time.pause()
-            result = answer
-        elif isinstance(answer, Mapping | msgspec.Struct):
-            result = ((yield from self._encode(context, answer)),)
-        elif isinstance(answer, Coroutine):
-            result = self._answer_later(context, answer)
-        else:
-            raise InvariantError(f"{ApiKey(context.header.api_key).name} answered {answer!r}")
-        return result if timing is None else timed(timing, result)
-
-    def _may_remember(self, path: FastPath, header: RequestHeader) -> bool:
-        """The one place that says "not now", to all fast paths."""
-        if not self._fast_paths.is_on(path):
-            return False
-        if path is FastPath.HEARTBEAT:  # only its time counts, and that of all while any is to be counted
-            return not self._client_quotas.times_requests
-        return not self._client_quotas.client(header.client_id).is_limited
-
-    def _remember_produce(
-        self, connection: Connection, header: RequestHeader, request: ProduceRequest, frame: Buffer
-    ) -> None:
-        if not isinstance(connection.memory, repeated_produce.RepeatedProduce):
-            connection.memory = repeated_produce.RepeatedProduce(self._services, connection)
-        connection.memory.remember(header, request, memoryview(frame))
-
-    def _remember_fetch(self, context: RequestContext, request: Any, frame: memoryview) -> None:
-        """As a heartbeat."""
-        connection = context.connection
-        memory = connection.memory
-        if isinstance(memory, repeated_produce.RepeatedProduce):
+    def _remember(self, path: FastPath, context: RequestContext, request: Any, frame: Buffer) -> None:
+        """On a connection that produces or fetches, that is what is worth remembering. Nothing of a client
+        that has a quota; of a heartbeat only its time counts, and that of all while any is to be counted."""
+        connection, header, memory = context.connection, context.header, context.connection.memory
+        if path is FastPath.HEARTBEAT:
+            preferred = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
+            if not (self._client_quotas.times_requests or isinstance(memory, preferred)):
+                connection.memory = repeated_heartbeat.RepeatedHeartbeat(
+                    self._services, context, request, frame
+                )
+        elif self._client_quotas.client(header.client_id).is_limited:
             return
-        if not (isinstance(memory, repeated_fetch.RepeatedFetch) and memory.is_like(frame)):
-            found = repeated_fetch.RepeatedFetch.of(self._services, context, request, frame)
-            connection.memory = found or memory
-
-    def _remember_heartbeat(self, context: RequestContext, request: Any, frame: Buffer) -> None:
-        """But not on a connection that produces or fetches: there that is what is worth remembering."""
-        connection = context.connection
-        preferred = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
-        if not isinstance(connection.memory, preferred):
-            connection.memory = repeated_heartbeat.RepeatedHeartbeat(self._services, context, request, frame)
+        elif path is FastPath.PRODUCE:
+            if not isinstance(memory, repeated_produce.RepeatedProduce):
+                memory = connection.memory = repeated_produce.RepeatedProduce(self._services, connection)
+            memory.remember(header, request, memoryview(frame))
+        elif isinstance(memory, repeated_produce.RepeatedProduce):
+            return
+        elif len(frame) <= REMEMBERED_FRAME_BYTES:
+            view = memoryview(frame)
+            if not (isinstance(memory, repeated_fetch.RepeatedFetch) and memory.is_like(view)):
+                found = repeated_fetch.RepeatedFetch.of(self._services, context, request, view)
+                connection.memory = found or memory
 
     def _answer_later(self, context: RequestContext, work: Coroutine[Any, Any, AnyBody]) -> PendingResponse:
         pending = PendingResponse()
@@ -261,7 +212,8 @@ class Dispatcher:
         async def answer() -> None:
             try:
                 body = await (work if handler_time is None else handler_time.measure(work))
-                response = await self._services.scheduler.finished(self._encode(context, body))
+                metrics = self._services.request_metrics
+                response = await self._services.scheduler.finished(encode_answer(metrics, context, body))
             except BaseException:
                 pending.abandon()
                 raise
@@ -274,24 +226,15 @@ class Dispatcher:
         name = ApiKey(header.api_key).name
         if header.api_key == ApiKey.API_VERSIONS:
             body = api_versions.unsupported_version()
-            return (
-                encode_response(
-                    api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, body=body
-                ),
+            steps = encode_response(
+                api_key=header.api_key, api_version=0, correlation_id=header.correlation_id, body=body
             )
+            return (finish(steps),)
         versions = _VERSIONS[ApiKey(header.api_key)]
         raise PeerProtocolError(
             f"UNSUPPORTED_VERSION: {name} version {header.api_version}, "
             f"this broker speaks {versions.min} to {versions.max}"
         )
-
-    def _encode(self, context: RequestContext, body: AnyBody) -> Steps[bytes]:
-        return encode_answer_in_steps(self._services.request_metrics, context, body)
-
-
-def _has_room(connection: Connection, header: RequestHeader) -> bool:
-    """Whether there is memory for the answer. A follower that waited behind consumers would leave the ISR."""
-    return connection.is_follower or connection.has_room(for_records=header.api_key == ApiKey.FETCH)
 
 
 def _while_there_is_room(
@@ -301,9 +244,8 @@ def _while_there_is_room(
     same moment would be made one after the other. No answer for a connection that has closed meanwhile."""
     for_records = header.api_key == ApiKey.FETCH
     while True:
-        if not (
-            _has_room(connection, header) or (yield from connection.wait_for_room(for_records=for_records))
-        ):
+        has_room = connection.has_room(for_records=for_records)
+        if not (has_room or (yield from connection.wait_for_room(for_records=for_records))):
             steps.close()
             return None
         try:

@@ -21,6 +21,7 @@ from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.accounting import encode_answer, timed
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
+from minikafka.steps import finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class RepeatedHeartbeat:
             return answer[: _CORRELATION_ID.start] + correlation_id + answer[_CORRELATION_ID.stop :]
         header = self._context.header._replace(correlation_id=int.from_bytes(correlation_id, signed=True))
         context = self._context._replace(header=header)
-        answer = encode_answer(self._services.request_metrics, context, self._question.body(result))
+        metrics = self._services.request_metrics
+        answer = finish(encode_answer(metrics, context, self._question.body(result)))
         if error_code(result) is ErrorCode.NONE:
             self._answered, self._answer = result, answer
         return answer

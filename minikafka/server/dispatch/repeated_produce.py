@@ -29,6 +29,7 @@ from minikafka.server.replica.partition import Partition
 from minikafka.server.requests.accounting import timed
 from minikafka.server.runtime.fast_paths import NEVER
 from minikafka.server.services import Services
+from minikafka.steps import finish
 from minikafka.types import Buffer, Offset, TopicPartition
 
 
@@ -128,20 +129,15 @@ class RepeatedProduce:
         def replicated() -> None:
             response, error = answer, append.error
             if error is not None:
-                response = answer_produce(
-                    self._services,
-                    self._connection,
-                    pattern.header(answer),
-                    [
-                        ProducePartitionResponse(
-                            append.topic_partition.topic,
-                            pattern.topic_id,
-                            pattern.index,
-                            error.code,
-                            error_message=error.message,
-                        )
-                    ],
+                refused = ProducePartitionResponse(
+                    append.topic_partition.topic,
+                    pattern.topic_id,
+                    pattern.index,
+                    error.code,
+                    error_message=error.message,
                 )
+                header = pattern.header(answer)
+                response = finish(answer_produce(self._services, self._connection, header, [refused]))
             pending.complete((response,))
 
         operation = DelayedProduce(
@@ -188,7 +184,7 @@ class RepeatedProduce:
         if (
             partition is None
             or is_internal(name)
-            or not partition.is_leader
+            or partition.leader_id != partition.node_id
             or (pattern.topic_id is not None and pattern.topic_id != partition.topic_id)
         ):
             return None

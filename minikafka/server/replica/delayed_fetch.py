@@ -94,12 +94,8 @@ class Fetch:
         self._pause_ms = 0
         self._force_respond = params.max_wait_ms <= 0 or not wanted
 
-    def start(self) -> Result:
-        """The response, or a ``PendingResponse`` when bytes are missing or cold."""
-        return finish(self.start_in_steps())
-
-    def start_in_steps(self) -> Steps[Result]:
-        """The same in steps."""
+    def start(self) -> Steps[Result]:
+        """In steps: the response, or a ``PendingResponse`` when bytes are missing or cold."""
         answer = yield from self._pass()
         return self._pending if answer is None else answer
 

@@ -122,7 +122,7 @@ class FetchParams(NamedTuple):
     @property
     def leader_only(self) -> bool:
         """Whether only the leader may answer: followers have to follow it, and old consumers expect it."""
-        return self.is_from_follower or (self.replica_id == CONSUMER_REPLICA_ID and self.client is None)
+        return self.replica_id >= 0 or (self.replica_id == CONSUMER_REPLICA_ID and self.client is None)
 
 
 class WantedPartition(NamedTuple):
@@ -212,13 +212,11 @@ def read_partitions(
     cold: list[ColdRead] = []
     followed: list[tuple[Partition, WantedPartition]] = []
     is_from_follower = params.is_from_follower
-    throttle = LeaderThrottle.of(replicas, params)
+    throttle = LeaderThrottle.of(replicas, params) if is_from_follower else None
     has_held_back = False
     whole = Budget(params.max_bytes)
-    late = LateBudget(replicas.catch_up_pace, params.fetcher)
-    turns = (
-        _in_turn(replicas, params, wanted, whole, late) if is_from_follower else zip(wanted, repeat(whole))
-    )
+    late = LateBudget(replicas.catch_up_pace, params.fetcher) if is_from_follower else None
+    turns = zip(wanted, repeat(whole)) if late is None else _in_turn(replicas, params, wanted, whole, late)
     for count, (want, budget) in enumerate(turns, start=1):
         if count % READS_A_STEP == 0:
             yield
@@ -255,7 +253,7 @@ def read_partitions(
             size_bytes = range_.size
             has_parted = False
         else:
-            if budget is not whole:
+            if budget is late:
                 is_paused = late.keeps_back(partition, want)
                 read = read._replace(records=_whole_batches(read.records), is_paused=is_paused)
             reads.append(read)
@@ -268,10 +266,13 @@ def read_partitions(
         whole.spend(size_bytes)
         if budget is not whole:
             budget.spend(size_bytes)
-    if not cold:
-        late.settle()
-    has_held_back = has_held_back or late.pause_ms > 0
-    return Reads(reads, params.max_bytes - whole.left, cold, followed, has_held_back, late.pause_ms)
+    pause_ms = 0
+    if late is not None:
+        if not cold:
+            late.settle()
+        pause_ms = late.pause_ms
+    held_back = has_held_back or pause_ms > 0
+    return Reads(reads, params.max_bytes - whole.left, cold, followed, held_back, pause_ms)
 
 
 def _of_unknown_topic(replicas: ReplicaManager, want: WantedPartition) -> PartitionRead:
@@ -390,7 +391,7 @@ def _read(
     log = partition.log
     check_access(partition, want, params)
     preferred = NO_REPLICA
-    if params.client is not None and not params.is_from_follower:
+    if params.client is not None and replicas.replica_selector is not None and params.replica_id < 0:
         preferred = preferred_read_replica(replicas, partition, want.fetch_offset, params.client)
     diverging_epoch = None
     if preferred == NO_REPLICA:
@@ -438,7 +439,7 @@ def check_access(partition: Partition, want: WantedPartition, params: FetchParam
         partition.check_leader(want.current_leader_epoch)
     else:
         partition.check_leader_epoch(want.current_leader_epoch)
-    if params.is_from_follower:
+    if params.replica_id >= 0:
         partition.check_follower(
             params.replica_id,
             current_leader_epoch=want.current_leader_epoch,

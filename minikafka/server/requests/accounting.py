@@ -14,9 +14,9 @@ from minikafka.metrics.request_metrics import RequestChannelMetrics, RequestMetr
 from minikafka.network.connection import PendingResponse, Result
 from minikafka.network.responses import UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, ApiKey
-from minikafka.protocol.wire.codec import AnyBody, encode_response_in_steps, field
+from minikafka.protocol.wire.codec import AnyBody, encode_response, field
 from minikafka.server.requests.context import RequestContext
-from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
+from minikafka.steps import ELEMENTS_A_STEP, Steps
 
 
 def api_name(key: ApiKey) -> str:
@@ -63,16 +63,9 @@ def error_codes(body: object) -> Iterator[int | None]:
                 yield None
 
 
-def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody) -> bytes:
-    """The bytes of a response. Its errors and its throttle time are counted, and what the request costs its
-    client of a request quota is in it."""
-    return finish(encode_answer_in_steps(metrics, context, body))
-
-
-def encode_answer_in_steps(
-    metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody
-) -> Steps[bytes]:
-    """The same in steps."""
+def encode_answer(metrics: RequestChannelMetrics, context: RequestContext, body: AnyBody) -> Steps[bytes]:
+    """In steps: the bytes of a response. Its errors and its throttle time are counted, and what the request
+    costs its client of a request quota is in it."""
     header = context.header
     asked = metrics.of(header.api_key)
     if isinstance(body, Mapping):
@@ -85,13 +78,14 @@ def encode_answer_in_steps(
             yield
         else:
             asked.note_error(code)
-    encoded = yield from encode_response_in_steps(
-        api_key=header.api_key,
-        api_version=header.api_version,
-        correlation_id=header.correlation_id,
-        body=body,
+    return (
+        yield from encode_response(
+            api_key=header.api_key,
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            body=body,
+        )
     )
-    return encoded
 
 
 def timed(timing: RequestTiming, result: Result) -> Result:

@@ -10,7 +10,7 @@ did; ``assembly`` has each of those call ``drop``. An authorizer is to do the sa
 rules, and code that lets a connection change its principal forgets that connection's memory. What may differ
 between two requests of one epoch (offsets, the ISR, a transaction's state) is looked at each time.
 
-Who says "not now": ``Dispatcher._may_remember``, once an epoch. Then nothing is remembered, and requests take
+Who says "not now": ``Dispatcher._remember``, once an epoch. Then nothing is remembered, and requests take
 the slow path.
 """
 
@@ -40,17 +40,14 @@ SWITCHED_OFF: Final[set[FastPath]] = set()
 class FastPaths:
     """A broker's."""
 
-    __slots__ = ("_off", "epoch")
+    __slots__ = ("epoch", "on")
 
     def __init__(self) -> None:
         self.epoch = 0
-        self._off = frozenset(SWITCHED_OFF)
+        self.on = frozenset(FastPath) - SWITCHED_OFF
 
     def __repr__(self) -> str:
-        return f"FastPaths(epoch {self.epoch}, off: {sorted(each.value for each in self._off)})"
-
-    def is_on(self, path: FastPath) -> bool:
-        return path not in self._off
+        return f"FastPaths(epoch {self.epoch}, on: {sorted(each.value for each in self.on)})"
 
     def drop(self, *_: object) -> None:
         """What is remembered holds no more. The arguments are those of the listener that calls it."""

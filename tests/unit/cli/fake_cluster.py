@@ -11,13 +11,12 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import (
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
     read_request_header,
 )
 from minikafka.types import ReplicaAssignment, TopicPartition
+from tests.support.codec import decode_request, encode_response
 
 NONE = int(ErrorCode.NONE)
 UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

@@ -13,8 +13,9 @@ from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.network.broker_client import BrokerClient, BrokerTimeout, BrokerUnavailable
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.wire.codec import RequestHeader, decode_request, encode_response, read_request_header
+from minikafka.protocol.wire.codec import RequestHeader, read_request_header
 from minikafka.types import Buffer
+from tests.support.codec import decode_request, encode_response
 from tests.unit.network.support import DEADLINE_SECONDS, framed, serving, until
 
 DEADLINE_MS = int(DEADLINE_SECONDS * 1000)

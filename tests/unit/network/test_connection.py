@@ -548,6 +548,10 @@ def test_answers_that_are_not_taken_stop_only_requests_whose_answers_may_be_larg
     producer = Wire(careful, like=first)
     producer.send(b"p1", b"p2")
     assert producer.sent() == [b"p1", b"p2"], "a few bytes are not waited for"
+    follower = Wire(careful, like=first)
+    follower.connection.is_follower = True
+    follower.send(b"r3")
+    assert follower.sent() == [b"r3"], "it would leave the ISR"
     third.transport.peer_catches_up()
     first.loop.turn()
     careful.turn()

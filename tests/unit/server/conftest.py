@@ -24,10 +24,8 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.network.responses import PendingResponse, ResponseQueue
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import (
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
     read_request_header,
 )
 from minikafka.server.apis import HANDLERS
@@ -37,6 +35,7 @@ from minikafka.server.requests.context import RequestContext
 from minikafka.steps import finish
 from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer
+from tests.support.codec import decode_request, encode_response
 from tests.unit.server.running import PATIENCE_MS, eventually, topics_of
 
 NODE_ID = BrokerId(1)

@@ -48,6 +48,7 @@ from minikafka.server.replica.replica_fetchers import InitialFetchState
 from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaManager
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.log_io import LogIo
+from minikafka.steps import finish
 from minikafka.types import NO_OFFSET, BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
 
 TP = TopicPartition("orders", 0)
@@ -355,14 +356,15 @@ class Replicas:
             self.answers.append(reads)
             return (b"response",)
 
-        return Fetch(
+        fetch = Fetch(
             replicas=self.manager,
             log_io=cast(LogIo, self.log_io),
             clock=self.clock,
             params=self.fetch_params(**params),
             wanted=wanted,
             respond=respond,
-        ).start()
+        )
+        return finish(fetch.start())
 
     def follower_fetch(
         self, replica_id: int, offset: int, at: TopicPartition = TP, **fields: Any

@@ -24,19 +24,18 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import (
     RequestHeader,
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
     read_request_header,
 )
-from minikafka.protocol.wire.fast_paths import EpochEndOffset, FetchPartitionResponse, fetch_response
+from minikafka.protocol.wire.fast_paths import EpochEndOffset, FetchPartitionResponse
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.replica.fetcher.manager import InitialFetchState, LeaderEndpoint, ReplicaFetcherManager
 from minikafka.server.replica.fetcher.replica_fetcher import ReplicaFetcher
 from minikafka.server.replica.replication_quotas import ReplicationQuotaManager
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.types import BrokerId, Buffer, LeaderEpoch, Offset, TopicPartition
+from tests.support.codec import decode_request, encode_response, fetch_response
 from tests.unit.server.disk import Disk
 from tests.unit.server.virtual_time import LoopClock
 

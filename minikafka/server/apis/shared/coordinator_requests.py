@@ -17,7 +17,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.coordinator.hosted_shard import RequestTicket, TicketCall
-from minikafka.server.requests.accounting import encode_answer_in_steps
+from minikafka.server.requests.accounting import encode_answer
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
@@ -113,7 +113,7 @@ class CoordinatorAnswer:
         body = self._body(result)
         if isinstance(body, Generator):
             body = yield from body
-        return ((yield from encode_answer_in_steps(self._metrics, self._context, body)),)
+        return ((yield from encode_answer(self._metrics, self._context, body)),)
 
 
 class AnswerCollector:

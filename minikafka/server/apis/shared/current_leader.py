@@ -16,10 +16,10 @@ from minikafka.protocol.wire.fast_paths import (
     CurrentLeader,
     NodeEndpoint,
     ProducePartitionResponse,
-    produce_response_in_steps,
+    produce_response,
 )
 from minikafka.server.services import Services
-from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
+from minikafka.steps import ELEMENTS_A_STEP, Steps
 from minikafka.types import BrokerId, TopicPartition
 
 _IN_PRODUCE_SINCE = 10
@@ -63,21 +63,9 @@ def answer_produce(
     answers: list[ProducePartitionResponse],
     *,
     throttle_time_ms: int = 0,
-) -> bytes:
-    """The whole response to a Produce request, with the leaders of partitions that are led elsewhere. Its
-    errors are counted."""
-    return finish(answer_produce_in_steps(services, peer, header, answers, throttle_time_ms=throttle_time_ms))
-
-
-def answer_produce_in_steps(
-    services: Services,
-    peer: Connection,
-    header: RequestHeader,
-    answers: list[ProducePartitionResponse],
-    *,
-    throttle_time_ms: int = 0,
 ) -> Steps[bytes]:
-    """The same in steps."""
+    """In steps: the whole response to a Produce request, with the leaders of partitions that are led
+    elsewhere. Its errors are counted."""
     moved: dict[str, set[int]] = {}
     for done, answer in enumerate(answers, start=1):
         if done % ELEMENTS_A_STEP == 0:
@@ -87,7 +75,7 @@ def answer_produce_in_steps(
             if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
                 moved.setdefault(answer.topic, set()).add(answer.index)
     if not moved or header.api_version < _IN_PRODUCE_SINCE:
-        return (yield from produce_response_in_steps(header, answers, throttle_time_ms=throttle_time_ms))
+        return (yield from produce_response(header, answers, throttle_time_ms=throttle_time_ms))
     told = _leaders_to_hint(peer, moved, now_ms=services.clock.monotonic_ms())
     answers = [
         answer._replace(current_leader=current_leader(services, TopicPartition(answer.topic, answer.index)))
@@ -99,7 +87,7 @@ def answer_produce_in_steps(
         services, (answer.current_leader for answer in answers), listener_name=peer.listener_name
     )
     return (
-        yield from produce_response_in_steps(
+        yield from produce_response(
             header, answers, throttle_time_ms=throttle_time_ms, node_endpoints=endpoints
         )
     )

@@ -28,14 +28,13 @@ from minikafka.protocol.control.messages import (
 )
 from minikafka.protocol.wire.api_versions import ADVERTISED, BETWEEN_BROKERS, ApiKey
 from minikafka.protocol.wire.codec import (
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
     read_request_header,
 )
 from minikafka.protocol.wire.control_bodies import decode_body, encode_body
 from minikafka.types import BrokerId, LeaderEpoch, TopicPartition
+from tests.support.codec import decode_request, encode_response
 
 ONE, TWO = BrokerId(1), BrokerId(2)
 BROKERS = (

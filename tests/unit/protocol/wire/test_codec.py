@@ -15,15 +15,14 @@ from minikafka.errors import ErrorCode, InvariantError, PeerProtocolError
 from minikafka.protocol.wire import reading
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import (
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
     field,
     read_request_header,
 )
 from minikafka.protocol.wire.reading import compile_reader
 from minikafka.protocol.wire.schema import REQUIRED, EntitySchema, FieldSchema, message_schema
+from tests.support.codec import decode_request, encode_response
 
 ALL_TOPICS = {
     "topics": [],

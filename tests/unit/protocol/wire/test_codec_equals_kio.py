@@ -20,13 +20,12 @@ from kio.static.constants import EntityType
 from minikafka.protocol.wire.api_versions import FLEXIBLE_SINCE, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import (
     RequestHeader,
-    decode_request,
     decode_response,
     encode_request,
-    encode_response,
     read_request_header,
 )
 from minikafka.protocol.wire.schema import EntitySchema, FieldSchema, message_schema
+from tests.support.codec import decode_request, encode_response
 
 ALL = [
     (int(key), version)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from minikafka.protocol.records.records import RecordError
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.wire.codec import RequestHeader, decode_response, encode_response
+from minikafka.protocol.wire.codec import RequestHeader, decode_response
 from minikafka.protocol.wire.fast_paths import (
     CurrentLeader,
     EpochEndOffset,
@@ -19,9 +19,8 @@ from minikafka.protocol.wire.fast_paths import (
     NodeEndpoint,
     ProducePartitionResponse,
     SnapshotId,
-    fetch_response,
-    produce_response,
 )
+from tests.support.codec import encode_response, fetch_response, produce_response
 
 i16, i32 = st.integers(-(2**15), 2**15 - 1), st.integers(-(2**31), 2**31 - 1)
 i64 = st.integers(-(2**63), 2**63 - 1)

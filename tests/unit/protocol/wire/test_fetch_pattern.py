@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.wire.codec import RequestHeader, decode_request, encode_request, read_request_header
-from minikafka.protocol.wire.fast_paths import FetchPartitionResponse, fetch_response
+from minikafka.protocol.wire.codec import RequestHeader, encode_request, read_request_header
+from minikafka.protocol.wire.fast_paths import FetchPartitionResponse
 from minikafka.protocol.wire.request_patterns import PATTERN_BYTES_MAX, FetchAnswer, FetchPattern
+from tests.support.codec import decode_request, fetch_response
 
 VERSIONS = range(13, SUPPORTED[ApiKey.FETCH].max + 1)
 FIELDS = (

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.wire.codec import decode_request, encode_request, read_request_header
-from minikafka.protocol.wire.fast_paths import ProducePartitionResponse, produce_response
+from minikafka.protocol.wire.codec import encode_request, read_request_header
+from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
 from minikafka.protocol.wire.request_patterns import ProducePattern
+from tests.support.codec import decode_request, produce_response
 
 TOPIC_ID = UUID(int=77)
 FLEXIBLE = range(9, SUPPORTED[ApiKey.PRODUCE].max + 1)

@@ -128,22 +128,14 @@ async def test_who_asks_for_much_waits_for_room_and_no_other_does(supervisor: Su
         handled.append(context.header.api_key)
         return (b"answer",)
 
-    dispatch = dispatcher(supervisor, metadata=handler, fetch=handler, heartbeat=handler)
+    dispatch = dispatcher(supervisor, metadata=handler, heartbeat=handler)
     connection = StubConnection()
     connection.room = asyncio.get_running_loop().create_future()
     metadata = request(ApiKey.METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
-    fetch = request(
-        ApiKey.FETCH,
-        4,
-        {"replica_id": 2, "max_wait": 0, "min_bytes": 0, "max_bytes": 1, "isolation_level": 0, "topics": []},
-    )
     heartbeat = request(ApiKey.HEARTBEAT, 0, {"group_id": "g", "generation_id": 1, "member_id": "m"})
     waiting = serve(dispatch, metadata, connection)
     assert isinstance(waiting, UnfinishedRequest) and handled == []
     assert serve(dispatch, heartbeat, connection) == (b"answer",)
-    connection.is_follower = True  # it would leave the ISR
-    assert serve(dispatch, fetch, connection) == (b"answer",)
-    connection.is_follower = False
     connection.room.set_result(None)
     ended = asyncio.Event()
     waiting.on_end = ended.set

@@ -21,6 +21,7 @@ from minikafka.server.replica.delayed_produce import DelayedProduce, Uncommitted
 from minikafka.server.replica.partition_reads import PartitionRead, WantedPartition
 from minikafka.server.runtime.fast_paths import SWITCHED_OFF, FastPath
 from minikafka.server.runtime.log_io import LogIo
+from minikafka.steps import finish
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.replicas import OTHER, THREE, TOPIC_ID, TP, Replicas, batch
 
@@ -67,17 +68,19 @@ class Leader:
         if self.is_asked:
             return False
         self.is_asked = True
-        Fetch(
-            replicas=self.replicas.manager,
-            log_io=cast(LogIo, self.replicas.log_io),
-            clock=self.replicas.clock,
-            params=self.replicas.fetch_params(replica_id=THREE),
-            wanted=[
-                WantedPartition(at, TOPIC_ID, self.fetched(at), 1 << 20, EPOCH, -1, Offset(0))
-                for at in (TP, OTHER)
-            ],
-            respond=self._answered,
-        ).start()
+        finish(
+            Fetch(
+                replicas=self.replicas.manager,
+                log_io=cast(LogIo, self.replicas.log_io),
+                clock=self.replicas.clock,
+                params=self.replicas.fetch_params(replica_id=THREE),
+                wanted=[
+                    WantedPartition(at, TOPIC_ID, self.fetched(at), 1 << 20, EPOCH, -1, Offset(0))
+                    for at in (TP, OTHER)
+                ],
+                respond=self._answered,
+            ).start()
+        )
         return not self.is_asked
 
     def _answered(self, reads: list[PartitionRead]) -> tuple[bytes]:

@@ -13,6 +13,7 @@ from minikafka.server.replica.delayed_fetch import Fetch
 from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.partition_reads import WantedPartition
 from minikafka.server.runtime.log_io import LogIo
+from minikafka.steps import finish
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.replicas import OTHER, THREE, TOPIC_ID, TP, Replicas, batch
 
@@ -92,14 +93,16 @@ def sizes(replicas: Replicas, *, offset: int, other: int = 1) -> dict[TopicParti
         WantedPartition(TP, TOPIC_ID, Offset(offset), 1 << 20, 3, -1, Offset(0)),
         WantedPartition(OTHER, TOPIC_ID, Offset(other), 1 << 20, 3, -1, Offset(0)),
     ]
-    Fetch(
-        replicas=replicas.manager,
-        log_io=cast(LogIo, replicas.log_io),
-        clock=replicas.clock,
-        params=replicas.fetch_params(replica_id=THREE),
-        wanted=wanted,
-        respond=lambda reads: replicas.answers.append(reads) or (b"",),
-    ).start()
+    finish(
+        Fetch(
+            replicas=replicas.manager,
+            log_io=cast(LogIo, replicas.log_io),
+            clock=replicas.clock,
+            params=replicas.fetch_params(replica_id=THREE),
+            wanted=wanted,
+            respond=lambda reads: replicas.answers.append(reads) or (b"",),
+        ).start()
+    )
     return answered(replicas)
 
 

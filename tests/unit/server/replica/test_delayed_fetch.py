@@ -17,6 +17,7 @@ from minikafka.protocol.records.batch import read_header
 from minikafka.server.replica.delayed_fetch import WARMING_ROUNDS_MAX, DelayedFetch, Fetch
 from minikafka.server.replica.partition_reads import PartitionRead, WantedPartition
 from minikafka.server.runtime.log_io import LogIo
+from minikafka.steps import finish
 from minikafka.types import Offset, TopicPartition
 from tests.unit.server.replicas import OTHER, TOPIC_ID, TP, TWO, Replicas, batch
 
@@ -66,7 +67,7 @@ def test_without_max_wait_or_without_partitions_nothing_waits(replicas: Replicas
         wanted=[],
         respond=lambda reads: (b"nothing",),
     )
-    assert fetch.start() == (b"nothing",)
+    assert finish(fetch.start()) == (b"nothing",)
 
 
 def test_an_error_of_one_partition_is_answered_at_once_beside_the_others(replicas: Replicas) -> None:
@@ -312,7 +313,7 @@ def test_what_is_over_keeps_nothing_alive_until_the_purge(replicas: Replicas) ->
         wanted=[WantedPartition(at, TOPIC_ID, Offset(0), 1 << 20, -1, -1) for at in (TP, OTHER)],
         respond=respond,
     )
-    pending = fetch.start()
+    pending = finish(fetch.start())
     replicas.append(batch(1))
     assert not pending.is_waiting
     assert replicas.manager.parked.fetch.watched, "the list of the other partition has it still"
@@ -338,14 +339,16 @@ def test_a_parked_fetch_that_raises_costs_neither_the_producer_nor_who_waits_bes
             answered.append(name)
             return (b"response",)
 
-        return Fetch(
-            replicas=replicas.manager,
-            log_io=cast(LogIo, replicas.log_io),
-            clock=replicas.clock,
-            params=replicas.fetch_params(),
-            wanted=[WantedPartition(TP, TOPIC_ID, Offset(0), 1 << 20, -1, -1, Offset(0))],
-            respond=respond,
-        ).start()
+        return finish(
+            Fetch(
+                replicas=replicas.manager,
+                log_io=cast(LogIo, replicas.log_io),
+                clock=replicas.clock,
+                params=replicas.fetch_params(),
+                wanted=[WantedPartition(TP, TOPIC_ID, Offset(0), 1 << 20, -1, -1, Offset(0))],
+                respond=respond,
+            ).start()
+        )
 
     before, broken, after = park("before"), park("broken"), park("after")
     if fails_while == "it is looked at":

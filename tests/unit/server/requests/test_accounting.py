@@ -20,6 +20,7 @@ from minikafka.server.requests.accounting import (
     timed,
 )
 from minikafka.server.requests.context import RequestContext
+from minikafka.steps import finish
 
 
 def test_apis_have_kafkas_spelling() -> None:
@@ -52,7 +53,7 @@ def test_a_throttled_answer_counts_for_its_api() -> None:
     context = RequestContext(cast(Connection, None), header)
     for throttle_time_ms in (0, 25):
         body = {"throttle_time": throttle_time_ms, "error_code": ErrorCode.NONE, "groups": ()}
-        assert encode_answer(metrics, context, body)
+        assert finish(encode_answer(metrics, context, body))
     assert metrics.of(ApiKey.LIST_GROUPS).throttled == 1
 
 

@@ -13,10 +13,11 @@ import pytest
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.protocol.wire.codec import decode_request, encode_response, read_request_header
+from minikafka.protocol.wire.codec import read_request_header
 from minikafka.server.replica.fetcher.manager import LeaderEndpoint, ReplicaFetcherManager, fetcher_id
 from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId, Buffer, TopicPartition
+from tests.support.codec import decode_request, encode_response
 from tests.unit.network.support import serving, until
 from tests.unit.server.replication_support import (
     BACKOFF_MS,
