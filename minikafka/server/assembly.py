@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -10,8 +11,8 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
-from minikafka.coordination.paths import BrokerRegistration, Endpoint
-from minikafka.coordination.store import CoordinationStore
+from minikafka.coordination.paths import BrokerRegistration, Endpoint, partition_state_path
+from minikafka.coordination.store import CheckOp, CoordinationStore, StoreError
 from minikafka.deferred import deferred
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import encode_uuid
@@ -46,7 +47,7 @@ from minikafka.server.services import Services
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.server.topics.topic_store import StoredTopic
-from minikafka.types import BrokerId
+from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
+
+logger = logging.getLogger(__name__)
 
 
 def open_log_manager(
@@ -144,7 +147,7 @@ def make_services(
         producer_ids,
         ask_here=lambda asked: add_partitions_to_txn.ask_own_coordinator(services, asked),
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
-        leads_for_sure=lambda: _leads_for_sure(services, sessions),
+        leads_still=lambda topic_partition: _leads_still(services, topic_partition),
     )
     services = Services(
         config=configs.broker_config,
@@ -197,10 +200,19 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.configs.subscribe_broker(drop)
 
 
-def _leads_for_sure(services: Services, sessions: SessionKeeper) -> bool:
-    """No other broker can have been given what this one leads: its session lasts, and the controller has said
-    in this session what it leads."""
-    return sessions.is_connected and services.metadata_received_epoch >= services.broker_epoch
+async def _leads_still(services: Services, topic_partition: TopicPartition) -> bool:
+    """Whether the store confirms that this broker leads the partition: nothing has been written over the
+    state that it leads by."""
+    partition = services.replica_manager.partitions.get(topic_partition)
+    if partition is None or not partition.is_leader:
+        return False
+    path = partition_state_path(topic_partition.topic, topic_partition.partition)
+    try:
+        await services.store.multi([CheckOp(path, partition.partition_epoch)])
+    except StoreError as error:
+        logger.info("cannot confirm the leadership of %s: %s", topic_partition, error)
+        return False
+    return True
 
 
 def _replica_manager(

@@ -89,8 +89,6 @@ class Services(msgspec.Struct, kw_only=True):
     lead and follow."""
     broker_epoch: int = -1
     """The czxid of this broker's registration (KIP-380); changes with its session."""
-    metadata_received_epoch: int = -1
-    """The broker epoch for which a controller has last said what to lead and follow."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None

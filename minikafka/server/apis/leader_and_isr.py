@@ -27,6 +27,5 @@ async def handle(
             response = await services.replica_manager.become_leader_or_follower(request)
             if not response.error_code:
                 services.metadata_received.set()
-                services.metadata_received_epoch = request.broker_epoch
             return response
         return LeaderAndIsrResponse(refusal.error_code)

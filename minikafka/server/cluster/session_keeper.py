@@ -40,7 +40,6 @@ class SessionKeeper:
         self._renewals: list[Callable[[], Awaitable[None]]] = []
         self._live_id = 0
         self._expired_id = 0
-        self._is_connected = True
         self._changed = asyncio.Condition()
         self._expired = asyncio.Event()
         self._guarded: dict[asyncio.Task[object], int] = {}
@@ -48,12 +47,6 @@ class SessionKeeper:
 
     def __repr__(self) -> str:
         return f"SessionKeeper(session {self._live_id or 'none'})"
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the store was there when it was last heard of. As long as it is, the session has not
-        expired, so no other broker has been given what this one leads."""
-        return self._is_connected
 
     def on_new_session(self, renew: Callable[[], Awaitable[None]]) -> None:
         """``renew`` is awaited for each session after the first, in the order of these calls."""
@@ -94,7 +87,6 @@ class SessionKeeper:
             self._guarded.pop(task, None)
 
     def _session_changed(self, event: SessionEvent) -> None:
-        self._is_connected = event.state is SessionState.CONNECTED
         if event.state is not SessionState.EXPIRED:
             return
         self._expired_id = event.session_id

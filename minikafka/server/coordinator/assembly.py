@@ -10,7 +10,7 @@ The cluster's topics as the group coordinator sees them. Kafka: ``MetadataImage`
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
@@ -41,6 +41,7 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.topics.topic_service import TopicService
+from minikafka.types import TopicPartition
 
 
 class BrokerGroupSettings:
@@ -129,10 +130,10 @@ def make_coordinators(
     *,
     ask_here: AskHere,
     write_here: SendMarkers,
-    leads_for_sure: Callable[[], bool],
+    leads_still: Callable[[TopicPartition], Awaitable[bool]],
 ) -> Coordinators:
-    """Nothing runs yet. ``leads_for_sure``: no other broker can have been given what this one leads."""
-    transactions = _transaction_service(configs, parts, producer_ids, write_here, leads_for_sure)
+    """Nothing runs yet. ``leads_still`` asks the store whether this broker leads a partition."""
+    transactions = _transaction_service(configs, parts, producer_ids, write_here, leads_still)
     return Coordinators(
         _group_service(configs, parts),
         transactions,
@@ -180,7 +181,7 @@ def _transaction_service(
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
     write_here: SendMarkers,
-    leads_for_sure: Callable[[], bool],
+    leads_still: Callable[[TopicPartition], Awaitable[bool]],
 ) -> TransactionService:
     config, replicas = configs.broker_config, parts.replicas
     settings = BrokerTransactionSettings(config)
@@ -199,7 +200,7 @@ def _transaction_service(
             write_here=write_here,
         ),
         producer_ids=producer_ids,
-        leads_for_sure=leads_for_sure,
+        leads_still=leads_still,
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,

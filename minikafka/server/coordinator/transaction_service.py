@@ -4,17 +4,19 @@ Kafka: ``TransactionCoordinator``, ``TransactionStateManager``. Besides what all
 markers written (``transaction_markers``), gets producer ids for its shards, and looks now and then for
 transactions that take too long and for transactional ids that are not used any more.
 
-Where it differs: a broker that has lost the coordination store may have lost its partitions without knowing,
-and Kafka's then refuses a producer by what it remembers (INVALID_TXN_STATE), which ends the producer. Here it
-says COORDINATOR_NOT_AVAILABLE, and the producer looks for the coordinator again.
+Where it differs: a broker that was paused, has lost the coordination store or is still to be told that
+another leads the partition now refuses a producer by what it remembers (INVALID_TXN_STATE), in Kafka. That
+ends the producer, which may have begun its transaction at the new coordinator. Here such an error is given
+only after the store has confirmed that this broker leads the partition; else the answer is
+COORDINATOR_NOT_AVAILABLE, and the producer looks for the coordinator again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
@@ -31,7 +33,7 @@ from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.features import TRANSACTION_VERSION_LEVEL
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
-from minikafka.types import Offset
+from minikafka.types import Offset, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.coordinator.transaction import effects
@@ -73,6 +75,19 @@ class TransactionReplay:
         """Nothing: no transaction writes to this topic."""
 
 
+_OF_STATE: Final = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_NOT_FOUND,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+"""Errors that say what state a transaction is in, and that no client tries again."""
+
+
 class TransactionService(CoordinatorService["TransactionShard"]):
     """See the module header."""
 
@@ -85,7 +100,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         new_shard: Callable[[], TransactionShard],
         markers: TransactionMarkerChannels,
         producer_ids: ProducerIdManager,
-        leads_for_sure: Callable[[], bool],
+        leads_still: Callable[[TopicPartition], Awaitable[bool]],
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
@@ -95,7 +110,9 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         self.parked: Purgatory = DelayedOperationPurgatory("Transaction", timer)
         self._config = config
         self._producer_ids = producer_ids
-        self._leads_for_sure = leads_for_sure
+        self._leads_still = leads_still
+        self._unconfirmed: dict[int, list[tuple[RequestTicket, Any]]] = {}
+        """Answers that wait for a question to the store, by partition."""
         super().__init__(
             contents="transactions",
             replicas=replicas,
@@ -118,9 +135,31 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def ask_partition(self, number: int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
         """An error ends a producer for good, so one that may come of an old state is not given away."""
-        if not self._leads_for_sure():
-            ticket = hosted_shard.RequestTicket(partial(_answer_unless_refused, ticket))
-        super().ask_partition(number, call, ticket)
+        super().ask_partition(number, call, hosted_shard.RequestTicket(partial(self._answer, number, ticket)))
+
+    def _answer(self, number: int, ticket: RequestTicket, result: Any) -> None:
+        codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())
+        if _OF_STATE.isdisjoint(codes):
+            ticket.answer(result)
+            return
+        waiting = self._unconfirmed.get(number)
+        if waiting is not None:
+            waiting.append((ticket, result))
+            return
+        self._unconfirmed[number] = [(ticket, result)]
+        self._supervisor.start("confirm-coordinator", partial(self._confirm, number))
+
+    async def _confirm(self, number: int) -> None:
+        """Give the errors that wait, each after a question to the store that was asked after it came up."""
+        topic_partition = TopicPartition(self.topic.name, number)
+        try:
+            while waiting := self._unconfirmed[number]:
+                self._unconfirmed[number] = []
+                is_confirmed = await self._leads_still(topic_partition)
+                for ticket, result in waiting:
+                    ticket.answer(result if is_confirmed else _maybe_replaced())
+        finally:
+            del self._unconfirmed[number]
 
     def start(self) -> None:
         """Follow leadership from now on, and look for what has timed out or expired now and then."""
@@ -180,14 +219,10 @@ class TransactionService(CoordinatorService["TransactionShard"]):
                 await asyncio.sleep(0)
 
 
-def _answer_unless_refused(ticket: RequestTicket, result: Any) -> None:
-    """Answer ``ticket`` with ``result``, or with COORDINATOR_NOT_AVAILABLE if it has an error."""
-    if isinstance(result, KafkaError) or any(getattr(result, "errors", ())):
-        result = KafkaError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE,
-            "This broker has lost the coordination store: another may have become the coordinator.",
-        )
-    ticket.answer(result)
+def _maybe_replaced() -> KafkaError:
+    return KafkaError(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, "Another broker may have become the coordinator meanwhile."
+    )
 
 
 def _settle(future: asyncio.Future[KafkaError | None], error: KafkaError | None) -> None:

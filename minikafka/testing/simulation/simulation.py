@@ -17,12 +17,16 @@ import logging
 import random
 import warnings
 from collections.abc import Callable, Coroutine, Mapping
+from importlib import import_module
+from itertools import chain
 from typing import Any, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.config.broker import broker_config
 from minikafka.coordination.store import CoordinationStore
+from minikafka.deferred import own_modules
 from minikafka.protocol.records import record_codec
+from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.testing.broker import Property, property_text
 from minikafka.testing.simulation.disk import SimulatedDisk
@@ -264,7 +268,11 @@ class Simulation:
             SimulationError: it is not done after ``time_limit_ms`` of virtual time.
             Exception: what the scenario raises.
         """
-        record_codec.load()  # before the guard: what is imported later might keep a simulated clock
+        # Before the guard: what is imported later might keep a simulated clock. And all of it: a broker that
+        # found something left to load would draw other numbers than the brokers of later simulations.
+        record_codec.load()
+        for name in chain(HANDLERS.modules(), own_modules()):
+            import_module(name)
         process = self.boot(CLIENT)
         try:
             with guarded(self.loop, self.rng("other people's code")):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
 
+from minikafka.coordination.paths import partition_state_path
+from minikafka.coordination.store import Op
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
@@ -255,3 +259,30 @@ async def test_the_list_tells_what_it_does_not_understand(transacting_broker: An
     assert (answer.error_code, answer.unknown_state_filters) == (ErrorCode.NONE, ("Lost",))
     answer = await transacting_broker.ask(LIST, 2, body | {"transactional_id_pattern": "("})
     assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+async def test_an_error_is_given_when_the_store_has_confirmed_who_coordinates(
+    transacting_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends the producer, and comes of what this broker remembers: another may lead the partition already,
+    and have begun the transaction."""
+    services = transacting_broker.services
+    topic = services.transactions.topic
+    path = partition_state_path(topic.name, topic.partition_for("t"))
+    producer = await Producer.init(transacting_broker)
+    multi, questions = services.store.multi, []
+
+    async def asked(operations: Sequence[Op]) -> Any:
+        questions.append(operations)
+        return await multi(operations)
+
+    monkeypatch.setattr(services.store, "multi", asked)
+    answers = await asyncio.gather(*(producer.end(5, commit=True) for _ in range(10)))
+    assert {answer.error_code for answer in answers} == {ErrorCode.INVALID_TXN_STATE}
+    assert [operation.path for operations in questions for operation in operations] == [path], "one for all"
+    node = await services.store.get(path)
+    await services.store.set(path, node.data)  # by a controller, whose request is on its way
+    assert (await producer.end(5, commit=True)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await producer.add(3, 0) == [ErrorCode.NONE], "what this needs is that the log takes it"
+    await services.store.close()
+    assert await producer._replace(epoch=7).add(5, 0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
