@@ -147,7 +147,7 @@ def make_services(
         producer_ids,
         ask_here=lambda asked: add_partitions_to_txn.ask_own_coordinator(services, asked),
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
-        leads_still=lambda topic_partition: _leads_still(services, topic_partition),
+        confirmed_epoch=lambda topic_partition: _confirmed_epoch(services, topic_partition),
     )
     services = Services(
         config=configs.broker_config,
@@ -200,19 +200,20 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.configs.subscribe_broker(drop)
 
 
-async def _leads_still(services: Services, topic_partition: TopicPartition) -> bool:
-    """Whether the store confirms that this broker leads the partition: nothing has been written over the
-    state that it leads by."""
+async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:
+    """The leader epoch in which this broker leads the partition, if the store confirms that nothing has been
+    written over the state that it leads by."""
     partition = services.replica_manager.partitions.get(topic_partition)
     if partition is None or not partition.is_leader:
-        return False
+        return None
     path = partition_state_path(topic_partition.topic, topic_partition.partition)
+    leader_epoch = partition.leader_epoch
     try:
         await services.store.multi([CheckOp(path, partition.partition_epoch)])
     except StoreError as error:
         logger.info("cannot confirm the leadership of %s: %s", topic_partition, error)
-        return False
-    return True
+        return None
+    return leader_epoch
 
 
 def _replica_manager(

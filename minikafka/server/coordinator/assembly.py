@@ -130,10 +130,11 @@ def make_coordinators(
     *,
     ask_here: AskHere,
     write_here: SendMarkers,
-    leads_still: Callable[[TopicPartition], Awaitable[bool]],
+    confirmed_epoch: Callable[[TopicPartition], Awaitable[int | None]],
 ) -> Coordinators:
-    """Nothing runs yet. ``leads_still`` asks the store whether this broker leads a partition."""
-    transactions = _transaction_service(configs, parts, producer_ids, write_here, leads_still)
+    """Nothing runs yet. ``confirmed_epoch``: the leader epoch in which this broker leads a partition, as the
+    store confirms; None when it does not."""
+    transactions = _transaction_service(configs, parts, producer_ids, write_here, confirmed_epoch)
     return Coordinators(
         _group_service(configs, parts),
         transactions,
@@ -181,7 +182,7 @@ def _transaction_service(
     parts: CoordinatorParts,
     producer_ids: ProducerIdManager,
     write_here: SendMarkers,
-    leads_still: Callable[[TopicPartition], Awaitable[bool]],
+    confirmed_epoch: Callable[[TopicPartition], Awaitable[int | None]],
 ) -> TransactionService:
     config, replicas = configs.broker_config, parts.replicas
     settings = BrokerTransactionSettings(config)
@@ -200,7 +201,7 @@ def _transaction_service(
             write_here=write_here,
         ),
         producer_ids=producer_ids,
-        leads_still=leads_still,
+        confirmed_epoch=confirmed_epoch,
         timer=parts.timer,
         log_io=parts.log_io,
         supervisor=parts.supervisor,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
@@ -88,6 +88,15 @@ _OF_STATE: Final = frozenset(
 """Errors that say what state a transaction is in, and that no client tries again."""
 
 
+class _Unconfirmed(NamedTuple):
+    """An error that waits for the store to confirm who led the partition when it came up."""
+
+    ticket: RequestTicket
+    result: Any
+    number: int
+    leader_epoch: int
+
+
 class TransactionService(CoordinatorService["TransactionShard"]):
     """See the module header."""
 
@@ -100,7 +109,7 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         new_shard: Callable[[], TransactionShard],
         markers: TransactionMarkerChannels,
         producer_ids: ProducerIdManager,
-        leads_still: Callable[[TopicPartition], Awaitable[bool]],
+        confirmed_epoch: Callable[[TopicPartition], Awaitable[int | None]],
         timer: Timer,
         log_io: LogIo,
         supervisor: Supervisor,
@@ -110,9 +119,9 @@ class TransactionService(CoordinatorService["TransactionShard"]):
         self.parked: Purgatory = DelayedOperationPurgatory("Transaction", timer)
         self._config = config
         self._producer_ids = producer_ids
-        self._leads_still = leads_still
-        self._unconfirmed: dict[int, list[tuple[RequestTicket, Any]]] = {}
-        """Answers that wait for a question to the store, by partition."""
+        self._confirmed_epoch = confirmed_epoch
+        self._unconfirmed: list[_Unconfirmed] = []
+        self._is_confirming = False
         super().__init__(
             contents="transactions",
             replicas=replicas,
@@ -139,27 +148,30 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def _answer(self, number: int, ticket: RequestTicket, result: Any) -> None:
         codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())
-        if _OF_STATE.isdisjoint(codes):
+        shard = self._shards.get(number)
+        if shard is None or _OF_STATE.isdisjoint(codes):
             ticket.answer(result)
             return
-        waiting = self._unconfirmed.get(number)
-        if waiting is not None:
-            waiting.append((ticket, result))
-            return
-        self._unconfirmed[number] = [(ticket, result)]
-        self._supervisor.start("confirm-coordinator", partial(self._confirm, number))
+        self._unconfirmed.append(_Unconfirmed(ticket, result, number, shard.leader_epoch))
+        if not self._is_confirming:
+            self._is_confirming = True
+            self._supervisor.start("confirm-coordinator", self._confirm)
 
-    async def _confirm(self, number: int) -> None:
-        """Give the errors that wait, each after a question to the store that was asked after it came up."""
-        topic_partition = TopicPartition(self.topic.name, number)
+    async def _confirm(self) -> None:
+        """Give the errors that wait, each after a question to the store that was asked when it was there. One
+        question at a time: who asks for errors has no more of the store."""
         try:
-            while waiting := self._unconfirmed[number]:
-                self._unconfirmed[number] = []
-                is_confirmed = await self._leads_still(topic_partition)
-                for ticket, result in waiting:
-                    ticket.answer(result if is_confirmed else _maybe_replaced())
+            while self._unconfirmed:
+                unconfirmed, self._unconfirmed = self._unconfirmed, []
+                epochs = {
+                    number: await self._confirmed_epoch(TopicPartition(self.topic.name, number))
+                    for number in dict.fromkeys(each.number for each in unconfirmed)
+                }
+                for each in unconfirmed:
+                    is_confirmed = epochs[each.number] == each.leader_epoch
+                    each.ticket.answer(each.result if is_confirmed else _maybe_replaced())
         finally:
-            del self._unconfirmed[number]
+            self._is_confirming = False
 
     def start(self) -> None:
         """Follow leadership from now on, and look for what has timed out or expired now and then."""
