@@ -284,5 +284,11 @@ async def test_an_error_is_given_when_the_store_has_confirmed_who_coordinates(
     await services.store.set(path, node.data)  # by a controller, whose request is on its way
     assert (await producer.end(5, commit=True)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await producer.add(3, 0) == [ErrorCode.NONE], "what this needs is that the log takes it"
-    await services.store.close()
-    assert await producer._replace(epoch=7).add(5, 0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+async def test_an_error_is_not_given_while_the_store_is_away(transacting_broker: Any) -> None:
+    producer = await Producer.init(transacting_broker)
+    zombie = producer._replace(epoch=7)
+    assert await zombie.add(5, 0) == [ErrorCode.PRODUCER_FENCED]
+    await transacting_broker.services.store.close()
+    assert await zombie.add(5, 0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]

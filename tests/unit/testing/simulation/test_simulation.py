@@ -11,7 +11,7 @@ from minikafka.testing.simulation.simulation import Simulation
 
 async def scenario(simulation):
     await simulation.start_broker(1)
-    await asyncio.sleep(5)
+    await asyncio.sleep(5)  # of virtual time: until all that was deferred is loaded
 
 def trace():
     simulation = Simulation(7)
