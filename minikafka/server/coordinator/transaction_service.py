@@ -160,18 +160,23 @@ class TransactionService(CoordinatorService["TransactionShard"]):
     async def _confirm(self) -> None:
         """Give the errors that wait, each after a question to the store that was asked when it was there. One
         question at a time: who asks for errors has no more of the store."""
+        asked: list[_Unconfirmed] = []
         try:
             while self._unconfirmed:
-                unconfirmed, self._unconfirmed = self._unconfirmed, []
+                asked, self._unconfirmed = self._unconfirmed, []
                 epochs = {
                     number: await self._confirmed_epoch(TopicPartition(self.topic.name, number))
-                    for number in dict.fromkeys(each.number for each in unconfirmed)
+                    for number in dict.fromkeys(each.number for each in asked)
                 }
-                for each in unconfirmed:
+                while asked:
+                    each = asked.pop()
                     is_confirmed = epochs[each.number] == each.leader_epoch
                     each.ticket.answer(each.result if is_confirmed else _maybe_replaced())
-        finally:
+        finally:  # however this ends, no request waits for it any longer
             self._is_confirming = False
+            unanswered, self._unconfirmed = asked + self._unconfirmed, []
+            for each in unanswered:
+                each.ticket.answer(_maybe_replaced())
 
     def start(self) -> None:
         """Follow leadership from now on, and look for what has timed out or expired now and then."""

@@ -13,6 +13,7 @@ from minikafka.coordination.store import Op
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
+from minikafka.types import TopicPartition
 from tests.unit.server.running import eventually
 
 ADD, OFFSETS, END = ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN
@@ -292,3 +293,57 @@ async def test_an_error_is_not_given_while_the_store_is_away(transacting_broker:
     assert await zombie.add(5, 0) == [ErrorCode.PRODUCER_FENCED]
     await transacting_broker.services.store.close()
     assert await zombie.add(5, 0) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+
+
+async def test_an_error_is_not_given_when_the_partition_was_lost_and_regained_meanwhile(
+    transacting_broker: Any,
+) -> None:
+    """The store confirms the leader epoch of now; the error is of the epoch before it."""
+    services = transacting_broker.services
+    topic = services.transactions.topic
+    topic_partition = TopicPartition(topic.name, topic.partition_for("t"))
+    partition = services.replica_manager.partitions[topic_partition]
+    producer = await Producer.init(transacting_broker)
+    partition.leader_epoch += 1  # regained, and the coordinator's shard has not heard of it yet
+    assert (await producer.end(5, commit=True)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    partition.leader_epoch -= 1
+    assert (await producer.end(5, commit=True)).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+async def test_an_error_that_comes_up_during_a_question_has_the_next_one(
+    transacting_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the store answers may be older than the error."""
+    services = transacting_broker.services
+    producer = await Producer.init(transacting_broker)
+    multi, asked, may_answer = services.store.multi, asyncio.Semaphore(0), asyncio.Semaphore(0)
+
+    async def paused(operations: Sequence[Op]) -> Any:
+        asked.release()
+        await may_answer.acquire()
+        return await multi(operations)
+
+    monkeypatch.setattr(services.store, "multi", paused)
+    first = asyncio.create_task(producer.end(5, commit=True))
+    await asked.acquire()
+    second = asyncio.create_task(producer.end(4, commit=True))
+    await transacting_broker.ask(LIST, 0, {"state_filters": [], "producer_id_filters": []})  # second is there
+    may_answer.release()
+    assert (await first).error_code == ErrorCode.INVALID_TXN_STATE
+    await asked.acquire()
+    assert not second.done()
+    may_answer.release()
+    assert (await second).error_code == ErrorCode.INVALID_TXN_STATE
+
+
+async def test_whoever_waits_for_the_store_is_answered_when_the_question_itself_fails(
+    transacting_broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = await Producer.init(transacting_broker)
+
+    async def failing(operations: Sequence[Op]) -> Any:
+        raise RuntimeError("a defect of the store's client")
+
+    monkeypatch.setattr(transacting_broker.services.store, "multi", failing)
+    answers = await asyncio.gather(*(producer.end(5, commit=True) for _ in range(2)))
+    assert {answer.error_code for answer in answers} == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
