@@ -5,6 +5,8 @@ three seconds: the request of last time, but for its correlation id. So it is no
 group answers what it did last time neither is the answer encoded again. The group is asked as on the slow
 path, by the same call, and what it does is its own affair. While a request quota is set anywhere all requests
 take the slow path. When what is remembered is dropped: ``runtime.fast_paths``.
+
+What it brings (``bin/bench fast_paths``, median of pairs): 2.33 × the rate, 2.74 × as many for the same CPU.
 """
 
 from __future__ import annotations
