@@ -33,7 +33,7 @@ from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.server.runtime.features import TRANSACTION_VERSION_LEVEL
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Restart, Supervisor
-from minikafka.types import Offset, TopicPartition
+from minikafka.types import NO_EPOCH, Offset, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.coordinator.transaction import effects
@@ -89,7 +89,7 @@ _OF_STATE: Final = frozenset(
 
 
 class _Unconfirmed(NamedTuple):
-    """An error that waits for the store to confirm who led the partition when it came up."""
+    """An error that waits for the store to confirm who led the partition when its request came."""
 
     ticket: RequestTicket
     result: Any
@@ -144,15 +144,17 @@ class TransactionService(CoordinatorService["TransactionShard"]):
 
     def ask_partition(self, number: int, call: TicketCall[TransactionShard], ticket: RequestTicket) -> None:
         """An error ends a producer for good, so one that may come of an old state is not given away."""
-        super().ask_partition(number, call, hosted_shard.RequestTicket(partial(self._answer, number, ticket)))
-
-    def _answer(self, number: int, ticket: RequestTicket, result: Any) -> None:
-        codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())
         shard = self._shards.get(number)
-        if shard is None or _OF_STATE.isdisjoint(codes):
+        leader_epoch = NO_EPOCH if shard is None else shard.leader_epoch
+        answer = partial(self._answer, number, leader_epoch, ticket)
+        super().ask_partition(number, call, hosted_shard.RequestTicket(answer))
+
+    def _answer(self, number: int, leader_epoch: int, ticket: RequestTicket, result: Any) -> None:
+        codes = (result.code,) if isinstance(result, KafkaError) else getattr(result, "errors", ())
+        if _OF_STATE.isdisjoint(codes):
             ticket.answer(result)
             return
-        self._unconfirmed.append(_Unconfirmed(ticket, result, number, shard.leader_epoch))
+        self._unconfirmed.append(_Unconfirmed(ticket, result, number, leader_epoch))
         if not self._is_confirming:
             self._is_confirming = True
             self._supervisor.start("confirm-coordinator", self._confirm)
