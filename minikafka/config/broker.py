@@ -30,6 +30,13 @@ from minikafka.config.definition import (
     prop,
 )
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
+from minikafka.config.security import (
+    HIDDEN,
+    LISTENER_KEYS_EXTRA,
+    SecurityConfig,
+    listener_property,
+    may_be_of_listener,
+)
 from minikafka.config.topic import (
     DAY_MS,
     HOUR_MS,
@@ -67,7 +74,7 @@ def default_of(topic_property: str) -> msgspec.Meta:
     return prop(key.type, key.importance, documentation, ge=key.ge, le=key.le, update=CLUSTER_WIDE)
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
 
     # HTTP port: minikafka's own; Kafka has JMX for this.
@@ -115,7 +122,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     ) = None
     listener_security_protocol_map: Annotated[
         str,
-        prop(STRING, LOW, "Listener name to security protocol, NAME:PROTOCOL; only PLAINTEXT can be used."),
+        prop(STRING, LOW, "Listener name to security protocol, NAME:PROTOCOL, several with commas."),
     ] = DEFAULT_PROTOCOL_MAP
     controller_listener_names: Annotated[
         tuple[str, ...],
@@ -718,6 +725,15 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
     originals: dict[str, str] = msgspec.field(default_factory=dict)
     """The property texts that this was made of (``AbstractConfig.originals``); no property itself."""
 
+    def __repr__(self) -> str:
+        """What is not as by default; passwords are not told."""
+        told = ", ".join(
+            f"{key.attribute}={HIDDEN if key.type is ConfigType.PASSWORD else repr(value)}"
+            for key in BROKER_CONFIG_KEYS.values()
+            if key.name not in ALIASES and (value := getattr(self, key.attribute)) != key.default
+        )
+        return f"BrokerConfig({told})"
+
     @property
     def broker_id(self) -> int:
         """The same as ``node_id``, as in Kafka."""
@@ -736,11 +752,36 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True):
         return self._listeners("advertised.listeners", self.advertised_listeners, distinct_ports=False)
 
     def inter_broker_listener(self) -> str:
-        """The name of the listener that brokers use: the configured one, PLAINTEXT, or the first there is."""
+        """The name of the listener that brokers use: the configured one, one that has the configured protocol,
+        or the first there is."""
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name.upper()
-        names = [listener.name for listener in self.advertised_endpoints()]
-        return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
+        listeners = self.advertised_endpoints()
+        protocol = self.security_inter_broker_protocol
+        of_protocol = [each.name for each in listeners if each.protocol == protocol]
+        return next(
+            iter([name for name in of_protocol if name == protocol] or of_protocol), listeners[0].name
+        )
+
+    def inter_broker_protocol(self) -> str:
+        """The security protocol of that listener."""
+        name = self.inter_broker_listener()
+        return next(each.protocol for each in self.advertised_endpoints() if each.name == name)
+
+    def listener_security(self, listener_name: str) -> SecurityConfig:
+        """What holds for one listener: its own values, and the broker's where it has none (KIP-103).
+
+        Without what is one mechanism's alone (``listener.name.NAME.MECHANISM.…``).
+        """
+        values: dict[str, Any] = {field: getattr(self, field) for field in SecurityConfig.__struct_fields__}
+        for name, text in self.originals.items():
+            parts = listener_property(name)
+            if parts is None or parts.listener != listener_name.upper() or parts.mechanism is not None:
+                continue
+            key = BROKER_CONFIG_KEYS[parts.name]
+            if key.attribute in values:
+                values[key.attribute] = None if key.nullable and not text.strip() else parse_value(key, text)
+        return SecurityConfig(**values)
 
     def coordination_path(self) -> str:
         """The file of the embedded store."""
@@ -791,6 +832,26 @@ def _broker_keys() -> dict[str, ConfigKey]:
 BROKER_CONFIG_KEYS: dict[str, ConfigKey] = _broker_keys()
 """Every broker property by its name."""
 
+
+def broker_config_key(name: str) -> ConfigKey | None:
+    """What the broker property ``name`` is, also of one listener (``listener.name.NAME.…``); None for an
+    unknown name."""
+    key = BROKER_CONFIG_KEYS.get(name)
+    parts = None if key is not None else listener_property(name)
+    if parts is None:
+        return key
+    key = BROKER_CONFIG_KEYS.get(parts.name)
+    if key is None or not parts.listener:
+        return None
+    is_security = key.attribute in SecurityConfig.__struct_fields__ and may_be_of_listener(key.name)
+    if not is_security and (parts.mechanism is not None or key.name not in LISTENER_KEYS_EXTRA):
+        return None
+    if parts.mechanism is not None and not key.name.startswith(("sasl.", "connections.max.reauth")):
+        return None
+    documentation = f"{key.name} of the listener {parts.listener} alone. {key.documentation}"
+    return msgspec.structs.replace(key, name=name, documentation=documentation)
+
+
 _GROUPS: tuple[tuple[str, ...], ...] = (
     ("node.id", "broker.id"),
     ("log.dirs", "log.dir"),
@@ -828,11 +889,13 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     """
     values: dict[str, Any] = {}
     for name in sorted(properties, key=lambda name: name in ALIASES):  # an alias only fills a gap
-        key = BROKER_CONFIG_KEYS.get(name)
+        key = broker_config_key(name)
         if key is None:
             raise ConfigError(f"Unknown broker config name: {name}")
         text = properties[name]
         value = None if key.nullable and not text.strip() else parse_value(key, text)
+        if name not in BROKER_CONFIG_KEYS:  # of one listener: see ``listener_security``
+            continue
         if values.setdefault(key.attribute, value) != value and name == "broker.id":
             raise ConfigError(
                 f"node.id ({values['node_id']}) and broker.id ({value}) must be the same when both are set"

@@ -21,7 +21,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config, override_properties
+from minikafka.config.broker import (
+    BROKER_CONFIG_KEYS,
+    BrokerConfig,
+    broker_config,
+    broker_config_key,
+    override_properties,
+)
 from minikafka.config.definition import parse_value
 from minikafka.config.properties import parse_properties
 from minikafka.errors import ConfigError
@@ -80,7 +86,7 @@ def load(
     unknown: list[UnknownProperty] = []
     from_file: list[Setting] = []
     for setting in [] if path is None else read_file(path, files or OsFiles()):
-        if setting.name in BROKER_CONFIG_KEYS:
+        if broker_config_key(setting.name) is not None:
             from_file.append(setting)
         else:
             nearest = _nearest(setting.name, BROKER_CONFIG_KEYS, cutoff=_LIKELY_TYPO)
@@ -192,7 +198,7 @@ def _toml_text(name: str, value: Any, source: str) -> str:
 
 
 def _check(setting: Setting) -> None:
-    key = BROKER_CONFIG_KEYS.get(setting.name)
+    key = broker_config_key(setting.name)
     if key is None:
         nearest = _nearest(setting.name, BROKER_CONFIG_KEYS, cutoff=0.6)
         hint = f"; did you mean {nearest}?" if nearest else ""

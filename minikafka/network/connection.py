@@ -55,6 +55,7 @@ from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
+from minikafka.security.principal import ANONYMOUS
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 
@@ -185,7 +186,7 @@ class Connection(asyncio.Protocol):
     ``memory`` is the handler's own: what it wants to know when this peer's next request comes.
     ``id`` is Kafka's connection id, ``local-remote-index``. ``client_software_name`` and ``…_version`` are
     what ApiVersions said (KIP-511). ``leader_hints``: where the peer was sent to lately, by topic.
-    ``is_follower``: a broker fetches over it.
+    ``is_follower``: a broker fetches over it. ``principal``: who the peer is, as far as it has proved it.
     """
 
     __slots__ = (
@@ -194,7 +195,7 @@ class Connection(asyncio.Protocol):
         "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
         "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
         "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
-        "peer_port", "received_ns",
+        "peer_port", "principal", "received_ns",
     )  # fmt: skip
 
     def __init__(
@@ -214,6 +215,7 @@ class Connection(asyncio.Protocol):
         self.client_software_version = "unknown"
         self.id = ""
         self.is_follower = False
+        self.principal = ANONYMOUS
         self.local_host, self.local_port = "", 0
         self.peer_host, self.peer_port = "", 0
         self.leader_hints: dict[str, LeaderHints] = {}
@@ -283,6 +285,14 @@ class Connection(asyncio.Protocol):
             self._budget.wait(self._room_available)
             yield self._room
         return not self.is_closing
+
+    def hand_over(self, handler: Handler, *, frame_bytes_max: int | None = None) -> None:
+        """The next frame goes to ``handler``, which forgets what the last one remembered. With
+        ``frame_bytes_max`` frames that begin from now on may be as large as that."""
+        self._handler = handler
+        self.memory = None
+        if frame_bytes_max is not None:
+            self._reader.frame_bytes_max = frame_bytes_max
 
     def mute(self, duration_ms: int | None = None) -> None:
         """Handle no further requests until ``unmute``, or for ``duration_ms``; responses leave (KIP-219).
@@ -404,7 +414,6 @@ class Connection(asyncio.Protocol):
 
     def _serve(self, frames: Sequence[Buffer]) -> None:
         """Handle frames until one of the bounds says stop; the others are held. Writes what came of it."""
-        handler = self._handler
         responses = self._responses
         done, count = 0, len(frames)
         turn = frames
@@ -420,7 +429,7 @@ class Connection(asyncio.Protocol):
                 if self._hold:
                     break
                 done += 1
-                result = handler(self, frame)
+                result = self._handler(self, frame)
                 if result is not None:
                     if isinstance(result, UnfinishedRequest):
                         self._wait_for(result, len(frame))

@@ -81,16 +81,17 @@ class FrameReader:
 
     __slots__ = (
         "_frame",
-        "_frame_bytes_max",
         "_missing_bytes",
         "_size_prefix",
         "begun",
         "error",
         "expected_bytes",
+        "frame_bytes_max",
     )
 
     def __init__(self, *, frame_bytes_max: int, keeps_buffer: bool = False) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """Holds for the frames that begin from now on."""
         self._size_prefix = b""  # up to 3 bytes of a size
         self._frame = _FrameBuffer(is_kept=keeps_buffer)  # the frame being collected
         self._missing_bytes = 0
@@ -138,9 +139,9 @@ class FrameReader:
         size_of = _SIZE.unpack_from
         while end - position >= 4:
             (size,) = size_of(data, position)
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 self.error = PeerProtocolError(
-                    f"a frame of {size} bytes, allowed are 0 to {self._frame_bytes_max}"
+                    f"a frame of {size} bytes, allowed are 0 to {self.frame_bytes_max}"
                     " (socket.request.max.bytes)"
                 )
                 return frames

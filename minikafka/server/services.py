@@ -37,6 +37,7 @@ from minikafka.server.runtime.fast_paths import FastPaths
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
+from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
 from minikafka.types import BrokerId, TopicPartition
 
@@ -89,6 +90,8 @@ class Services(msgspec.Struct, kw_only=True):
     lead and follow."""
     broker_epoch: int = -1
     """The czxid of this broker's registration (KIP-380); changes with its session."""
+    authorizer: Authorizer | None = None
+    """None: everybody may do everything (``authorizer.class.name`` is not set)."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None

@@ -1,0 +1,308 @@
+"""Who may connect, how they prove who they are, and what they may do: the security properties of a broker.
+
+Kafka: ``BrokerSecurityConfigs``, ``SslConfigs``, ``SaslConfigs``, ``SecurityConfig``,
+``DelegationTokenManagerConfigs``, ``OAuthBearerConfigs``. ``BrokerConfig`` has them for all listeners. A
+listener may have its own value for most: ``listener.name.NAME.property``, and for SASL
+``listener.name.NAME.MECHANISM.property`` (KIP-103); ``listener_property`` takes such a name apart, and
+``BrokerConfig.listener_security`` puts together what holds for one listener.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, NamedTuple
+
+import msgspec
+
+from minikafka.config.definition import LONG_MAX, ConfigKey, ConfigType, Importance, UpdateMode, prop
+
+BOOLEAN, STRING, INT, LONG, LIST, CLASS, PASSWORD, DOUBLE = (
+    ConfigType.BOOLEAN,
+    ConfigType.STRING,
+    ConfigType.INT,
+    ConfigType.LONG,
+    ConfigType.LIST,
+    ConfigType.CLASS,
+    ConfigType.PASSWORD,
+    ConfigType.DOUBLE,
+)
+HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
+PER_BROKER, CLUSTER_WIDE = UpdateMode.PER_BROKER, UpdateMode.CLUSTER_WIDE
+
+SecurityProtocolName = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+StoreTypeName = Literal["JKS", "PKCS12", "PEM"]
+
+SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+"""Those there are here. Kafka has GSSAPI too."""
+DEFAULT_SASL_MECHANISM = "SCRAM-SHA-512"
+"""Kafka's default is GSSAPI (Kerberos), which is not there; a name that works is better than one that
+cannot."""
+
+LISTENER_PREFIX = "listener.name."
+
+
+class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """A field is the property's name with underscores for dots. Alone it is what holds for one listener."""
+
+    # Between brokers.
+
+    security_inter_broker_protocol: Annotated[
+        SecurityProtocolName,
+        prop(
+            STRING,
+            MEDIUM,
+            "The security protocol of the listener that brokers use among themselves; not together with "
+            "inter.broker.listener.name.",
+        ),
+    ] = "PLAINTEXT"
+
+    # Authorization (``AclAuthorizer``).
+
+    authorizer_class_name: Annotated[
+        str,
+        prop(
+            STRING,
+            LOW,
+            "Who decides what a client may do: kafka.security.authorizer.AclAuthorizer or "
+            "org.apache.kafka.metadata.authorizer.StandardAuthorizer, which are the same here; empty: "
+            "everybody may do anything.",
+        ),
+    ] = ""
+    super_users: Annotated[
+        str, prop(STRING, MEDIUM, "Principals that may do anything: User:NAME, several with semicolons.")
+    ] = ""
+    allow_everyone_if_no_acl_found: Annotated[
+        bool,
+        prop(BOOLEAN, MEDIUM, "Whether everybody may use a resource that no ACL speaks of."),
+    ] = False
+
+    # TLS (``SslConfigs``).
+
+    ssl_protocol: Annotated[
+        str, prop(STRING, MEDIUM, "The newest version of TLS: TLSv1.3 or TLSv1.2.", update=PER_BROKER)
+    ] = "TLSv1.3"
+    ssl_enabled_protocols: Annotated[
+        tuple[str, ...],
+        prop(LIST, MEDIUM, "The versions of TLS that may be used.", update=PER_BROKER),
+    ] = ("TLSv1.2", "TLSv1.3")
+    ssl_cipher_suites: Annotated[
+        tuple[str, ...],
+        prop(
+            LIST, MEDIUM, "The cipher suites that may be used, under Java's names; empty: OpenSSL's choice.",
+            update=PER_BROKER,
+        ),
+    ] = ()  # fmt: skip
+    ssl_client_auth: Annotated[
+        Literal["none", "requested", "required"],
+        prop(STRING, MEDIUM, "Whether clients show a certificate."),
+    ] = "none"
+    ssl_keystore_type: Annotated[
+        StoreTypeName,
+        prop(STRING, MEDIUM, "The kind of the key store: PEM or PKCS12.", update=PER_BROKER),
+    ] = "JKS"
+    ssl_keystore_location: (
+        Annotated[str, prop(STRING, HIGH, "The file with key and certificate.", update=PER_BROKER)] | None
+    ) = None
+    ssl_keystore_password: (
+        Annotated[str, prop(PASSWORD, HIGH, "The key store's password.", update=PER_BROKER)] | None
+    ) = None
+    ssl_keystore_key: (
+        Annotated[str, prop(PASSWORD, HIGH, "The private key itself, PEM (PKCS #8).", update=PER_BROKER)]
+        | None
+    ) = None
+    ssl_keystore_certificate_chain: (
+        Annotated[str, prop(PASSWORD, HIGH, "The certificates themselves, PEM.", update=PER_BROKER)] | None
+    ) = None
+    ssl_key_password: (
+        Annotated[str, prop(PASSWORD, HIGH, "The password of the private key.", update=PER_BROKER)] | None
+    ) = None
+    ssl_truststore_type: Annotated[
+        StoreTypeName,
+        prop(STRING, MEDIUM, "The kind of the trust store: PEM or PKCS12.", update=PER_BROKER),
+    ] = "JKS"
+    ssl_truststore_location: (
+        Annotated[
+            str, prop(STRING, HIGH, "The file with the authorities that are trusted.", update=PER_BROKER)
+        ]
+        | None
+    ) = None
+    ssl_truststore_password: (
+        Annotated[str, prop(PASSWORD, HIGH, "The trust store's password.", update=PER_BROKER)] | None
+    ) = None
+    ssl_truststore_certificates: (
+        Annotated[str, prop(PASSWORD, HIGH, "The trusted authorities themselves, PEM.", update=PER_BROKER)]
+        | None
+    ) = None
+    ssl_crl_location: (
+        Annotated[
+            str,
+            prop(
+                STRING,
+                LOW,
+                "A file with certificate revocation lists, PEM; it is read again when it changes. "
+                "minikafka's own.",
+                update=PER_BROKER,
+            ),
+        ]
+        | None
+    ) = None
+    ssl_endpoint_identification_algorithm: Annotated[
+        str,
+        prop(
+            STRING, LOW, "https: a broker that is connected to must show a certificate of its host name; "
+            "empty: any name.", update=PER_BROKER,
+        ),
+    ] = "https"  # fmt: skip
+    ssl_principal_mapping_rules: Annotated[
+        str,
+        prop(STRING, LOW, "How the name in a client's certificate becomes a principal: DEFAULT, RULE:…"),
+    ] = "DEFAULT"
+    ssl_allow_dn_changes: Annotated[
+        bool, prop(BOOLEAN, LOW, "Whether a new key store may have another distinguished name.")
+    ] = False
+    ssl_allow_san_changes: Annotated[
+        bool, prop(BOOLEAN, LOW, "Whether a new key store may lack alternative names of the old one.")
+    ] = False
+
+    # SASL (``BrokerSecurityConfigs``, ``SaslConfigs``).
+
+    sasl_enabled_mechanisms: Annotated[
+        tuple[str, ...],
+        prop(
+            LIST,
+            MEDIUM,
+            "The mechanisms that clients may use: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
+            update=PER_BROKER,
+        ),
+    ] = (DEFAULT_SASL_MECHANISM,)
+    sasl_mechanism_inter_broker_protocol: Annotated[
+        str, prop(STRING, MEDIUM, "The mechanism that brokers use among themselves.", update=PER_BROKER)
+    ] = DEFAULT_SASL_MECHANISM
+    sasl_jaas_config: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "The login module and its options, in the syntax of JAAS; for one mechanism of a listener as "
+                "listener.name.NAME.MECHANISM.sasl.jaas.config.",
+                update=PER_BROKER,
+            ),
+        ]
+        | None
+    ) = None
+    sasl_server_max_receive_size: Annotated[
+        int, prop(INT, MEDIUM, "The largest request before a client has proved who it is.", ge=1)
+    ] = 524_288
+    connections_max_reauth_ms: Annotated[
+        int,
+        prop(LONG, MEDIUM, "After how long a SASL client must prove again who it is; 0: never.", ge=0),
+    ] = 0
+    connection_failed_authentication_delay_ms: Annotated[
+        int, prop(INT, LOW, "How long after a failed authentication the connection is closed.", ge=0)
+    ] = 100
+    sasl_oauthbearer_jwks_endpoint_url: (
+        Annotated[str, prop(STRING, MEDIUM, "Where the keys of the issuer are: a file: or https: URL.")]
+        | None
+    ) = None
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: Annotated[
+        int, prop(LONG, LOW, "How often the issuer's keys are read again.", ge=1)
+    ] = 3_600_000
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_ms: Annotated[
+        int, prop(LONG, LOW, "How soon the issuer's keys are asked for again after a failure.", ge=1)
+    ] = 100
+    sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms: Annotated[
+        int, prop(LONG, LOW, "The longest pause between two such tries.", ge=1)
+    ] = 10_000
+    sasl_oauthbearer_token_endpoint_url: (
+        Annotated[
+            str, prop(STRING, MEDIUM, "Where a broker that logs in gets its token: a file: or https: URL.")
+        ]
+        | None
+    ) = None
+    sasl_oauthbearer_scope_claim_name: Annotated[
+        str, prop(STRING, LOW, "The claim of a token that has its scopes.")
+    ] = "scope"
+    sasl_oauthbearer_sub_claim_name: Annotated[
+        str, prop(STRING, LOW, "The claim of a token that has the principal's name.")
+    ] = "sub"
+    sasl_oauthbearer_expected_audience: (
+        Annotated[tuple[str, ...], prop(LIST, LOW, "Audiences; a token must be for one of them.")] | None
+    ) = None
+    sasl_oauthbearer_expected_issuer: (
+        Annotated[str, prop(STRING, LOW, "The issuer that a token must be from.")] | None
+    ) = None
+    sasl_oauthbearer_clock_skew_seconds: Annotated[
+        int, prop(INT, LOW, "By how much the clocks of issuer and broker may differ.", ge=0)
+    ] = 30
+
+    # Delegation tokens (KIP-48).
+
+    delegation_token_secret_key: (
+        Annotated[str, prop(PASSWORD, MEDIUM, "Makes and checks tokens; the same on all brokers.")] | None
+    ) = None
+    delegation_token_max_lifetime_ms: Annotated[
+        int, prop(LONG, MEDIUM, "How long a token can be renewed.", ge=1)
+    ] = 7 * 24 * 3_600_000
+    delegation_token_expiry_time_ms: Annotated[
+        int, prop(LONG, MEDIUM, "How long a token holds without renewal.", ge=1)
+    ] = 24 * 3_600_000
+    delegation_token_expiry_check_interval_ms: Annotated[
+        int, prop(LONG, LOW, "How often expired tokens are removed.", ge=1, le=LONG_MAX)
+    ] = 3_600_000
+
+    @property
+    def has_authorizer(self) -> bool:
+        return bool(self.authorizer_class_name.strip())
+
+
+LISTENER_KEYS_EXTRA = ("max.connections", "max.connection.creation.rate")
+"""Properties outside of ``SecurityConfig`` that a listener may have its own value for."""
+
+_NOT_OF_LISTENERS = ("security.inter.broker.protocol", "authorizer.class.name", "super.users")
+_NOT_OF_LISTENERS_PREFIXES = ("delegation.token.", "allow.everyone.")
+
+
+class ListenerProperty(NamedTuple):
+    """``listener.name.<listener>.[<mechanism>.]<name>``; the listener in capitals, the mechanism likewise."""
+
+    listener: str
+    mechanism: str | None
+    name: str
+
+
+def listener_property(name: str) -> ListenerProperty | None:
+    """``name`` taken apart; None when it is no listener's property."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    listener, _, rest = name[len(LISTENER_PREFIX) :].partition(".")
+    mechanism, _, tail = rest.partition(".")
+    if mechanism.upper() in SASL_MECHANISMS:
+        return ListenerProperty(listener.upper(), mechanism.upper(), tail)
+    return ListenerProperty(listener.upper(), None, rest)
+
+
+def may_be_of_listener(name: str) -> bool:
+    """Whether a listener can have its own value of the security property ``name``."""
+    return name not in _NOT_OF_LISTENERS and not name.startswith(_NOT_OF_LISTENERS_PREFIXES)
+
+
+def jaas_configs(listener: str, originals: Mapping[str, str]) -> dict[str, str]:
+    """Mechanism → JAAS text for one listener: its own for the mechanism, or ``sasl.jaas.config`` of the
+    listener, or that of the broker, for every mechanism that has none of its own (key ``""``)."""
+    found: dict[str, str] = {}
+    if text := originals.get("sasl.jaas.config"):
+        found[""] = text
+    for name, text in originals.items():
+        parts = listener_property(name)
+        if parts is not None and parts.listener == listener.upper() and parts.name == "sasl.jaas.config":
+            found[parts.mechanism or ""] = text
+    return found
+
+
+HIDDEN = "[hidden]"
+"""What stands for a password wherever a configuration is shown (Kafka: ``Password.HIDDEN``)."""
+
+
+def shown(key: ConfigKey | None, text: str | None) -> str | None:
+    """``text`` as logs may have it; the value of a property that is not known may be a secret."""
+    is_secret = key is None or key.type is PASSWORD
+    return HIDDEN if is_secret and text is not None else text
