@@ -752,7 +752,7 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         return self._listeners("advertised.listeners", self.advertised_listeners, distinct_ports=False)
 
     def inter_broker_listener(self) -> str:
-        """The name of the listener that brokers use: the configured one, one that has the configured protocol,
+        """The name of the listener that brokers use: the configured one, one with the configured protocol,
         or the first there is."""
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name.upper()
