@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
 
 from tests.integration.conftest import StartCluster
 from tests.integration.support import confluent
@@ -25,6 +25,11 @@ pytestmark = pytest.mark.minikafka_only
 
 TOPIC, PARTITIONS = "records", 8
 CLASSIC = ("confluent", "aiokafka", "kafka-python", "kcat")
+MOVING = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
 REBALANCED_S = MEMBER_TIMEOUT_MS / 1000 + 90
 
 StartMember = Callable[[str, str, str], MemberProcess]
@@ -82,11 +87,46 @@ def committed(cluster: ProcessCluster, group: str) -> dict[int, int]:
     return {each.partition: each.offset for each in found}
 
 
-def coordinator_of(cluster: ProcessCluster, group: str) -> int:
+def coordinator_of(cluster: ProcessCluster, group: str) -> int | None:
+    """None while it moves: librdkafka asks once, and gives the error to its caller."""
     client = confluent.admin(cluster.bootstrap)
-    coordinator = client.describe_consumer_groups([group])[group].result(90).coordinator
+    try:
+        coordinator = client.describe_consumer_groups([group])[group].result(90).coordinator
+    except KafkaException as error:
+        if error.args[0].code() in MOVING:
+            return None
+        raise
     assert coordinator is not None
     return int(coordinator.id)
+
+
+def coordinator_now(cluster: ProcessCluster, group: str, *, other_than: int | None = None) -> int:
+    """Wait until there is one, and another than ``other_than``."""
+    found: list[int | None] = []
+
+    def is_there() -> bool:
+        found.append(coordinator_of(cluster, group))
+        return found[-1] not in (None, other_than)
+
+    confluent.wait_until(
+        is_there, f"a coordinator other than {other_than}", deadline_s=SESSION_TIMEOUT_MS / 1000 + 60
+    )
+    assert found[-1] is not None
+    return found[-1]
+
+
+def described(cluster: ProcessCluster, group: str) -> str:
+    """Who has which partitions, as the coordinator says."""
+    found = confluent.admin(cluster.bootstrap).describe_consumer_groups([group])[group].result(90)
+    members = {
+        each.member_id: [
+            sorted(part.partition for part in assignment.topic_partitions)
+            for assignment in (each.assignment, each.target_assignment)
+            if assignment is not None
+        ]
+        for each in found.members
+    }
+    return f"{found.state.name}, coordinator {found.coordinator.id}, assigned and to be assigned {members}"
 
 
 def until_all_is_read(
@@ -105,7 +145,7 @@ def until_all_is_read(
         said = "\n".join(f"{each} running {each.is_running}: {each.errors()[-2_000:]}" for each in members)
         raise AssertionError(
             f"{late}: {len(missing)} not read, as (partition, offset, value): {missing[:20]}; "
-            f"committed {committed(cluster, group)}\n{said}"
+            f"committed {committed(cluster, group)}; {described(cluster, group)}\n{said}"
         ) from late
 
 
@@ -137,20 +177,16 @@ def test_members_of_all_clients_come_and_go(start_cluster: StartCluster, start_m
 
         # The coordinator of each group dies, comes back, and is stopped cleanly.
         for group, members in groups.items():
-            coordinator = coordinator_of(cluster, group)
+            coordinator = coordinator_now(cluster, group)
             before = committed(cluster, group)
             cluster.brokers[coordinator].kill()
-            confluent.wait_until(
-                lambda group=group, dead=coordinator: coordinator_of(cluster, group) != dead,
-                "another coordinator",
-                deadline_s=SESSION_TIMEOUT_MS / 1000 + 60,
-            )
+            coordinator_now(cluster, group, other_than=coordinator)
             after = committed(cluster, group)
             assert all(after[partition] >= offset for partition, offset in before.items()), (before, after)
             reads_on(members[-1])
             cluster.brokers[coordinator].start()
             cluster.wait_until_whole(TOPIC)
-            moved = coordinator_of(cluster, group)
+            moved = coordinator_now(cluster, group)
             cluster.brokers[moved].stop()
             reads_on(members[-1])
             cluster.brokers[moved].start()

@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Message, Producer
 
-from tests.integration.support.load import SETTINGS
+from tests.integration.support.load import SETTINGS, UNKNOWN
 
 RECORDS_A_SECOND = 500
 
@@ -27,7 +27,7 @@ class SpreadLoad:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="spread-load")
         self.acked: dict[bytes, tuple[int, int]] = {}
-        """Value → the partition and the offset it was acknowledged with."""
+        """Value → the partition and the offset it was acknowledged with, which may be ``UNKNOWN``."""
         self.failures: list[str] = []
 
     def __enter__(self) -> SpreadLoad:
@@ -57,5 +57,5 @@ class SpreadLoad:
             self.failures.append(str(error))
         else:
             value, partition, offset = message.value(), message.partition(), message.offset()
-            assert value is not None and partition is not None and offset is not None
-            self.acked[value] = partition, offset
+            assert value is not None and partition is not None
+            self.acked[value] = partition, UNKNOWN if offset is None else offset

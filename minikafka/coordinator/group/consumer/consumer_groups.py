@@ -192,9 +192,7 @@ class ConsumerGroups:
             member_id=member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self._settings.consumer_group(group.group_id).heartbeat_interval_ms,
-            assignment=(
-                member.assigned if _asks_for_all(request) or member.assigned != before.assigned else None
-            ),
+            assignment=member.assigned if _hears_assignment(request, before, member) else None,
         )
         return self._updater.carry_out(draft, timers, Answer(ticket, result))
 
@@ -310,6 +308,23 @@ def _member_of(draft: GroupDraft, request: ConsumerGroupHeartbeat, member_id: st
         member = draft.group.member(member_id)
     check_epoch(member, request.member_epoch, request.topic_partitions)
     return member
+
+
+def _hears_assignment(
+    request: ConsumerGroupHeartbeat, before: ConsumerGroupMember, member: ConsumerGroupMember
+) -> bool:
+    """Whether the answer has the member's partitions: when they have changed, or all is asked for.
+
+    And while partitions are to be given back, in every answer to a heartbeat that does not say what the
+    member owns: the answer that told it first may have been lost with its coordinator. Java's client asks for
+    all then, librdkafka does not, and its group would wait for it until the rebalance timeout,
+    as it does with Apache Kafka. A client that has the assignment already does nothing about it.
+    """
+    return (
+        _asks_for_all(request)
+        or member.assigned != before.assigned
+        or (member.state is MemberState.UNREVOKED_PARTITIONS and request.topic_partitions is None)
+    )
 
 
 def _asks_for_all(request: ConsumerGroupHeartbeat) -> bool:

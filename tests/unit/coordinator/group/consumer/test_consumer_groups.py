@@ -73,6 +73,18 @@ def test_a_second_member_gets_what_the_first_has_given_back_and_not_earlier(worl
     assert world.counts.consumer_group_rebalances == 2, "one for each who came"
 
 
+def test_a_member_that_has_missed_what_to_give_back_hears_it_again(world: World) -> None:
+    """Its coordinator died before the answer left, and librdkafka goes on as if nothing had been said."""
+    first = FakeConsumer(world, "a", "orders", asks_again=False)
+    second = FakeConsumer(world, "b", "orders")
+    settle(first)
+    second.beat()
+    first.beat(answer_is_lost=True)
+    first.beat()
+    settle(first, second)
+    assert (partitions(first), partitions(second)) == ([0, 1], [2, 3])
+
+
 def test_who_leaves_is_replaced_at_the_next_heartbeat_of_another(world: World) -> None:
     first, second = FakeConsumer(world, "a", "orders"), FakeConsumer(world, "b", "orders")
     settle(first, second)
