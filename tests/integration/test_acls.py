@@ -23,7 +23,7 @@ SECURE = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-ACL_COMMAND = "kafka.admin.AclCommand"
+ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 
 
 @pytest.fixture
