@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ConfigError, ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
@@ -264,6 +265,20 @@ async def test_what_only_lists_operations_is_not_logged_but_counted(
         "Principal = User:alice is Denied operation = WRITE from host = 10.0.0.9 on resource = "
         "Topic:UNKNOWN:NONE for request = Metadata with resourceRefCount = 0"
     ]
+
+
+async def test_the_log_of_decisions_can_be_turned_up_and_back(secure_broker: AdminBroker) -> None:
+    """KIP-412."""
+    configs = secure_broker.services.configs
+    resource = ConfigResource(ConfigResourceType.BROKER_LOGGER, "1")
+    audit_logger = logging.getLogger(AUDIT_LOGGER)
+    try:
+        await configs.alter_incrementally(resource, [Alteration(AUDIT_LOGGER, AlterOperation.SET, "DEBUG")])
+        assert audit_logger.level == logging.DEBUG
+        await configs.alter_incrementally(resource, [Alteration(AUDIT_LOGGER, AlterOperation.DELETE, None)])
+        assert audit_logger.level == logging.getLogger("minikafka").level
+    finally:
+        audit_logger.setLevel(logging.NOTSET)
 
 
 @pytest.mark.parametrize(
