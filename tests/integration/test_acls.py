@@ -1,6 +1,10 @@
-"""ACLs through stock tools: confluent-kafka's admin client, Kafka's own kafka-acls, and a second broker."""
+"""ACLs through stock tools, confluent-kafka's and Kafka's own kafka-acls, and an Apache Kafka 3.9 beside us."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaException
@@ -14,15 +18,24 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
+from minikafka.coordination.zookeeper import ZooKeeperStore
+from minikafka.security import acl as kafka_acl
+from minikafka.security.authorizer_data import AuthorizerData
+from minikafka.server.security.acl_store import AclStore
+from minikafka.steps import finish
+from minikafka.system_clock import SystemClock
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support.process import BrokerProcess, KafkaProcess
+from tests.support.zookeeper import ZooKeeperServer
 
 WAIT_S = 60
 SECURE = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
+ZOOKEEPER_KAFKA = "3.9.1"
+"""The last that keeps ACLs in ZooKeeper."""
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 
 
@@ -139,3 +152,96 @@ def test_kafkas_own_command(secure_broker: BrokerProcess, java_class_path: str) 
         ResourceType.BROKER,
         ResourceType.TRANSACTIONAL_ID,
     }
+
+
+class KafkaOnZooKeeper(KafkaProcess):
+    """Apache Kafka 3.9, as it was before KRaft."""
+
+    def arguments(self) -> list[str]:
+        config = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": self.log_dirs,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        } | self.properties
+        path = self.data_dir.with_name(self.data_dir.name + ".properties")
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        return [*self._java, "kafka.Kafka", str(path)]
+
+
+@pytest.fixture
+def kafka_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Iterator[KafkaProcess]:
+    connect = f"{zookeeper_server.address}/{tmp_path.name}"
+    broker = KafkaOnZooKeeper(
+        tmp_path / "kafka",
+        classpath=java.class_path(ZOOKEEPER_KAFKA),
+        properties={"zookeeper.connect": connect},
+    )
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.close()
+
+
+@pytest.mark.java
+@pytest.mark.minikafka_only
+async def test_an_apache_kafka_on_the_same_zookeeper_has_the_same_acls(
+    kafka_on_zookeeper: KafkaProcess,
+) -> None:
+    """What Kafka creates is read, what is created here Kafka decides by, and each hears of the other's
+    changes."""
+    store = await ZooKeeperStore.open(kafka_on_zookeeper.properties["zookeeper.connect"])
+    await store.start_session()
+    changed = asyncio.Event()
+    data = AuthorizerData()
+    acls = AclStore(store, data, clock=SystemClock())
+    acls.follow(changed.set)
+    admin = confluent.admin(kafka_on_zookeeper.bootstrap)
+
+    async def until_known(count: int) -> list[kafka_acl.AclBinding]:
+        async with asyncio.timeout(WAIT_S):
+            while data.acl_count != count:
+                changed.clear()
+                await changed.wait()
+        return sorted(finish(data.matching(kafka_acl.AclBindingFilter())))
+
+    async def until_kafka_knows(count: int) -> set[AclBinding]:
+        await asyncio.to_thread(
+            confluent.wait_until, lambda: len(described(admin)) == count, "Kafka has heard of it"
+        )
+        return await asyncio.to_thread(described, admin)
+
+    prefixed = acl("app-", kind=ResourcePatternType.PREFIXED, resource=ResourceType.TRANSACTIONAL_ID)
+    await asyncio.to_thread(create, admin, acl(), prefixed)
+    await acls.load()
+    task = asyncio.create_task(acls.run())
+    try:
+        assert [str(each) for each in await until_known(2)] == [
+            "(pattern=ResourcePattern(resourceType=TOPIC, name=orders, patternType=LITERAL), "
+            "entry=(principal=User:alice, host=*, operation=READ, permissionType=ALLOW))",
+            "(pattern=ResourcePattern(resourceType=TRANSACTIONAL_ID, name=app-, patternType=PREFIXED), "
+            "entry=(principal=User:alice, host=*, operation=READ, permissionType=ALLOW))",
+        ]
+        await asyncio.to_thread(create, admin, acl(who="User:bob"))
+        await until_known(3)
+        entry = kafka_acl.AccessControlEntry(
+            "User:carol", "*", kafka_acl.AclOperation.DESCRIBE_CONFIGS, kafka_acl.AclPermissionType.DENY
+        )
+        topics = kafka_acl.ResourcePattern(
+            kafka_acl.ResourceType.TOPIC, "logs-", kafka_acl.PatternType.PREFIXED
+        )
+        orders = kafka_acl.ResourcePattern(kafka_acl.ResourceType.TOPIC, "orders")
+        both = [kafka_acl.AclBinding(pattern, entry) for pattern in (topics, orders)]
+        assert await acls.create(both) == [None, None]
+        known_there = await until_kafka_knows(5)
+        assert {each.name for each in known_there if each.principal == "User:carol"} == {"logs-", "orders"}
+        await acls.delete([kafka_acl.AclBindingFilter()])
+        assert await until_kafka_knows(0) == set()
+        await asyncio.to_thread(create, admin, acl())
+        await until_known(1)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await store.close()
