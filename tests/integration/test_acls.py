@@ -1,4 +1,4 @@
-"""ACLs through stock tools, confluent-kafka's and Kafka's own kafka-acls, and an Apache Kafka 3.9 beside us."""
+"""ACLs through stock tools, confluent-kafka's and Kafka's own kafka-acls; an Apache Kafka 3.9 beside us."""
 
 from __future__ import annotations
 
@@ -180,6 +180,10 @@ def kafka_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Ite
     )
     try:
         broker.start()
+        admin = confluent.admin(broker.bootstrap)
+        confluent.wait_until(  # librdkafka, which asks the controller, looks for it once a minute
+            lambda: admin.list_topics(timeout=WAIT_S).controller_id == 1, "there is a controller"
+        )
         yield broker
     finally:
         broker.close()
