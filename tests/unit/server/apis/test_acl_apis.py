@@ -10,13 +10,22 @@ from typing import Any
 import pytest
 
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
+from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ConfigError, ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.security.acl import AUDIT_LOGGER, AclOperation, AclPermissionType, PatternType, ResourceType
+from minikafka.security.acl import (
+    AUDIT_LOGGER,
+    AccessControlEntry,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourceType,
+)
 from minikafka.security.principal import KafkaPrincipal
 from minikafka.server.security.authorizer import Asker
 from tests.unit.server.conftest import AdminBroker
+from tests.unit.server.running import eventually
 
 CREATE, DESCRIBE, DELETE = ApiKey.CREATE_ACLS, ApiKey.DESCRIBE_ACLS, ApiKey.DELETE_ACLS
 ROOT, ALICE = KafkaPrincipal("User", "root"), KafkaPrincipal("User", "alice")
@@ -208,6 +217,38 @@ async def test_acls_outlive_the_broker(secure_broker: AdminBroker) -> None:
         assert may_read(again)
     finally:
         await again.stop()
+
+
+async def test_a_new_session_of_the_store_reads_all_acls_again(
+    secure_broker: AdminBroker, store: SqliteStore
+) -> None:
+    """What is told to a broker whose session expired: here by hand, and the node came without a word."""
+    entry = AccessControlEntry("User:alice", "*", AclOperation.READ, AclPermissionType.ALLOW)
+    await store.create("/kafka-acl/Topic/orders", paths.encode_acls([entry]))
+    assert not may_read(secure_broker)
+    membership: Any = secure_broker.broker._membership
+    for renew in membership._sessions._renewals:
+        await renew()
+
+    async def is_read() -> bool:
+        return may_read(secure_broker)
+
+    await eventually(is_read, "the ACLs are read again")
+
+
+async def test_what_another_client_of_the_store_announces_holds_here(
+    secure_broker: AdminBroker, store: SqliteStore
+) -> None:
+    await create(secure_broker, creation())
+    epoch = secure_broker.services.fast_paths.epoch
+    await store.delete("/kafka-acl/Topic/orders")
+    await store.create("/kafka-acl-changes/acl_changes_", b"TOPIC:orders", sequential=True)
+
+    async def is_gone() -> bool:
+        return not may_read(secure_broker)
+
+    await eventually(is_gone, "the ACL is gone here, too")
+    assert secure_broker.services.fast_paths.epoch > epoch
 
 
 async def test_every_change_drops_the_fast_paths_and_a_repetition_does_not(
