@@ -142,9 +142,12 @@ async def _configured(admin: AdminClient) -> dict[str, str] | None:
     broker = next(iter((await admin.nodes()).brokers), None)
     if broker is None:
         return None
-    resource = broker_resource(broker)
-    found = (await admin.configs([resource], [_SUPER_USERS, _EVERYONE], node_id=broker)).get(resource)
-    return None if found is None else {name: each.value or "" for name, each in found.items()}
+    resource, names = broker_resource(broker), [_SUPER_USERS, _EVERYONE]
+    found = (await admin.configs([resource], names, node_id=broker)).get(resource, {})
+    known = {name: found[name].value for name in names if name in found}
+    # Apache Kafka hides what belongs to its authorizers.
+    shown = {name: value for name, value in known.items() if value is not None}
+    return shown if len(shown) == len(names) else None
 
 
 class Question:

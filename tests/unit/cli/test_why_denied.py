@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import pytest
 
 from minikafka.cli.acls import command as acls
-from minikafka.cli.why_denied import main
+from minikafka.cli.why_denied import Question, main, parse_resource, parse_user
+from minikafka.security.acl import AclOperation
 from minikafka.testing import Broker
 
 Ask = Callable[..., Awaitable[list[str]]]
@@ -145,3 +146,13 @@ def test_bad_usage(given: str, message: str, capsys: pytest.CaptureFixture[str])
     with pytest.raises(SystemExit):
         main(given.split())
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_may_not_be_asked_is_said() -> None:
+    question = Question(parse_user("alice"), AclOperation.READ, parse_resource("topic:orders"))
+    lines = question.explain([], None, host=None)
+    assert lines[0] == "User:alice may not Read Topic orders: no ACL allows it. This adds one:"
+    assert lines[-1] == (
+        "The brokers' super.users and allow.everyone.if.no.acl.found may say something else; that needs "
+        "DescribeConfigs on the cluster."
+    )
