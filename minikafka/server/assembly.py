@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
@@ -52,9 +52,12 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
+    from minikafka.server.security import acl_authorizer, acl_store
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
+    acl_authorizer = deferred("minikafka.server.security.acl_authorizer")
+    acl_store = deferred("minikafka.server.security.acl_store")
 
 logger = logging.getLogger(__name__)
 
@@ -174,18 +177,10 @@ def make_services(
         producer_ids=producer_ids,
         fetch_sessions=_fetch_sessions(configs.broker_config, rng=rng, clock=clock),
         supervisor=supervisor,
-        controller=ControllerLoop(
-            node_id=node_id,
-            store=store,
-            sessions=sessions,
-            configs=configs,
-            clock=clock,
-            rng=rng,
-            supervisor=supervisor,
-            open_sender=lambda broker, epoch: open_sender(services, broker, epoch),
-        ),
+        controller=_controller(sessions, configs, store, supervisor, node_id, clock, rng, lambda: services),
         connect=connect,
     )
+    _set_authorizer(services)
     drop_fast_paths_with_changes(services)
     return services
 
@@ -198,6 +193,17 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.replica_manager.add_leadership_listener(drop)
     services.configs.subscribe_topics(drop)  # after the logs, which have it then
     services.configs.subscribe_broker(drop)
+    if services.authorizer is not None:
+        services.authorizer.follow(drop)
+
+
+def _set_authorizer(services: Services) -> None:
+    """Where one is configured. Raises ConfigError."""
+    if not services.config.has_authorizer:
+        return
+    data = acl_authorizer.authorizer_data(services.config)
+    services.acls = acl_store.AclStore(services.store, data, clock=services.clock)
+    services.authorizer = acl_authorizer.AclAuthorizer(data, services.acls)
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:
@@ -214,6 +220,28 @@ async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) 
         logger.info("cannot confirm the leadership of %s: %s", topic_partition, error)
         return None
     return leader_epoch
+
+
+def _controller(
+    sessions: SessionKeeper,
+    configs: ConfigService,
+    store: CoordinationStore,
+    supervisor: Supervisor,
+    node_id: BrokerId,
+    clock: Clock,
+    rng: random.Random,
+    services: Callable[[], Services],
+) -> ControllerLoop:
+    return ControllerLoop(
+        node_id=node_id,
+        store=store,
+        sessions=sessions,
+        configs=configs,
+        clock=clock,
+        rng=rng,
+        supervisor=supervisor,
+        open_sender=lambda broker, epoch: open_sender(services(), broker, epoch),
+    )
 
 
 def _replica_manager(
