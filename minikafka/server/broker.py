@@ -365,6 +365,7 @@ class Broker:
             socket_server=socket_server,
             usual_port=self._usual_http_port,
             connections_max=budget.http_connections,
+            advertised_hosts=[endpoint.host for endpoint in self._advertised.values()],
         )
 
     def _prepare_for_records(self, services: Services) -> None:

@@ -409,7 +409,7 @@ async def describe(services: Services, *, topic_filter: str = "") -> Status:
         await time_slice.give_way()
     counts.sort()
     groups = await describe_groups(services, time_slice, topic_filter=topic_filter)
-    brokers = list(_brokers(metadata, counts))
+    brokers = list(_brokers(metadata, counts, scheme=services.config.http_scheme()))
     partitions = counts.in_danger + counts.thin + counts.well
     return Status(
         at_ms=services.clock.now_ms(),
@@ -508,7 +508,8 @@ def _min_isr(min_insync_replicas: int, partition: PartitionMetadata) -> int:
     return min(min_insync_replicas, len(partition.replicas))
 
 
-def _brokers(metadata: MetadataCache, counts: _Counts) -> Iterator[BrokerStatus]:
+def _brokers(metadata: MetadataCache, counts: _Counts, *, scheme: str) -> Iterator[BrokerStatus]:
+    """``scheme``: of this broker's own page; the others are taken to be alike."""
     alive = {broker.node_id: broker for broker in metadata.brokers()}
     for node_id in sorted({*alive, *counts.replicas}):
         broker = alive.get(node_id)
@@ -520,7 +521,9 @@ def _brokers(metadata: MetadataCache, counts: _Counts) -> Iterator[BrokerStatus]
             if broker is None
             else {name: format_address(*endpoint) for name, endpoint in broker.endpoints.items()},
             rack=None if broker is None else broker.rack,
-            page=None if broker is None or broker.http is None else f"http://{format_address(*broker.http)}/",
+            page=None
+            if broker is None or broker.http is None
+            else f"{scheme}://{format_address(*broker.http)}/",
             leaders=counts.leaders[node_id],
             replicas=counts.replicas[node_id],
         )
