@@ -140,6 +140,12 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         str,
         prop(STRING, MEDIUM, "max.connections.per.ip for single hosts: host:count,…", update=CLUSTER_WIDE),
     ] = ""
+    max_connection_creation_rate: Annotated[
+        int,
+        prop(
+            INT, MEDIUM, "New connections a second; those beyond it are read later.", ge=1, update=CLUSTER_WIDE
+        ),
+    ] = INT_MAX
 
     # Logs (``ServerLogConfigs``, ``LogConfig.SERVER_CONFIG_DEF``, ``CleanerConfig``): the defaults of topics,
     # whose type, bounds and documentation are those of the topic property, and the work that keeps logs in
@@ -769,6 +775,14 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     def connection_overrides(self) -> dict[str, int]:
         """``max.connections.per.ip.overrides`` as host → most connections."""
         return _parse_overrides(self.max_connections_per_ip_overrides)
+
+    def listener_value(self, listener_name: str, name: str) -> Any:
+        """One of ``LISTENER_KEYS_EXTRA`` as a listener has it for itself; None: it has none."""
+        for full_name, text in self.originals.items():
+            parts = listener_property(full_name)
+            if parts is not None and (parts.listener, parts.name) == (listener_name.upper(), name):
+                return parse_value(BROKER_CONFIG_KEYS[name], text)
+        return None
 
     def static_properties(self) -> dict[str, str]:
         """The texts this was made of, and values that code has set: Kafka's static broker configs."""
