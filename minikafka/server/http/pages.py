@@ -129,12 +129,19 @@ class Exposition:
 
 
 if TYPE_CHECKING:
-    from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups, status
+    from minikafka.server.http import (
+        metrics_of_broker,
+        metrics_of_data,
+        metrics_of_groups,
+        metrics_of_security,
+        status,
+    )
     from minikafka.server.http.tls import HttpTls
 else:
     metrics_of_broker = deferred("minikafka.server.http.metrics_of_broker")
     metrics_of_data = deferred("minikafka.server.http.metrics_of_data")
     metrics_of_groups = deferred("minikafka.server.http.metrics_of_groups")
+    metrics_of_security = deferred("minikafka.server.http.metrics_of_security")
     status = deferred("minikafka.server.http.status")
 
 logger = logging.getLogger(__name__)
@@ -178,6 +185,7 @@ async def start_http(
             disks.samples,
             *metrics_of_broker.sources_of_clients(services),
             *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag, groups),
+            *metrics_of_security.sources_of_security(services, socket_server),
         ]
         return ScrapeFigures(sources, (groups.read, disks.read))
 
@@ -213,12 +221,7 @@ async def _tls(config: BrokerConfig) -> HttpTls | None:
     from minikafka.server.http.tls import HttpTls  # of plain HTTP nothing of this is imported
 
     settings = listener_tls_settings(security, listener=LISTENER_NAME)
-    files = (
-        security.ssl_keystore_location,
-        security.ssl_truststore_location,
-        security.ssl_crl_location,
-    )
-    tls = HttpTls(lambda: server_context(settings), [each for each in files if each is not None])
+    tls = HttpTls(lambda: server_context(settings), settings.files)
     await tls.begin()
     return tls
 
