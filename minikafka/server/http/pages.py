@@ -198,7 +198,7 @@ async def start_http(
         tls=tls,
         authentications=services.security_metrics.of(LISTENER_NAME) if credentials or tls else None,
     )
-    add_pages(server, services, figures)
+    add_pages(server, services, socket_server, figures)
     try:
         await server.start(config.http_host, port)
     except StartError as error:
@@ -260,7 +260,12 @@ class ScrapeFigures(NamedTuple):
     """Awaited before, for what some sources show: what takes turns, or waits."""
 
 
-def add_pages(server: HttpServer, services: Services, figures: Callable[[], ScrapeFigures]) -> None:
+def add_pages(
+    server: HttpServer,
+    services: Services,
+    socket_server: SocketServer,
+    figures: Callable[[], ScrapeFigures],
+) -> None:
     """Have ``server`` serve the pages of this module, and the status page. ``figures`` is called in another
     thread, before the first scrape."""
 
@@ -268,7 +273,7 @@ def add_pages(server: HttpServer, services: Services, figures: Callable[[], Scra
         return status.page()
 
     async def status_json(request: HttpRequest) -> HttpResponse:
-        return await status.status(services, request)
+        return await status.status(services, socket_server, request)
 
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse.text("ok")
