@@ -4,7 +4,8 @@ Kafka: the sensors of ``Selector.SelectorMetrics`` (``socket-server-metrics``), 
 ``StandardAuthorizer.AuthorizerMetrics``. All is counted on the event loop.
 
 Invariants: there are counts for each listener, and what a peer says never adds one, so their number is
-bounded. A count only grows, but ``AuthorizerMetrics.acls``, which is what is true now.
+bounded. A count only grows, but ``AuthorizerMetrics.acls``, which is what is true now. TLS handshakes are
+counted where they are made (``network.tls_acceptor.Handshakes``).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ AUTHENTICATION_FIELDS: Final = (
     "failed_reauthentication",
     "no_reauth",
     "expired_killed",
-    "tls_handshake_failed",
 )
 
 
@@ -29,10 +29,9 @@ class AuthenticationMetrics:
 
     def __init__(self) -> None:
         self.successful = 0
-        """Logins by SASL, and TLS handshakes on a listener of SSL."""
+        """First logins of connections by SASL."""
         self.failed = 0
-        """Connections that did not prove who they are, for whatever reason; a TLS handshake that failed is
-        one of them on a listener of SSL."""
+        """Those that failed, for whatever reason."""
         self.successful_reauthentication = 0
         """Logins of a connection that had logged in before (KIP-368)."""
         self.failed_reauthentication = 0
@@ -41,7 +40,6 @@ class AuthenticationMetrics:
         successful too."""
         self.expired_killed = 0
         """Connections that were closed because they sent a request after their session had expired."""
-        self.tls_handshake_failed = 0
 
     def __repr__(self) -> str:
         counts = ", ".join(f"{each}={getattr(self, each)}" for each in AUTHENTICATION_FIELDS)

@@ -6,7 +6,7 @@ rate sees the first failure.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from minikafka.metrics import names
@@ -20,25 +20,43 @@ NETWORK_PROCESSOR = "0"
 """Kafka's threads of a listener; here it is one."""
 
 
-def sources_of_security(services: Services, socket_server: SocketServer) -> list[Source]:
-    """All of this module."""
+def sources_of_security(
+    services: Services, socket_server: SocketServer, handshakes_of_http: Callable[[], Mapping[str, int]]
+) -> list[Source]:
+    """All of this module. ``handshakes_of_http``: those of the HTTP port that failed, by its name."""
     return [
-        partial(_authentications, services, socket_server),
+        partial(_authentications, services, socket_server, handshakes_of_http),
         partial(_connections, socket_server),
         partial(_authorizer, services),
     ]
 
 
-def _authentications(services: Services, server: SocketServer) -> Iterator[Sample]:
+def _authentications(
+    services: Services, server: SocketServer, handshakes_of_http: Callable[[], Mapping[str, int]]
+) -> Iterator[Sample]:
+    """A handshake is an authentication too, in Kafka's counts: one that fails everywhere, one that succeeds
+    where nothing follows it."""
     nothing = AuthenticationMetrics()
+    handshakes = server.handshakes
+    failed = dict(handshakes_of_http())
+    done: dict[str, int] = {}
+    if handshakes is not None:
+        failed |= handshakes.failed
+        done = {
+            listener.name: handshakes.done.get(listener.name, 0)
+            for listener in services.config.endpoints()
+            if listener.protocol == "SSL"
+        }
+    by_handshake: dict[str, dict[str, int]] = {"successful": done, "failed": failed}
     counted = dict.fromkeys(server.listener_names, nothing) | services.security_metrics.listeners
     for field, series in names.AUTHENTICATIONS.items():
         for listener, counts in counted.items():
-            yield Sample(series, getattr(counts, field), (listener, NETWORK_PROCESSOR))
+            count = getattr(counts, field) + by_handshake.get(field, {}).get(listener, 0)
+            yield Sample(series, count, (listener, NETWORK_PROCESSOR))
     expired = sum(counts.expired_killed for counts in counted.values())
     yield Sample(names.EXPIRED_CONNECTIONS_KILLED, expired)
-    for listener, counts in counted.items():
-        yield Sample(names.TLS_HANDSHAKES_FAILED, counts.tls_handshake_failed, (listener,))
+    for listener in counted:
+        yield Sample(names.TLS_HANDSHAKES_FAILED, failed.get(listener, 0), (listener,))
 
 
 def _connections(server: SocketServer) -> Iterator[Sample]:

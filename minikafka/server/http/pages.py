@@ -177,6 +177,7 @@ async def start_http(
     if port is None:
         return None
     loop_lag = LoopLag(services.clock)
+    tls, credentials = await _tls(config), _credentials(config)
 
     def figures() -> ScrapeFigures:
         groups, disks = metrics_of_groups.GroupFigures(services), metrics_of_broker.DiskFigures(services)
@@ -185,11 +186,12 @@ async def start_http(
             disks.samples,
             *metrics_of_broker.sources_of_clients(services),
             *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag, groups),
-            *metrics_of_security.sources_of_security(services, socket_server),
+            *metrics_of_security.sources_of_security(
+                services, socket_server, dict if tls is None else tls.handshakes_failed
+            ),
         ]
         return ScrapeFigures(sources, (groups.read, disks.read))
 
-    tls, credentials = await _tls(config), _credentials(config)
     server = HttpServer(
         supervisor=services.supervisor,
         connections_max=connections_max,
@@ -209,6 +211,8 @@ async def start_http(
     if not is_loopback(config.http_host):
         _warn_of_readers(config, server)
     services.supervisor.start("loop-lag", loop_lag.run, restart=Restart.ALWAYS)
+    if tls is not None:
+        services.supervisor.start("http-tls", tls.watch, restart=Restart.ALWAYS)
     return server
 
 
@@ -221,7 +225,7 @@ async def _tls(config: BrokerConfig) -> HttpTls | None:
     from minikafka.server.http.tls import HttpTls  # of plain HTTP nothing of this is imported
 
     settings = listener_tls_settings(security, listener=LISTENER_NAME)
-    tls = HttpTls(lambda: server_context(settings), settings.files)
+    tls = HttpTls(lambda: server_context(settings), settings.files, name=LISTENER_NAME)
     await tls.begin()
     return tls
 

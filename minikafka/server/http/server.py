@@ -11,7 +11,7 @@ keeps running.
 
 Who may read is in ``access``: a request under a name that is not ours is a 421, and where there are tokens or
 users, one that shows none is a 401. An open page is for all, and tells who is not trusted nothing but its
-status. With TLS (``tls``) a handshake is part of the conversation, under the same limits.
+status. With TLS (``tls``) a connection counts from its handshake on.
 """
 
 from __future__ import annotations
@@ -136,9 +136,9 @@ class HttpServer:
             StartError: the address cannot be used; names it and says why.
         """
         try:
-            server = await asyncio.start_server(
-                self._accept, host or None, port, limit=_READ_BYTES, start_serving=True
-            )
+            loop = asyncio.get_running_loop()
+            make = self._protocol if self.tls is None else self.tls.above(self._protocol)
+            server = await loop.create_server(make, host or None, port)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             where = format_address(host or "*", port)
@@ -154,12 +154,16 @@ class HttpServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.tls is not None:
+            self.tls.close()
 
     # Connections
 
+    def _protocol(self) -> asyncio.Protocol:
+        """Of a socket that is accepted, as ``asyncio.start_server`` makes it."""
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_READ_BYTES), self._accept)
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if self.tls is not None:  # what comes is for the handshake, not for the reader
-            writer.transport.pause_reading()  # type: ignore[attr-defined]  # a socket's can
         while len(self._tasks) >= self._connections_max:
             self._make_room()
         conversation = _Conversation(self, reader, writer)
@@ -288,19 +292,8 @@ class _Conversation:
         async with asyncio.timeout(CLOSE_TIMEOUT_S):
             await self._writer.wait_closed()
 
-    async def _shake_hands(self, tls: HttpTls) -> None:
-        """Raises OSError, or TimeoutError: the peer speaks no TLS that will do."""
-        try:
-            async with asyncio.timeout(REQUEST_TIMEOUT_S):
-                await self._writer.start_tls(await tls.context(), ssl_handshake_timeout=REQUEST_TIMEOUT_S)
-        except OSError:  # and TimeoutError
-            self._server.authentications.tls_handshake_failed += 1
-            raise
-
     async def run(self) -> None:
         """Raises OSError, or TimeoutError: it ended before its time."""
-        if self._server.tls is not None:
-            await self._shake_hands(self._server.tls)
         protocol = self._protocol
         try:
             idle_timeout_s = REQUEST_TIMEOUT_S

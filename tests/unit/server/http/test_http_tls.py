@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import os
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import pytest
 
 from minikafka.errors import ConfigError
 from minikafka.server.http import server as http_server
+from minikafka.server.http.tls import HttpTls
 from minikafka.testing import Broker
 from tests.support.certificates import CertificateAuthority
 from tests.unit.server.http_client import ask
@@ -73,10 +73,16 @@ async def test_who_speaks_no_tls_is_counted_and_others_are_served(tmp_path: Path
     async with running(tmp_path) as broker:
         with pytest.raises((OSError, asyncio.IncompleteReadError)):
             await ask(address_of(broker), "/metrics")
+        page = (await ask(address_of(broker), "/metrics", tls=trusting())).body.decode()
+        assert 'minikafka_tls_handshakes_failed_total{listener="HTTP"} 1.0' in page
+        assert 'failed_authentication_total{listener="HTTP",networkProcessor="0"} 1.0' in page
+
+
+async def test_who_does_not_trust_the_certificate_reads_nothing(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker:
         with pytest.raises(ssl.SSLError):
             await ask(address_of(broker), "/metrics", tls=trusting(CertificateAuthority("another")))
         assert (await ask(address_of(broker), "/healthz", tls=trusting())).status == 200
-        assert broker.server.services.security_metrics.of("HTTP").tls_handshake_failed == 2
 
 
 async def test_handshakes_that_stall_are_bounded_and_make_room(
@@ -117,14 +123,31 @@ async def test_with_client_certificates_only_who_has_one_is_served(tmp_path: Pat
 async def test_a_renewed_certificate_is_used_without_a_restart(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with running(tmp_path) as broker:
-        another = CertificateAuthority("another")
-        another.issue("broker").write_pem(tmp_path / "new.pem")
-        os.replace(tmp_path / "new.pem", tmp_path / "http.pem")
-        assert (await ask(address_of(broker), "/healthz", tls=trusting(another))).status == 200
-        (tmp_path / "http.pem").write_text("half of a f")
-        assert (await ask(address_of(broker), "/healthz", tls=trusting(another))).status == 200
-        assert "keeps its old certificate" in caplog.text
+    path = tmp_path / "http.pem"
+    first, second = ssl.create_default_context(), ssl.create_default_context()
+    contexts = {b"first": first, b"second": second}
+
+    def load() -> ssl.SSLContext:
+        text = path.read_bytes()
+        if text not in contexts:
+            raise ConfigError(f"{path}: no key store")
+        return contexts[text]
+
+    path.write_bytes(b"first")
+    tls = HttpTls(load, [str(path)], name="HTTP")
+    await tls.begin()
+    assert tls.context() is first
+    path.write_bytes(b"second")
+    await tls.refresh()
+    assert tls.context() is second
+    path.write_bytes(b"sec")
+    await tls.refresh()
+    assert tls.context() is second
+    assert "keeps its old certificate" in caplog.text
+    path.unlink()
+    await tls.refresh()
+    assert tls.context() is second
+    tls.close()
 
 
 async def test_a_key_store_that_is_no_good_stops_the_start_and_is_named(tmp_path: Path) -> None:
