@@ -796,10 +796,10 @@ CONNECTION_THROTTLES = counter(
     "listener",
     "by",
     mbean=f"{_SOCKET_SERVER}, attributes connection-accept-throttle-time and "
-    "ip-connection-accept-throttle-time, which are the milliseconds divided by this",
+    "ip-connection-accept-throttle-time, which are minikafka_connection_throttle_seconds divided by this",
 )
-CONNECTION_THROTTLE_MS = counter(
-    "minikafka_connection_throttle_milliseconds", "How long they waited, together.", "listener", "by"
+CONNECTION_THROTTLE_SECONDS = counter(
+    "minikafka_connection_throttle_seconds", "How long they waited, together.", "listener", "by"
 )
 
 
@@ -828,7 +828,7 @@ SECURITY = (
     CONNECTIONS_CREATED,
     CONNECTIONS_REFUSED,
     CONNECTION_THROTTLES,
-    CONNECTION_THROTTLE_MS,
+    CONNECTION_THROTTLE_SECONDS,
     AUTHORIZATION_REQUESTS,
     AUTHORIZATIONS_ALLOWED,
     AUTHORIZATIONS_DENIED,

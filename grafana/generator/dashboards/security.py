@@ -132,18 +132,18 @@ CONNECTIONS = Section(
         ),
         graph(
             "Throttled",
-            "Milliseconds that a connection had to wait, because too many came at once: to the listener, or "
+            "How long a connection had to wait, because too many came at once: to the listener, or "
             "from its address (ip).",
             Query(
                 top(
                     10,
-                    total(rate("minikafka_connection_throttle_milliseconds_total", BROKER), "listener", "by")
+                    total(rate("minikafka_connection_throttle_seconds_total", BROKER), "listener", "by")
                     + " / "
                     + total(rate("minikafka_connection_throttles_total", BROKER), "listener", "by"),
                 ),
                 "{{listener}} by {{by}}",
             ),
-            unit="ms",
+            unit="s",
             width=8,
         ),
     ],

@@ -70,8 +70,8 @@ def _connections(server: SocketServer) -> Iterator[Sample]:
         yield Sample(names.CONNECTION_THROTTLES, counts.throttled, (listener, "listener"))
         yield Sample(names.CONNECTION_THROTTLES, counts.ip_throttled, (listener, "ip"))
     for listener, counts in counted.items():
-        yield Sample(names.CONNECTION_THROTTLE_MS, counts.delayed_ms, (listener, "listener"))
-        yield Sample(names.CONNECTION_THROTTLE_MS, counts.ip_delayed_ms, (listener, "ip"))
+        yield Sample(names.CONNECTION_THROTTLE_SECONDS, counts.delayed_ms / 1000, (listener, "listener"))
+        yield Sample(names.CONNECTION_THROTTLE_SECONDS, counts.ip_delayed_ms / 1000, (listener, "ip"))
 
 
 def _authorizer(services: Services) -> Iterator[Sample]:

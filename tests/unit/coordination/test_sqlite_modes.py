@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -45,6 +46,22 @@ def test_an_old_store_that_others_could_read_is_closed_to_them(
         with closing(opened(tmp_path / "store")):
             assert set(modes(tmp_path).values()) == {0o600}
     assert f"others could read {tmp_path / 'store'}: its mode was 0o644 and is 0o600 now" in caplog.text
+
+
+def test_a_store_of_another_owner_is_used_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(opened(tmp_path / "store")):
+        pass
+    (tmp_path / "store").chmod(0o606)
+
+    def chmod(path: str, mode: int) -> None:
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "chmod", chmod)
+        with closing(opened(tmp_path / "store")):
+            assert f"chmod 600 {tmp_path / 'store'}" in caplog.text
 
 
 def test_a_group_that_shares_the_store_keeps_it(tmp_path: Path) -> None:
