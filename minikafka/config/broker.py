@@ -6,8 +6,8 @@ Kafka's others are unknown names.
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
-on a value. ``cluster.id``, ``coordination``, ``http.port``, ``http.host``, ``log.level`` and
-``log.format`` are minikafka's own.
+on a value. ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format`` are minikafka's
+own.
 """
 
 import sys
@@ -29,6 +29,7 @@ from minikafka.config.definition import (
     parse_value,
     prop,
 )
+from minikafka.config.http import HttpConfig, check_http
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     HIDDEN,
@@ -74,32 +75,8 @@ def default_of(topic_property: str) -> msgspec.Meta:
     return prop(key.type, key.importance, documentation, ge=key.ge, le=key.le, update=CLUSTER_WIDE)
 
 
-class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
+class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
-
-    # HTTP port: minikafka's own; Kafka has JMX for this.
-
-    http_port: (
-        Annotated[
-            int,
-            prop(
-                ConfigType.INT,
-                Importance.MEDIUM,
-                "The port of the status page, /metrics, /healthz and /readyz; 0: any free one; unset: none.",
-                ge=0,
-                le=65535,
-            ),
-        ]
-        | None
-    ) = None
-    http_host: Annotated[
-        str,
-        prop(
-            ConfigType.STRING,
-            Importance.MEDIUM,
-            "The address that the HTTP port listens on; empty: all. It has no authentication.",
-        ),
-    ] = "127.0.0.1"
 
     # Listeners and connections (``SocketServerConfigs``). Different from Kafka:
     # - ``listeners`` is ``PLAINTEXT://localhost:9092``, not all interfaces: a broker without authentication
@@ -163,6 +140,12 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         str,
         prop(STRING, MEDIUM, "max.connections.per.ip for single hosts: host:count,…", update=CLUSTER_WIDE),
     ] = ""
+    max_connection_creation_rate: Annotated[
+        int,
+        prop(
+            INT, MEDIUM, "New connections a second; those beyond it are read later.", ge=1, update=CLUSTER_WIDE
+        ),
+    ] = INT_MAX
 
     # Logs (``ServerLogConfigs``, ``LogConfig.SERVER_CONFIG_DEF``, ``CleanerConfig``): the defaults of topics,
     # whose type, bounds and documentation are those of the topic property, and the work that keeps logs in
@@ -793,6 +776,14 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         """``max.connections.per.ip.overrides`` as host → most connections."""
         return _parse_overrides(self.max_connections_per_ip_overrides)
 
+    def listener_value(self, listener_name: str, name: str) -> Any:
+        """One of ``LISTENER_KEYS_EXTRA`` as a listener has it for itself; None: it has none."""
+        for full_name, text in self.originals.items():
+            parts = listener_property(full_name)
+            if parts is not None and (parts.listener, parts.name) == (listener_name.upper(), name):
+                return parse_value(BROKER_CONFIG_KEYS[name], text)
+        return None
+
     def static_properties(self) -> dict[str, str]:
         """The texts this was made of, and values that code has set: Kafka's static broker configs."""
         changed = {
@@ -936,6 +927,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     _check_coordination(config)
     _check_groups(config)
     _check_listeners(config)
+    check_http(config)
 
 
 def _check_coordination(config: BrokerConfig) -> None:

@@ -34,7 +34,7 @@ from minikafka.errors import ConfigError
 from minikafka.files import Files, OsFiles
 
 ENVIRONMENT_PREFIX = "MINIKAFKA_"
-NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE"})
+NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE", "MINIKAFKA_PASSWORD"})
 """Variables of the command line tools, which may be set where a broker starts."""
 FILE_BYTES_MAX = 1024 * 1024
 """A configuration is a few KiB; a larger file is something else, given by mistake."""

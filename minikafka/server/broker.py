@@ -58,6 +58,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
+from minikafka.server.quota.connection_limits import apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
@@ -154,23 +155,26 @@ class Broker:
         return dict(self._advertised)
 
     @property
+    def socket_server(self) -> SocketServer:
+        """Raises InvariantError: it does not listen."""
+        if self._socket_server is None:
+            raise InvariantError("the broker is not listening")
+        return self._socket_server
+
+    @property
     def bound(self) -> list[Listener]:
         """Where the broker listens, with the ports that the system has chosen.
 
         Raises:
             InvariantError: it does not listen.
         """
-        if self._socket_server is None:
-            raise InvariantError("the broker is not listening")
-        port = self._socket_server.bound_port
+        port = self.socket_server.bound_port
         return [listener._replace(port=port(listener.name)) for listener in self._config.endpoints()]
 
     @property
     def port(self) -> int:
         """The port that the first listener is bound to."""
-        if self._socket_server is None:
-            raise InvariantError("the broker is not listening")
-        return self._socket_server.bound_port(self._config.endpoints()[0].name)
+        return self.socket_server.bound_port(self._config.endpoints()[0].name)
 
     @property
     def addresses(self) -> list[Endpoint]:
@@ -345,11 +349,17 @@ class Broker:
                 max_connections=config.max_connections,
                 max_connections_per_ip=config.max_connections_per_ip,
                 max_connections_per_ip_overrides=config.connection_overrides(),
+                max_connection_creation_rate=config.max_connection_creation_rate,
+                listeners=listener_limits(config),
+                protected_listener=config.inter_broker_listener() if len(config.endpoints()) > 1 else None,
+                quota_window_seconds=config.quota_window_num * config.quota_window_size_seconds,
                 queued_max_request_bytes=config.queued_max_request_bytes,
                 descriptors_for_connections=budget.connections,
             ),
             now_ns=self._clock.monotonic_ns,
         )
+        services.close_sessions = server.close_sessions
+        services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
@@ -367,6 +377,7 @@ class Broker:
             socket_server=socket_server,
             usual_port=self._usual_http_port,
             connections_max=budget.http_connections,
+            advertised_hosts=[endpoint.host for endpoint in self._advertised.values()],
         )
 
     def _prepare_for_records(self, services: Services) -> None:
@@ -416,6 +427,8 @@ class Broker:
             limits.max_connections = config.max_connections
             limits.max_connections_per_ip = config.max_connections_per_ip
             limits.max_connections_per_ip_overrides = config.connection_overrides()
+            limits.max_connection_creation_rate = config.max_connection_creation_rate
+            limits.listeners = listener_limits(config)
 
     async def stop(self) -> None:
         """Go down cleanly. Idempotent; also after a start that failed."""

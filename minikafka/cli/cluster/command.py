@@ -37,6 +37,7 @@ from minikafka.cli.cluster.members import ChildMember, InProcessMember, Member, 
 from minikafka.cli.cluster.supervisor import ClusterSupervisor
 from minikafka.config.loader import load, parse_setting
 from minikafka.errors import ConfigError, KafkaError, PeerProtocolError, StartError
+from minikafka.files import make_private_directory
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 
@@ -327,7 +328,7 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
             raise ConfigError(f"--http-port and --set http.port={setting.value} say the same thing twice")
         common[setting.name] = setting.value
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(str(directory))
     except OSError as error:
         raise StartError(f"cannot make the data directory {directory}: {error.strerror}") from None
     configs = [

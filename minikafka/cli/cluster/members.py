@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING, Protocol
 from minikafka.cli.broker import OFF, http_url, status_page_in, usual_http_port
 from minikafka.config.loader import Setting, load
 from minikafka.errors import StartError
+from minikafka.files import open_regular
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ class ChildMember:
 
     async def start(self) -> None:
         config = self.config
-        with open(config.log_path, "ab") as log:  # noqa: ASYNC230 - one small file, before anything is served
+        with open(config.log_path, "ab", opener=open_regular) as log:  # noqa: ASYNC230 - one small file, before anything is served
             self._said_before = log.tell()
             await self._spawn(log)
         ended = asyncio.ensure_future(self._wait())
@@ -212,6 +213,7 @@ class InProcessMember:
     def __init__(self, config: MemberConfig) -> None:
         self.config = config
         self._broker: Broker | None = None
+        self._scheme = "http"
 
     def __repr__(self) -> str:
         return f"InProcessMember({self._broker!r})"
@@ -224,6 +226,7 @@ class InProcessMember:
         from minikafka.server.broker import Broker
 
         loaded = load(settings=self.config.settings()).config
+        self._scheme = loaded.http_scheme()
         usual = None if self.config.http_port == OFF else usual_http_port(loaded)
         self._broker = Broker(loaded, usual_http_port=usual)
         try:
@@ -233,7 +236,7 @@ class InProcessMember:
 
     async def status_page(self) -> str | None:
         assert self._broker is not None
-        return http_url(self._broker.http_address, "/")
+        return http_url(self._broker.http_address, "/", scheme=self._scheme)
 
     async def ended(self) -> str:
         assert self._broker is not None

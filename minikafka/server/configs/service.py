@@ -29,7 +29,7 @@ broker may run inside another program, whose own loggers are none of its busines
 The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
 
 Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``UserConfigHandler``,
-``ClientIdConfigHandler``. Belongs to ``ConfigService``, whose lock is held while something changes.
+``ClientIdConfigHandler``, ``IpConfigHandler``. Belongs to ``ConfigService``, whose lock is held while something changes.
 
 Invariants: what is known here is in the store and can be used; those who follow have heard of every change.
 Other properties of a user's node (Kafka keeps credentials there) stay as they are.
@@ -192,6 +192,8 @@ class ClientQuotaConfigs:
                 await self.reload(f"{paths.USERS}/{user}/{paths.CLIENTS}/{client_id}")
         for client_id in await self._store.children(paths.CLIENT_CONFIGS):
             await self.reload(f"{paths.CLIENTS}/{client_id}")
+        for ip in await self._store.children(paths.IP_CONFIGS):
+            await self.reload(f"{paths.IPS}/{ip}")
 
     async def reload(self, entity_path: str) -> None:
         """Read what is set at ``/config/<entity_path>``, if that is a place for quotas. Raises StoreError."""
@@ -199,9 +201,10 @@ class ClientQuotaConfigs:
         if entity is None:
             return
         stored = await self._store.read(f"{paths.CONFIGS}/{entity_path}")
-        quotas = stored_quotas(stored)
+        of_address = entity.ip is not None
+        quotas = stored_quotas(stored, of_address=of_address)
         for quota in QuotaType:
-            if quota.value in stored and quota not in quotas:
+            if quota.is_of_addresses is of_address and quota.value in stored and quota not in quotas:
                 text = stored[quota.value]
                 logger.error("%s=%s of %s cannot be used and is ignored", quota.value, text, entity)
         self._set(entity, quotas)
@@ -229,10 +232,10 @@ class ClientQuotaConfigs:
                 paths.client_quota_path(entity),
                 changed,
                 validate_only=validate_only,
-                remove_empty=entity.client_id is not None,  # a user's node may have clients under it
+                remove_empty=entity.user is None or entity.client_id is not None,  # a user may have clients
             )
             if stored is not None:
-                self._set(entity, stored_quotas(stored))
+                self._set(entity, stored_quotas(stored, of_address=entity.ip is not None))
 
     def _set(self, entity: QuotaEntity, quotas: Quotas) -> None:
         if quotas == self._quotas.get(entity, {}):
