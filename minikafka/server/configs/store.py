@@ -66,11 +66,12 @@ class ConfigStore:
     ) -> dict[str, str] | None:
         """Replace the properties at ``path`` by what ``change`` makes of them; None when only validating.
 
-        ``check`` may take its time with what would be written. ``guard`` must hold too; with ``remove_empty`` the node goes with its last property.
+        ``check`` may take its time with what would be written. ``guard`` must hold too; with ``remove_empty``
+        the node goes with its last property.
 
         Raises:
-            KafkaError: what ``change`` and ``check`` raise; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic is gone;
-                REQUEST_TIMED_OUT when others were faster too often.
+            KafkaError: what ``change`` and ``check`` raise; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic
+                is gone; REQUEST_TIMED_OUT when others were faster too often.
         """
         with mapped_store_failures(f"changing {path}"):
             for _ in range(WRITE_ATTEMPTS_MAX):
