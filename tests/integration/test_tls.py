@@ -1,4 +1,4 @@
-"""TLS with stock clients: who gets in, who does not and is told why, and stores that change while they work."""
+"""TLS with stock clients: who gets in, who does not and is told why, and stores that change meanwhile."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-
 from kafka import KafkaConsumer as PythonConsumer
 from kafka import KafkaProducer as PythonProducer
 from kafka.errors import KafkaError as PythonError
+
 from minikafka.errors import ConfigError, StartError
 from minikafka.testing import ThreadedBroker
 from tests.integration.support.process import java_is_there
@@ -355,9 +355,9 @@ def test_cipher_suites_under_javas_names(secured: StartSecured, tmp_path: Path) 
         cipher_suites="TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256", enabled_protocols="TLSv1.2,TLSv1.3"
     )
     made = context(served.client(), None)
-    with socket.create_connection(("localhost", served.port)) as plain:
-        with made.wrap_socket(plain, server_hostname="localhost") as secure:
-            name, version, _ = secure.cipher() or ("", "", 0)
+    plain = socket.create_connection(("localhost", served.port))
+    with made.wrap_socket(plain, server_hostname="localhost") as secure:
+        name, version, _ = secure.cipher() or ("", "", 0)
     assert (name, version) == ("ECDHE-ECDSA-AES128-GCM-SHA256", "TLSv1.2")
 
 

@@ -55,7 +55,10 @@ def certificate(*relative_names: dict[x509.ObjectIdentifier, str]) -> bytes:
             "CN=żółć ünicode,2.5.4.12=#0c0174,2.5.4.5=#13023132,L=l,ST=st,STREET=s,UID=u1,DC=org,"
             "1.2.840.113549.1.9.1=#16057840792e7a",
         ),
-        ([{NameOID.COMMON_NAME: "tab\tnul\0x"}, {NameOID.SURNAME: "sn"}], "2.5.4.4=#0c02736e,CN=tab\tnul\\00x"),
+        (
+            [{NameOID.COMMON_NAME: "tab\tnul\0x"}, {NameOID.SURNAME: "sn"}],
+            "2.5.4.4=#0c02736e,CN=tab\tnul\\00x",
+        ),
         ([{NameOID.COMMON_NAME: "  "}], r"CN=\ \ "),
         ([{NameOID.COMMON_NAME: "a\r"}], "CN=a\\\r"),
         (
@@ -102,7 +105,11 @@ MAPPER = ", ".join(
         (MAPPER, "cn=duke,ou=sme,dc=mycp,dc=com", "DUKE@SME"),
         (MAPPER, "cN=duke,OU=JavaSoft,O=Sun Microsystems", "DUKE"),
         (MAPPER, "OU=JavaSoft,O=Sun Microsystems,C=US", "OU=JavaSoft,O=Sun Microsystems,C=US"),
-        (r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/,DEFAULT", r"CN=Tkac\, Adam,OU=ITZ,DC=geodis,DC=cz", r"Tkac\, Adam"),
+        (
+            r"RULE:^CN=((\\, *|\w)+)(,.*|$)/$1/,DEFAULT",
+            r"CN=Tkac\, Adam,OU=ITZ,DC=geodis,DC=cz",
+            r"Tkac\, Adam",
+        ),
         # Java's Matcher.replaceAll
         ("RULE:.*/x/", "CN=a", "xx"),
         ("RULE:(C)(N)=a/$1-$3-$12-\\$1-$0/", "CN=a", "C-$3-C2-$1-CN=a"),
