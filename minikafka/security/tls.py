@@ -18,7 +18,6 @@ import ssl
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from minikafka.errors import ConfigError
 from minikafka.files import Files
@@ -197,9 +196,3 @@ def reason_of(error: BaseException) -> str:
         said = words.partition("alert ")[2]
         return f"the peer refuses: {said}"
     return words or str(error)
-
-
-def certificate_of(peer: Any) -> bytes | None:
-    """What the peer of a connection has shown and OpenSSL has verified (DER)."""
-    found: bytes | None = peer.getpeercert(True)
-    return found

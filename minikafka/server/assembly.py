@@ -147,7 +147,6 @@ def make_services(
     clock: Clock,
     rng: random.Random,
     connect: Connect,
-    transport: TransportSecurity | None = None,
 ) -> Services:
     """Everything that handlers use; nothing runs yet."""
     quotas = _replication_quotas(configs, node_id)
@@ -198,7 +197,6 @@ def make_services(
             open_sender=lambda broker, epoch: open_sender(services, broker, epoch),
         ),
         connect=connect,
-        transport=transport,
     )
     drop_fast_paths_with_changes(services)
     return services

@@ -74,6 +74,7 @@ from minikafka.types import BrokerId
 if TYPE_CHECKING:
     from minikafka.server.http import pages as http_pages
     from minikafka.server.http.server import HttpServer
+    from minikafka.server.security.transport import TransportSecurity
 else:
     http_pages = deferred("minikafka.server.http.pages")
 
@@ -288,10 +289,9 @@ class Broker:
             clock=self._clock,
             rng=self._rng,
             connect=self._connect,
-            transport=transport,
         )
         configs.subscribe_broker(self._broker_config_changed)
-        self._follow_stores(services)
+        self._use_transport(services, transport)
         self._prepare_for_records(services)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
@@ -303,11 +303,11 @@ class Broker:
         await membership.join(registration(services, self._advertised, http=self.http_address))
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
 
-    def _follow_stores(self, services: Services) -> None:
-        transport, configs = services.transport, services.configs
+    def _use_transport(self, services: Services, transport: TransportSecurity | None) -> None:
+        services.transport = transport
         if transport is not None:
-            configs.check_broker_with(transport.check)
-            configs.subscribe_broker(transport.apply)
+            services.configs.check_broker_with(transport.check)
+            services.configs.subscribe_broker(transport.apply)
             services.supervisor.start("tls-stores", transport.watch, restart=Restart.ALWAYS)
 
     def _start_maintenance(self, services: Services, disk_work: PendingDiskWork) -> LogCleaner:
