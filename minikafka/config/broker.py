@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from minikafka.config.broker_checks import SQLITE_SCHEME, check_broker_config
 from minikafka.config.definition import (
     INT_MAX,
     LONG_MAX,
@@ -29,7 +30,7 @@ from minikafka.config.definition import (
     parse_value,
     prop,
 )
-from minikafka.config.http import HttpConfig, check_http
+from minikafka.config.http import HttpConfig
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     HIDDEN,
@@ -46,7 +47,6 @@ from minikafka.config.topic import (
     CleanupPolicy,
     CompressionTypeName,
     TimestampTypeName,
-    check_gzip_level,
 )
 from minikafka.errors import ConfigError
 
@@ -64,7 +64,6 @@ CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
 MIB = 1024 * 1024
 
 DEFAULT_PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL"
-SQLITE_SCHEME = "sqlite:///"
 COORDINATION_FILE = "coordination.sqlite"
 
 
@@ -143,7 +142,11 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     max_connection_creation_rate: Annotated[
         int,
         prop(
-            INT, MEDIUM, "New connections a second; those beyond it are read later.", ge=1, update=CLUSTER_WIDE
+            INT,
+            MEDIUM,
+            "New connections a second; those beyond it are read later.",
+            ge=1,
+            update=CLUSTER_WIDE,
         ),
     ] = INT_MAX
 
@@ -894,125 +897,6 @@ def broker_config(properties: Mapping[str, str]) -> BrokerConfig:
     config = BrokerConfig(**values, originals=dict(properties))
     check_broker_config(config)
     return config
-
-
-def check_broker_config(config: BrokerConfig) -> None:
-    """What must hold between properties (``KafkaConfig.validateValues``).
-
-    Raises:
-        ConfigError: names the property and what is wrong.
-    """
-    if not config.log_dirs or not all(config.log_dirs):
-        raise _invalid("log.dirs", repr(",".join(config.log_dirs)), "a directory without a name")
-    if len(set(config.log_dirs)) != len(config.log_dirs):
-        raise _invalid("log.dirs", ",".join(config.log_dirs), "a directory twice")
-    for name, value in (
-        ("log.retention.ms", config.log_retention_ms),
-        ("log.retention.minutes", config.log_retention_minutes),
-        ("log.retention.hours", config.log_retention_hours),
-    ):
-        if value == 0:
-            raise _invalid(name, value, "must be -1 (no limit) or at least 1")
-    check_gzip_level(config.compression_gzip_level)
-    low, high = config.log_cleaner_min_compaction_lag_ms, config.log_cleaner_max_compaction_lag_ms
-    if low > high:
-        why = f"must not be more than log.cleaner.max.compaction.lag.ms ({high})"
-        raise _invalid("log.cleaner.min.compaction.lag.ms", low, why)
-    queued = config.queued_max_request_bytes
-    if 0 <= queued < config.socket_request_max_bytes:
-        why = f"must be -1 or at least socket.request.max.bytes ({config.socket_request_max_bytes})"
-        raise _invalid("queued.max.request.bytes", queued, why)
-    if not config.connection_overrides() and config.max_connections_per_ip == 0:
-        raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
-    _check_coordination(config)
-    _check_groups(config)
-    _check_listeners(config)
-    check_http(config)
-
-
-def _check_coordination(config: BrokerConfig) -> None:
-    """Raises ConfigError: the store's address is not one, or there are two."""
-    url = config.coordination
-    if url is None:
-        return
-    if config.zookeeper_connect is not None:
-        raise ConfigError(
-            f"coordination ({url}) and zookeeper.connect ({config.zookeeper_connect}) name two stores; "
-            "set one of them"
-        )
-    if not url.startswith(SQLITE_SCHEME) or not url.removeprefix(SQLITE_SCHEME).strip("/"):
-        raise ConfigError(f"Invalid value {url} for configuration coordination: must be sqlite:///PATH")
-
-
-def _check_groups(config: BrokerConfig) -> None:
-    """What must hold between properties.
-
-    Raises:
-        ConfigError: bounds that leave nothing, a default beyond its bounds, no assignor or one twice.
-    """
-    _check_bounds(
-        "group.consumer.session.timeout.ms",
-        config.group_consumer_session_timeout_ms,
-        at_least=config.group_consumer_min_session_timeout_ms,
-        at_most=config.group_consumer_max_session_timeout_ms,
-    )
-    _check_bounds(
-        "group.consumer.heartbeat.interval.ms",
-        config.group_consumer_heartbeat_interval_ms,
-        at_least=config.group_consumer_min_heartbeat_interval_ms,
-        at_most=config.group_consumer_max_heartbeat_interval_ms,
-    )
-    session_ms, heartbeat_ms = (
-        config.group_consumer_session_timeout_ms,
-        config.group_consumer_heartbeat_interval_ms,
-    )
-    if heartbeat_ms >= session_ms:
-        raise ConfigError(
-            f"Invalid value {heartbeat_ms} for configuration group.consumer.heartbeat.interval.ms: must be "
-            f"less than group.consumer.session.timeout.ms ({session_ms})"
-        )
-    low, high = config.group_min_session_timeout_ms, config.group_max_session_timeout_ms
-    if low > high:
-        raise ConfigError(
-            f"Invalid value {high} for configuration group.max.session.timeout.ms: must be at least "
-            f"group.min.session.timeout.ms ({low})"
-        )
-    assignors = config.group_consumer_assignors
-    if not assignors or len(set(assignors)) != len(assignors):
-        raise ConfigError(
-            f"Invalid value {','.join(assignors)} for configuration group.consumer.assignors: must name each "
-            "assignor once, and at least one"
-        )
-
-
-def _check_bounds(name: str, value: int, *, at_least: int, at_most: int) -> None:
-    prefix = "group.consumer."
-    rest = name.removeprefix(prefix)
-    if not at_least <= value <= at_most:
-        raise ConfigError(
-            f"Invalid value {value} for configuration {name}: must be at least {prefix}min.{rest} "
-            f"({at_least}) and at most {prefix}max.{rest} ({at_most})"
-        )
-
-
-def _check_listeners(config: BrokerConfig) -> None:
-    names = {listener.name for listener in config.endpoints()}
-    advertised = config.advertised_endpoints()
-    for listener in advertised:
-        if listener.name not in names:
-            raise _invalid("advertised.listeners", listener, f"no listener is named {listener.name}")
-        if listener.host and listener.is_wildcard:
-            example = f"{listener.name}://localhost:{listener.port}"
-            raise ConfigError(
-                f"advertised.listeners cannot use the nonroutable address {listener.host}; set it to an "
-                f"address that clients can connect to, for example {example}"
-            )
-        if config.advertised_listeners is not None and not listener.host:
-            raise _invalid("advertised.listeners", listener, "a host is missing")
-    inter_broker = config.inter_broker_listener_name
-    if inter_broker is not None and inter_broker.upper() not in {listener.name for listener in advertised}:
-        allowed = ", ".join(listener.name for listener in advertised)
-        raise _invalid("inter.broker.listener.name", inter_broker, f"must be one of {allowed}")
 
 
 def _parse_overrides(text: str) -> dict[str, int]:

@@ -53,11 +53,14 @@ if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security import acl_authorizer, acl_store
+    from minikafka.server.security import transport as security_transport
+    from minikafka.server.security.transport import TransportSecurity
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
     acl_authorizer = deferred("minikafka.server.security.acl_authorizer")
     acl_store = deferred("minikafka.server.security.acl_store")
+    security_transport = deferred("minikafka.server.security.transport")
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +90,15 @@ def open_log_manager(
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         verifies_transactions=config.transaction_partition_verification_enable,
     )
+
+
+async def open_transport(config: BrokerConfig, *, clock: Clock) -> TransportSecurity | None:
+    """What listeners with TLS need; None where there is none. Raises StartError: a store cannot be used."""
+    if not any(listener.protocol.endswith("SSL") for listener in config.endpoints()):
+        return None
+    transport = security_transport.TransportSecurity(config, clock=clock)
+    await transport.load()
+    return transport
 
 
 async def load_logs(

@@ -46,6 +46,7 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security.acl_store import AclStore
+    from minikafka.server.security.transport import TransportSecurity
 
 
 class SwapInStaged(Protocol):
@@ -108,6 +109,8 @@ class Services(msgspec.Struct, kw_only=True):
     """None: everybody may do everything (``authorizer.class.name`` is not set)."""
     acls: AclStore | None = None
     """What the authorizer decides by; None without one."""
+    transport: TransportSecurity | None = None
+    """TLS of the listeners, and of connections to other brokers; None: no listener has it."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
