@@ -216,7 +216,9 @@ class BrokerClient(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         if isinstance(exc, ssl.SSLError):  # TLS 1.3 refuses a client's certificate after the handshake
-            self._end(f"it refuses the connection: {exc.reason or exc}", failure=AuthenticationFailed)
+            from minikafka.security.tls import reason_of  # which is loaded: it has made the context
+
+            self._end(f"TLS failed: {reason_of(exc)}", failure=AuthenticationFailed)
         self._end(f"the connection broke: {exc}" if exc is not None else "the broker closed the connection")
         if not self._closed.done():
             self._closed.set_result(None)
@@ -418,19 +420,17 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 
 
 def _handshake_failure(address: str, error: OSError) -> BrokerUnavailable:
-    """Why there is no TLS: certificates that one side refuses, or a listener without TLS."""
+    """Why there is no connection with TLS: no broker, one without TLS, or a certificate that is refused."""
+    if not isinstance(error, ssl.SSLError):
+        return BrokerUnavailable(f"broker {address}: cannot connect with TLS: {error.strerror or error}")
+    from minikafka.security.tls import reason_of  # which is loaded: it has made the context
+
+    hint = ""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return AuthenticationFailed(
-            f"broker {address}: its certificate is refused: {error.verify_message} (trusted authorities: "
-            "ssl.truststore.location; host names: ssl.endpoint.identification.algorithm)"
-        )
-    if isinstance(error, ssl.SSLError):
-        if error.reason in ("WRONG_VERSION_NUMBER", "UNEXPECTED_MESSAGE", "RECORD_LAYER_FAILURE"):
-            return AuthenticationFailed(
-                f"broker {address}: it does not speak TLS there: is security.protocol that of the listener?"
-            )
-        return AuthenticationFailed(f"broker {address}: no TLS: {error.reason or error}")
-    return BrokerUnavailable(f"broker {address}: cannot connect with TLS: {error.strerror or error}")
+        hint = "; ssl.truststore.location says whom to trust"
+    elif error.reason == "WRONG_VERSION_NUMBER":
+        hint = "; is security.protocol that of the listener?"
+    return AuthenticationFailed(f"broker {address}: TLS failed: {reason_of(error)}{hint}")
 
 
 def _ranges(answer: Any) -> dict[int, VersionRange]:

@@ -222,15 +222,17 @@ def _librdkafka_login(security: ClientSecurity, properties: Mapping[str, str]) -
 
 
 def _librdkafka_tls(properties: Mapping[str, str]) -> dict[str, str]:
+    import ssl
+
     from minikafka.security.stores import load_key_store, load_trust_store  # with cryptography
 
     settings = client_tls_settings(properties)
-    options = {
-        "ssl.endpoint.identification.algorithm": "https" if settings.endpoint_identification else "none"
-    }
-    trust_store, key_store = load_trust_store(settings), load_key_store(settings)
-    if trust_store is not None:
-        options["ssl.ca.pem"] = trust_store.pem
+    options = {"ssl.endpoint.identification.algorithm": "https" if settings.checks_host_name else "none"}
+    authorities = load_trust_store(settings.trust_store)
+    if authorities is not None:
+        options["ssl.ca.pem"] = "".join(map(ssl.DER_cert_to_PEM_cert, authorities))
+    key_store = load_key_store(settings.key_store)
     if key_store is not None:
-        options |= {"ssl.certificate.pem": key_store.certificates_pem, "ssl.key.pem": key_store.key_pem}
+        options["ssl.certificate.pem"] = key_store.chain.decode()
+        options["ssl.key.pem"] = key_store.key.decode()
     return options
