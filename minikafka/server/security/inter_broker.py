@@ -1,6 +1,6 @@
 """How this broker reaches the others: by the protocol of the listener that brokers use, as its own client.
 
-Kafka: ``ChannelBuilders.clientChannelBuilder`` with the inter-broker listener, ``JaasContext.loadServerContext``.
+Kafka: ``ChannelBuilders.clientChannelBuilder`` of the inter-broker listener, ``JaasContext``.
 A connection has what is configured when it is made: new stores, another password or mechanism hold from the
 next connection on. The key store of the listener is what this broker shows, its trust store what it believes,
 and the options ``username`` and ``password`` of the listener's JAAS configuration are whom it logs in as.
