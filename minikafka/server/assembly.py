@@ -14,6 +14,7 @@ from minikafka.config.resolution import topic_config
 from minikafka.coordination.paths import BrokerRegistration, Endpoint, partition_state_path
 from minikafka.coordination.store import CheckOp, CoordinationStore, StoreError
 from minikafka.deferred import deferred
+from minikafka.errors import ConfigError, StartError
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
@@ -52,9 +53,14 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
+    from minikafka.server.security import inter_broker
+    from minikafka.server.security import transport as security_transport
+    from minikafka.server.security.transport import TransportSecurity
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
+    inter_broker = deferred("minikafka.server.security.inter_broker")
+    security_transport = deferred("minikafka.server.security.transport")
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +90,15 @@ def open_log_manager(
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         verifies_transactions=config.transaction_partition_verification_enable,
     )
+
+
+async def open_transport(config: BrokerConfig, *, clock: Clock) -> TransportSecurity | None:
+    """What listeners with TLS need; None where there is none. Raises StartError: a store cannot be used."""
+    if not any(listener.protocol.endswith("SSL") for listener in config.endpoints()):
+        return None
+    transport = security_transport.TransportSecurity(config, clock=clock)
+    await transport.load()
+    return transport
 
 
 async def load_logs(
@@ -135,8 +150,11 @@ def make_services(
     clock: Clock,
     rng: random.Random,
     connect: Connect,
+    transport: TransportSecurity | None = None,
 ) -> Services:
-    """Everything that handlers use; nothing runs yet."""
+    """Everything that handlers use; nothing runs yet. Raises StartError: brokers cannot log in to each
+    other."""
+    connect = _secured(connect, configs, transport)
     quotas = _replication_quotas(configs, node_id)
     replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
@@ -185,9 +203,24 @@ def make_services(
             open_sender=lambda broker, epoch: open_sender(services, broker, epoch),
         ),
         connect=connect,
+        transport=transport,
     )
     drop_fast_paths_with_changes(services)
     return services
+
+
+def _secured(connect: Connect, configs: ConfigService, transport: TransportSecurity | None) -> Connect:
+    """``connect`` as the listener needs it that brokers use among themselves. Raises StartError."""
+    if configs.broker_config.inter_broker_protocol() == "PLAINTEXT":
+        return connect
+    try:
+        return inter_broker.InterBrokerConnect(
+            connect,
+            lambda: configs.broker_config,
+            client_context=None if transport is None else transport.client_context,
+        )
+    except ConfigError as error:
+        raise StartError(str(error)) from None
 
 
 def drop_fast_paths_with_changes(services: Services) -> None:
