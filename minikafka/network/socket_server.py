@@ -150,7 +150,8 @@ class SocketServer:
         gates: Mapping[str, Gate] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``gates``: of the listeners that have one, by name. ``now_ns``: when frames arrive is noted by it."""
+        """``gates``: of the listeners that have one, by name. ``now_ns``: when frames arrive is noted by
+        it."""
         self._listeners = tuple(listeners)
         self._handler = handler
         self._gates = dict(gates or {})

@@ -1,14 +1,15 @@
 """AlterUserScramCredentials (key 51): set and remove what users log in with by SCRAM (KIP-554).
 
-Behaviour (``ZkAdminManager.alterUserScramCredentials``): clients send the salted password, from which the keys
-that are stored are made; no password comes here. Each user has one result, and its credentials are changed all
-or not at all: UNACCEPTABLE_CREDENTIAL for an empty name or iterations outside of 4,096 to 16,384,
-UNSUPPORTED_SASL_MECHANISM, DUPLICATE_RESOURCE for a mechanism of a user that is there twice, RESOURCE_NOT_FOUND
-for a credential to remove that is not there. Any broker does it; it holds here at once, on the others as soon
-as they hear of it. It needs ALTER on the cluster, or each user gets CLUSTER_AUTHORIZATION_FAILED.
+Behaviour (``ZkAdminManager.alterUserScramCredentials``): clients send the salted password, from which the
+keys that are stored are made; no password comes here. Each user has one result, and its credentials are
+changed all or not at all: UNACCEPTABLE_CREDENTIAL for an empty name or iterations outside of 4,096 to 16,384,
+UNSUPPORTED_SASL_MECHANISM, DUPLICATE_RESOURCE for a mechanism of a user that is there twice,
+RESOURCE_NOT_FOUND for a credential to remove that is not there. Any broker does it; it holds here at once, on
+the others as soon as they hear of it. It needs ALTER on the cluster, or each user gets
+CLUSTER_AUTHORIZATION_FAILED.
 
-Where it differs from Kafka: an empty salt, or a salted password that is not as long as the mechanism's hash, is
-UNACCEPTABLE_CREDENTIAL too, because nobody could log in with it.
+Where it differs from Kafka: an empty salt, or a salted password that is not as long as the mechanism's hash,
+is UNACCEPTABLE_CREDENTIAL too, because nobody could log in with it.
 
 Versions: 0 flexible.
 """
@@ -48,13 +49,14 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     time_slice = TimeSlice()
     for user in users:
         await time_slice.give_way()
-        error = errors.get(user)
-        if error is None:
-            try:
-                await services.configs.scram.alter(user, changes[user])
-            except KafkaError as failed:
-                error = failed
-        results.append({"user": user, **(NO_ERROR if error is None else error_fields(error))})
+        outcome = NO_ERROR
+        try:
+            if user in errors:
+                raise errors[user]
+            await services.configs.scram.alter(user, changes[user])
+        except KafkaError as error:
+            outcome = error_fields(error)
+        results.append({"user": user, **outcome})
     return {"throttle_time": 0, "results": results}
 
 

@@ -1,4 +1,4 @@
-"""DescribeDelegationToken (key 41): which tokens there are, with what one needs to use them (KIP-48, KIP-373).
+"""DescribeDelegationToken (key 41): which tokens there are, and what to log in with (KIP-48, KIP-373).
 
 Behaviour (``KafkaApis.handleDescribeTokensRequest``, ``DelegationTokenManager.filterToken``): tokens of the
 owners that are asked for, or (null) of all; an empty list asks for none. One sees the tokens that one owns or

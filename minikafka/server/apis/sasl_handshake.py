@@ -1,8 +1,8 @@
-"""SaslHandshake (key 17) on a connection that needs none, or has had one: the beginning of a re-authentication.
+"""SaslHandshake (key 17) on a connection that needs none, or has authenticated: to do so again.
 
 Behaviour (``KafkaApis.handleSaslHandshakeRequest``, ``KafkaChannel.maybeBeginServerReauthentication``,
-KIP-368): a connection whose session ends at some time may authenticate again, once a second at most. Otherwise
-the request is out of place: ILLEGAL_SASL_STATE. That of a new connection never comes here
+KIP-368): a connection whose session ends at some time may authenticate again, once a second at most.
+Otherwise the request is out of place: ILLEGAL_SASL_STATE. That of a new connection never comes here
 (``server.security.sasl_authenticator``).
 
 Versions: 1 puts a SaslAuthenticate around each message of the mechanism.

@@ -3,8 +3,8 @@
 Kafka: ``SaslChannelBuilder``, ``CredentialProvider``, ``ScramServerCallbackHandler``,
 ``PlainServerCallbackHandler``, ``OAuthBearerValidatorCallbackHandler``; KIP-103, KIP-226.
 
-There is one on a broker that has a SASL listener. A change of the configuration holds for the logins that begin
-afterwards; one that cannot be used is logged, and what was before holds.
+There is one on a broker that has a SASL listener. A change of the configuration holds for the logins that
+begin afterwards; one that cannot be used is logged, and what was before holds.
 """
 
 from __future__ import annotations
@@ -265,8 +265,8 @@ class Authentication:
         )
         if handler_class and not is_unsecured and handler_class not in SECURED_VALIDATORS:
             raise ConfigError(
-                f"Invalid value {handler_class} for configuration sasl.server.callback.handler.class: no Java "
-                f"class is loaded; {SECURED_VALIDATORS[0]} and {UNSECURED_VALIDATOR} are there"
+                f"Invalid value {handler_class} for configuration sasl.server.callback.handler.class: no "
+                f"Java class is loaded; {SECURED_VALIDATORS[0]} and {UNSECURED_VALIDATOR} are there"
             )
         if is_unsecured:
             logger.warning(
@@ -276,8 +276,8 @@ class Authentication:
             return UnsecuredValidator(options, now_ms=self._clock.now_ms)
         if url is None:
             raise ConfigError(
-                f"OAUTHBEARER on listener {listener} needs sasl.oauthbearer.jwks.endpoint.url, where the keys "
-                "of the issuer are"
+                f"OAUTHBEARER on listener {listener} needs sasl.oauthbearer.jwks.endpoint.url, where the "
+                "keys of the issuer are"
             )
         check_jwks_url(url)
         source = self._jwks_source(

@@ -4,8 +4,8 @@ Kafka: ``RefreshingHttpsJwks``, ``RefreshingHttpsJwksVerificationKeyResolver``,
 ``JwksFileVerificationKeyResolver``; KIP-768.
 
 Invariants: nothing is read on the loop; keys that were read once hold until others have been read; a token
-with an unknown key has them read again, but not more often than every ``WANTED_PAUSE_MS``, because anybody can
-send one.
+with an unknown key has them read again, but not more often than every ``WANTED_PAUSE_MS``, because anybody
+can send one.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class JwksSource:
 class _SameSchemeRedirects(urllib.request.HTTPRedirectHandler):
     """Keys that were asked for over TLS do not come without."""
 
-    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201, E501
+    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
         if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
             raise urllib.error.URLError(f"it redirects to {urlsplit(newurl).scheme}:")
         return super().redirect_request(req, fp, code, msg, headers, newurl)

@@ -15,8 +15,8 @@ When DONE the dispatcher is the handler, and the data path pays nothing for all 
 connection over to ``_only_reauthentication`` when its session is over.
 
 Invariants:
-- Until DONE a frame has at most ``sasl.server.max.receive.size`` bytes, any request but the expected one closes
-  the connection, and so does a login that takes longer than ``LOGIN_SECONDS_MAX`` in all.
+- Until DONE a frame has at most ``sasl.server.max.receive.size`` bytes, any request but the expected one
+  closes the connection, and so does a login that takes longer than ``LOGIN_SECONDS_MAX`` in all.
 - What may take long is done in a few threads, and no more than ``LOGINS_A_TURN`` steps of logins in a turn of
   the loop: clients that log in all at once delay the others by no more.
 - Neither principal nor mechanism changes at a re-authentication.
@@ -94,8 +94,8 @@ class AuthenticationCounters:
         self.successful_reauthentication = 0
         self.failed_reauthentication = 0
         self.successful_authentication_no_reauth = 0
-        """Those of ``successful_authentication`` whose client cannot authenticate again (SaslAuthenticate 0, or
-        none), where sessions end."""
+        """Those of ``successful_authentication`` whose client cannot authenticate again (SaslAuthenticate 0,
+        or none), where sessions end."""
         self.expired_connections_killed = 0
 
     def __repr__(self) -> str:
@@ -447,8 +447,8 @@ class SaslLogin:
         return self._fail((yield from _encoded(header, body)), error.reason)
 
     def _fail(self, answer: tuple[bytes, ...], reason: str) -> PendingResponse:
-        """The answer leaves after ``connection.failed.authentication.delay.ms``, and the connection closes: who
-        tries passwords can try few."""
+        """The answer leaves after ``connection.failed.authentication.delay.ms``, and the connection closes:
+        who tries passwords can try few."""
         connection, listener = self._connection, self._listener
         self._state = LoginState.FAILED
         self._server = None
@@ -505,20 +505,23 @@ class SaslLogin:
         if header.api_key == ApiKey.SASL_HANDSHAKE:
             _check_version(header)
             return self._listener.scheduler.run(self._reauthenticate_late(header, frame))
-        return self._kill(header)
+        self._kill(header)
+        return None
 
     def _reauthenticate_late(self, header: RequestHeader, frame: Buffer) -> Steps[Result]:
         request = yield from decode_request(header, frame)
         answer = yield from self.reauthenticate(header, request.mechanism)
-        return self._kill(header) if answer is None else answer
+        if answer is None:
+            self._kill(header)
+        return answer
 
     def _kill(self, header: RequestHeader) -> None:
         connection, session = self._connection, self._session
         assert session is not None
         self._listener.counters.expired_connections_killed += 1
         logger.info(
-            "closing the connection from %s (%s): the session of %s is over, and it sends a request of api key "
-            "%d",
+            "closing the connection from %s (%s): the session of %s is over, and it sends a request of api "
+            "key %d",
             connection.peer,
             connection.id,
             session.principal,

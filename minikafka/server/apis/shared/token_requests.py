@@ -22,8 +22,8 @@ def allowed_tokens(services: Services, context: RequestContext) -> DelegationTok
     if principal.token_id or principal == ANONYMOUS:
         raise KafkaError(
             ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
-            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation token "
-            "authenticated channels.",
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation "
+            "token authenticated channels.",
         )
     if services.delegation_tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
