@@ -29,8 +29,8 @@ ClientContext = Callable[[str], "ssl.SSLContext"]
 
 
 class InterBrokerConnect:
-    """``connect`` with what the listener needs, which is not of plain text. The protocol is that of the start:
-    listeners do not change it."""
+    """``connect`` with what the listener needs, which is not of plain text. The protocol is that of the
+    start: listeners do not change it."""
 
     def __init__(
         self, connect: Connect, config: Callable[[], BrokerConfig], *, client_context: ClientContext | None
