@@ -166,7 +166,11 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
     max_connection_creation_rate: Annotated[
         int,
         prop(
-            INT, MEDIUM, "New connections a second; those beyond it are read later.", ge=1, update=CLUSTER_WIDE
+            INT,
+            MEDIUM,
+            "New connections a second; those beyond it are read later.",
+            ge=1,
+            update=CLUSTER_WIDE,
         ),
     ] = INT_MAX
 

@@ -135,7 +135,9 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     if not names:
         raise invalid("Invalid empty client quota entity")
     if IP in names and len(names) > 1:
-        raise invalid("Invalid quota entity combination, IP entity should not be used with user/client ID entity.")
+        raise invalid(
+            "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
+        )
     return QuotaEntity(names.get(USER), names.get(CLIENT_ID), names.get(IP))
 
 

@@ -33,7 +33,6 @@ from minikafka.network.connection import Connection, Handler
 from minikafka.network.connection_limits import NO_LIMIT, ConnectionLimits, ListenerLimits
 from minikafka.network.memory_budget import MemoryBudget
 
-
 logger = logging.getLogger(__name__)
 
 MEMORY_BUDGET_BYTES = 512 * 1024 * 1024
@@ -237,9 +236,7 @@ class SocketServer:
 
     def close_sessions(self, user: str, *, but: Connection) -> int:
         """Close all connections of a user at once, but for one. Returns how many there were."""
-        found = [
-            each for each in self.connections if each.principal.name == user and each is not but
-        ]
+        found = [each for each in self.connections if each.principal.name == user and each is not but]
         for each in found:
             logger.info("closing the connection from %s (%s): sessions of %s end", each.peer, each.id, user)
             each.abort()

@@ -219,7 +219,9 @@ def _java(value: str | None) -> str:
     return "null" if value is None else value
 
 
-async def _quotas(admin: AdminClient, asked: Entities) -> list[tuple[dict[str, str | None], dict[str, float]]]:
+async def _quotas(
+    admin: AdminClient, asked: Entities
+) -> list[tuple[dict[str, str | None], dict[str, float]]]:
     components = []
     for place, entity_type in enumerate(asked.types):
         name = asked.names[place] if place < len(asked.names) else None
@@ -231,9 +233,7 @@ async def _quotas(admin: AdminClient, asked: Entities) -> list[tuple[dict[str, s
                 "match": name or None,
             }
         )
-    answer = await admin.ask_any(
-        ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": True}
-    )
+    answer = await admin.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, {"components": components, "strict": True})
     raise_error(answer)
     return [
         (

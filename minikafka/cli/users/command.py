@@ -139,7 +139,7 @@ async def _act(at: AdminClient | StoredUsers, arguments: argparse.Namespace) -> 
                 raise CommandError(
                     f"the user {user} already has a password for {', '.join(twice)}: change-password"
                 )
-            await _set_password(at, user, {each: ITERATIONS_DEFAULT for each in mechanisms}, arguments)
+            await _set_password(at, user, dict.fromkeys(mechanisms, ITERATIONS_DEFAULT), arguments)
             print(f"Created the user {user} ({_names(mechanisms)}).")
         case "change-password":
             if not there or missing:
@@ -153,7 +153,9 @@ async def _act(at: AdminClient | StoredUsers, arguments: argparse.Namespace) -> 
             gone = named or list(there)
             await _delete(at, user, gone)
             print(f"Deleted the user {user} ({_names(gone)}).")
-            print(f"Connections that are open stay so until they re-authenticate; {PROG} kill-sessions {user}")
+            print(
+                f"Connections that are open stay so until they re-authenticate; {PROG} kill-sessions {user}"
+            )
     return OK
 
 
@@ -165,7 +167,9 @@ def _names(mechanisms: Iterable[ScramMechanism]) -> str:
     return ", ".join(each.mechanism_name for each in sorted(mechanisms))
 
 
-async def _described(at: AdminClient | StoredUsers, user: str | None = None) -> dict[str, dict[ScramMechanism, int]]:
+async def _described(
+    at: AdminClient | StoredUsers, user: str | None = None
+) -> dict[str, dict[ScramMechanism, int]]:
     if isinstance(at, StoredUsers):
         return await at.describe()
     return await describe_users(at, [] if user is None else [user])
@@ -233,7 +237,9 @@ async def _kill_sessions(admin: AdminClient, user: str) -> int:
             continue
         for result in answer.entries:
             if result.error_code == ErrorCode.INVALID_REQUEST:
-                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {broker} cannot: no minikafka of now")
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, f"broker {broker} cannot end sessions"
+                )
             raise_error(result)
     if failed:
         raise CommandError(f"sessions of {user} may go on: {'; '.join(failed)}")

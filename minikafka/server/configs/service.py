@@ -29,7 +29,8 @@ broker may run inside another program, whose own loggers are none of its busines
 The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
 
 Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``UserConfigHandler``,
-``ClientIdConfigHandler``, ``IpConfigHandler``. Belongs to ``ConfigService``, whose lock is held while something changes.
+``ClientIdConfigHandler``, ``IpConfigHandler``. Belongs to ``ConfigService``, whose lock is held while
+something changes.
 
 Invariants: what is known here is in the store and can be used; those who follow have heard of every change.
 Other properties of a user's node (Kafka keeps credentials there) stay as they are.
