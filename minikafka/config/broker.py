@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from minikafka.config.definition import (
+    HIDDEN,
     INT_MAX,
     LONG_MAX,
     SHORT_MAX,
@@ -31,7 +32,6 @@ from minikafka.config.definition import (
 )
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
-    HIDDEN,
     LISTENER_KEYS_EXTRA,
     SecurityConfig,
     listener_property,
@@ -692,6 +692,46 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         int, prop(INT, LOW, "The length of each of these windows.", ge=1)
     ] = 1
 
+    # How dynamic passwords are stored (``PasswordEncoderConfigs``).
+
+    password_encoder_secret: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD, MEDIUM, "Passwords that are set while the broker runs are stored encrypted with it."
+            ),
+        ]
+        | None
+    ) = None
+    password_encoder_old_secret: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "The secret before this one: what it has encrypted is encrypted again at the next start.",
+            ),
+        ]
+        | None
+    ) = None
+    password_encoder_keyfactory_algorithm: (
+        Annotated[
+            Literal["PBKDF2WithHmacSHA512", "PBKDF2WithHmacSHA256", "PBKDF2WithHmacSHA1"],
+            prop(STRING, LOW, "How a key is made of the secret; none: PBKDF2WithHmacSHA512."),
+        ]
+        | None
+    ) = None
+    password_encoder_cipher_algorithm: Annotated[
+        Literal["AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"],
+        prop(STRING, LOW, "The cipher, under Java's name."),
+    ] = "AES/CBC/PKCS5Padding"
+    password_encoder_key_length: Annotated[
+        int, prop(INT, LOW, "Bits of the key: 128, 192 or 256.", ge=8)
+    ] = 128
+    password_encoder_iterations: Annotated[
+        int, prop(INT, LOW, "Iterations of the key derivation.", ge=1024)
+    ] = 4096
+
     # The broker itself.
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
@@ -951,6 +991,9 @@ def check_broker_config(config: BrokerConfig) -> None:
         raise _invalid("queued.max.request.bytes", queued, why)
     if not config.connection_overrides() and config.max_connections_per_ip == 0:
         raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
+    if config.password_encoder_key_length not in (128, 192, 256):
+        why = "a key of AES has 128, 192 or 256 bits"
+        raise _invalid("password.encoder.key.length", config.password_encoder_key_length, why)
     _check_coordination(config)
     _check_groups(config)
     _check_listeners(config)
