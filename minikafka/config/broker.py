@@ -49,7 +49,7 @@ from minikafka.config.topic import (
 )
 from minikafka.errors import ConfigError
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
@@ -57,6 +57,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     ConfigType.LONG,
     ConfigType.DOUBLE,
     ConfigType.LIST,
+    ConfigType.PASSWORD,
 )
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
@@ -725,9 +726,9 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         Literal["AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"],
         prop(STRING, LOW, "The cipher, under Java's name."),
     ] = "AES/CBC/PKCS5Padding"
-    password_encoder_key_length: Annotated[
-        int, prop(INT, LOW, "Bits of the key: 128, 192 or 256.", ge=8)
-    ] = 128
+    password_encoder_key_length: Annotated[int, prop(INT, LOW, "Bits of the key: 128, 192 or 256.", ge=8)] = (
+        128
+    )
     password_encoder_iterations: Annotated[
         int, prop(INT, LOW, "Iterations of the key derivation.", ge=1024)
     ] = 4096

@@ -12,7 +12,6 @@ from minikafka.security.password_encoder import PasswordEncoder
 PASSWORD = "pässword 🔑,a:b"
 
 
-
 def encoder(secret: str = "s3cret", **parameters: object) -> PasswordEncoder:
     return PasswordEncoder(secret, random_bytes=secrets.token_bytes, **parameters)  # type: ignore[arg-type]
 
