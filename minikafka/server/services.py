@@ -44,6 +44,7 @@ from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.server.replica.partition_reads import WantedPartition
+    from minikafka.server.security.transport import TransportSecurity
 
 
 class SwapInStaged(Protocol):
@@ -103,6 +104,8 @@ class Services(msgspec.Struct, kw_only=True):
     """The czxid of this broker's registration (KIP-380); changes with its session."""
     authorizer: Authorizer | None = None
     """None: everybody may do everything (``authorizer.class.name`` is not set)."""
+    transport: TransportSecurity | None = None
+    """TLS of the listeners, and of connections to other brokers; None: no listener has it."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
