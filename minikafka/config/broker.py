@@ -914,6 +914,12 @@ def broker_config_key(name: str) -> ConfigKey | None:
     return msgspec.structs.replace(key, name=name, documentation=documentation)
 
 
+def is_password(name: str) -> bool:
+    """Whether a broker property is a password, also that of a listener."""
+    key = broker_config_key(name)
+    return key is not None and key.type is PASSWORD
+
+
 _GROUPS: tuple[tuple[str, ...], ...] = (
     ("node.id", "broker.id"),
     ("log.dirs", "log.dir"),
