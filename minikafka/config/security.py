@@ -12,7 +12,15 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from minikafka.config.definition import LONG_MAX, ConfigKey, ConfigType, Importance, UpdateMode, prop
+from minikafka.config.definition import (
+    HIDDEN,
+    LONG_MAX,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    UpdateMode,
+    prop,
+)
 
 BOOLEAN, STRING, INT, LONG, LIST, CLASS, PASSWORD, DOUBLE = (
     ConfigType.BOOLEAN,
@@ -404,10 +412,6 @@ def jaas_configs(listener: str, originals: Mapping[str, str]) -> dict[str, str]:
         if parts is not None and parts.listener == listener.upper() and parts.name == "sasl.jaas.config":
             found[parts.mechanism or ""] = text
     return found
-
-
-HIDDEN = "[hidden]"
-"""What stands for a password wherever a configuration is shown (Kafka: ``Password.HIDDEN``)."""
 
 
 def shown(key: ConfigKey | None, text: str | None) -> str | None:

@@ -60,6 +60,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
+from minikafka.server.quota.connection_limits import apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
@@ -369,6 +370,10 @@ class Broker:
                 max_connections=config.max_connections,
                 max_connections_per_ip=config.max_connections_per_ip,
                 max_connections_per_ip_overrides=config.connection_overrides(),
+                max_connection_creation_rate=config.max_connection_creation_rate,
+                listeners=listener_limits(config),
+                protected_listener=config.inter_broker_listener() if len(config.endpoints()) > 1 else None,
+                quota_window_seconds=config.quota_window_num * config.quota_window_size_seconds,
                 queued_max_request_bytes=config.queued_max_request_bytes,
                 descriptors_for_connections=budget.connections,
             ),
@@ -376,6 +381,8 @@ class Broker:
             gates=gates,
             now_ns=self._clock.monotonic_ns,
         )
+        services.close_sessions = server.close_sessions
+        services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
@@ -444,6 +451,8 @@ class Broker:
             limits.max_connections = config.max_connections
             limits.max_connections_per_ip = config.max_connections_per_ip
             limits.max_connections_per_ip_overrides = config.connection_overrides()
+            limits.max_connection_creation_rate = config.max_connection_creation_rate
+            limits.listeners = listener_limits(config)
 
     async def stop(self) -> None:
         """Go down cleanly. Idempotent; also after a start that failed."""

@@ -19,6 +19,7 @@ from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
+from minikafka.network.connection import Connection
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache
@@ -52,6 +53,16 @@ class SwapInStaged(Protocol):
     """``LogCleaner.swap_in_staged``."""
 
     async def __call__(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None: ...
+
+
+class CloseSessions(Protocol):
+    """``SocketServer.close_sessions``."""
+
+    def __call__(self, user: str, *, but: Connection) -> int: ...
+
+
+def _no_sessions(user: str, *, but: Connection) -> int:
+    return 0
 
 
 class Services(msgspec.Struct, kw_only=True):
@@ -105,5 +116,7 @@ class Services(msgspec.Struct, kw_only=True):
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
     """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
+    close_sessions: CloseSessions = _no_sessions
+    """Closes the connections of a user; set when there are listeners."""
     log_directory_failed: Callable[[], None] = lambda: None
     """Told when a log directory went offline."""

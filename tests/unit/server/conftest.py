@@ -28,6 +28,7 @@ from minikafka.protocol.wire.codec import (
     encode_request,
     read_request_header,
 )
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.coordinator.hosted_shard import ShardState
@@ -129,6 +130,7 @@ class AdminBroker:
         header = read_request_header(frame)
         connection = SimpleNamespace(
             listener_name=listener,
+            principal=ANONYMOUS,
             client_software_name="tests",
             client_software_version="1",
             peer_host="10.0.0.9",
