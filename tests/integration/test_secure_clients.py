@@ -153,6 +153,7 @@ def test_a_leader_is_killed_and_nothing_that_was_acknowledged_is_lost(
     assert set(load.acked[TOPIC].values()) - {-1} <= read
     for broker in cluster.brokers.values():
         assert "authentication failed" not in broker.log_text()
+        assert "cannot be renewed" not in broker.log_text()
         assert SECRETS["broker"] not in broker.log_text()
 
 

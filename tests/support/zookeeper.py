@@ -202,7 +202,7 @@ def secured_server(
 ) -> ZooKeeperServer:
     """One with TLS on its port ``secure_port`` and a login by DIGEST-MD5, with which it answers nobody else.
 
-    ``directory`` has ``server.p12`` and ``ca.p12``, both with ``PASSWORD``. ``client_auth``: none, or need.
+    ``directory`` has ``server.p12`` and ``ca.p12``, both with ``PASSWORD``. ``client_auth``: none, want or need a certificate.
     """
     secure_port = free_port()
     jaas = directory / "jaas.conf"

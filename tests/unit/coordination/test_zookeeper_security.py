@@ -77,7 +77,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     authority = CertificateAuthority()
     authority.write_pkcs12(directory / "ca.p12", PASSWORD)
     authority.issue("zookeeper").write_pkcs12(directory / "server.p12", PASSWORD)
-    server = secured_server(directory)
+    server = secured_server(directory, client_auth="want")
     try:
         yield Secured(server.start(), directory, authority)
     finally:
@@ -112,6 +112,18 @@ async def test_nodes_are_the_brokers_and_secrets_are_for_nobody_else_to_read(sec
     assert await secured.acl("/two/brokers/topics/t") == for_all_to_read
     assert await secured.acl("/two") == for_all_to_read
     assert await secured.acl("/two/consumers") == {("world", "anyone"): ["ALL"]}, "as in Kafka"
+
+
+async def test_a_certificate_is_a_name_too(secured: Secured, tmp_path: Path) -> None:
+    store = secured.authority.issue("broker-1").write_pkcs12(tmp_path / "broker.p12", PASSWORD)
+    shown = {"zookeeper__ssl__keystore__location": str(store), "zookeeper__ssl__keystore__password": PASSWORD}
+    async with secured.store(chroot="/three", **shown) as opened:
+        await opened.create("/cluster")
+    assert set(await secured.acl("/three/cluster")) == {
+        ("x509", "CN=broker-1"),
+        ("sasl", USER),
+        ("world", "anyone"),
+    }
 
 
 async def test_a_wrong_password_says_so_at_once(secured: Secured) -> None:
