@@ -189,3 +189,20 @@ def test_any_values_are_a_configuration_or_a_config_error(properties: dict[str, 
     except ConfigError:
         return
     assert isinstance(config, BrokerConfig)
+
+
+def test_properties_of_listeners_have_their_place_and_unknown_listeners_are_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "listeners=EXTERNAL://localhost:1\nlistener.security.protocol.map=EXTERNAL:SSL\n"
+        "listener.name.external.ssl.keystore.location=/a\n"
+        "listener.name.extrenal.ssl.client.auth=required\n",
+    )
+    loaded = load(path=path, settings=[parse_setting("listener.name.external.ssl.client.auth=required")])
+    security = loaded.config.listener_security("EXTERNAL")
+    assert (security.ssl_keystore_location, security.ssl_client_auth) == ("/a", "required")
+    (unknown,) = loaded.unknown
+    assert f"{path}:4: listener.name.extrenal.ssl.client.auth" in str(unknown)
+    assert "did you mean listener.name.external.ssl.client.auth?" in str(unknown)
+    with pytest.raises(ConfigError, match=r"--set: .*listener\.name\.external\.ssl\.client\.auth"):
+        load(path=path, settings=[parse_setting("listener.name.external.ssl.client.auth=maybe")])
