@@ -200,9 +200,10 @@ USER, PASSWORD = "kafka", "a long secret"
 def secured_server(
     directory: Path, *, client_auth: str = "none", requires_sasl: bool = True
 ) -> ZooKeeperServer:
-    """One with TLS on its port ``secure_port`` and a login by DIGEST-MD5, with which it answers nobody else.
+    """One with TLS on its port ``secure_port`` and a login by DIGEST-MD5, without which it answers nobody.
 
-    ``directory`` has ``server.p12`` and ``ca.p12``, both with ``PASSWORD``. ``client_auth``: none, want or need a certificate.
+    ``directory`` has ``server.p12`` and ``ca.p12``, both with ``PASSWORD``. ``client_auth``: none, want or
+    need a certificate.
     """
     secure_port = free_port()
     jaas = directory / "jaas.conf"
