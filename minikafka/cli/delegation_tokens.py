@@ -161,7 +161,7 @@ async def _describe(admin: AdminClient, owners: Sequence[KafkaPrincipal]) -> int
 
 
 def _print(tokens: Iterable[Any], *, renewers: Sequence[KafkaPrincipal] = ()) -> None:
-    """As ``DelegationTokenCommand.printToken`` does. A token that was just made does not name its renewers."""
+    """As ``DelegationTokenCommand.printToken`` does. One that was just made does not name its renewers."""
     print(f"\n{_ROW % _HEADS}")
     for token in tokens:
         named = renewers or [

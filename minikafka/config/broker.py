@@ -18,6 +18,7 @@ import msgspec
 
 from minikafka.config.broker_checks import SQLITE_SCHEME, check_broker_config
 from minikafka.config.definition import (
+    HIDDEN,
     INT_MAX,
     LONG_MAX,
     SHORT_MAX,
@@ -33,7 +34,6 @@ from minikafka.config.definition import (
 from minikafka.config.http import HttpConfig
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
-    HIDDEN,
     LISTENER_KEYS_EXTRA,
     SecurityConfig,
     listener_property,
@@ -50,7 +50,7 @@ from minikafka.config.topic import (
 )
 from minikafka.errors import ConfigError
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
@@ -58,6 +58,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     ConfigType.LONG,
     ConfigType.DOUBLE,
     ConfigType.LIST,
+    ConfigType.PASSWORD,
 )
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
@@ -668,6 +669,46 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         int, prop(INT, LOW, "The length of each of these windows.", ge=1)
     ] = 1
 
+    # How dynamic passwords are stored (``PasswordEncoderConfigs``).
+
+    password_encoder_secret: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD, MEDIUM, "Passwords that are set while the broker runs are stored encrypted with it."
+            ),
+        ]
+        | None
+    ) = None
+    password_encoder_old_secret: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "The secret before this one: what it has encrypted is encrypted again at the next start.",
+            ),
+        ]
+        | None
+    ) = None
+    password_encoder_keyfactory_algorithm: (
+        Annotated[
+            Literal["PBKDF2WithHmacSHA512", "PBKDF2WithHmacSHA256", "PBKDF2WithHmacSHA1"],
+            prop(STRING, LOW, "How a key is made of the secret; none: PBKDF2WithHmacSHA512."),
+        ]
+        | None
+    ) = None
+    password_encoder_cipher_algorithm: Annotated[
+        Literal["AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"],
+        prop(STRING, LOW, "The cipher, under Java's name."),
+    ] = "AES/CBC/PKCS5Padding"
+    password_encoder_key_length: Annotated[int, prop(INT, LOW, "Bits of the key: 128, 192 or 256.", ge=8)] = (
+        128
+    )
+    password_encoder_iterations: Annotated[
+        int, prop(INT, LOW, "Iterations of the key derivation.", ge=1024)
+    ] = 4096
+
     # The broker itself.
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
@@ -844,6 +885,12 @@ def broker_config_key(name: str) -> ConfigKey | None:
         return None
     documentation = f"{key.name} of the listener {parts.listener} alone. {key.documentation}"
     return msgspec.structs.replace(key, name=name, documentation=documentation)
+
+
+def is_password(name: str) -> bool:
+    """Whether a broker property is a password, also that of a listener."""
+    key = broker_config_key(name)
+    return key is not None and key.type is PASSWORD
 
 
 _GROUPS: tuple[tuple[str, ...], ...] = (

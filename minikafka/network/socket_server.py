@@ -23,7 +23,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from minikafka.network.tls_acceptor import Handshakes, TlsListener
 else:
     tls_acceptor = deferred("minikafka.network.tls_acceptor")
-
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +59,16 @@ clients have given the request up (``request.timeout.ms``)."""
 
 PORT_ATTEMPTS = 16
 """Tries to find a port that is free on several addresses, when the system picks it for the first one."""
+
+
+class Gate(Protocol):
+    """What the connections of a listener have to pass before their requests are handled like all others."""
+
+    def opened(self, connection: Connection) -> None:
+        """Called before anything was read; hands the connection over to its own handler."""
+        ...
+
+    def closed(self, connection: Connection) -> None: ...
 
 
 class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,11 +104,14 @@ class SocketServer:
         config: SocketServerConfig | None = None,
         *,
         tls: Mapping[str, TlsListener] | None = None,
+        gates: Mapping[str, Gate] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``tls``: of the listeners that speak it, by name. ``now_ns``: when frames arrive is noted by it."""
+        """``tls``: of the listeners that speak it, by name. ``gates``: of the listeners that have one, by
+        name. ``now_ns``: when frames arrive is noted by it."""
         self._listeners = tuple(listeners)
         self._handler = handler
+        self._gates = dict(gates or {})
         self._config = config or SocketServerConfig()
         self._now_ns = now_ns
         self._tls = dict(tls or {})
@@ -217,6 +229,9 @@ class SocketServer:
             self._delay(connection, delay_ms, closes=refusal is not None)
         if self.limits.excess and self.limits.is_protected(listener):
             self._make_room()
+        gate = self._gates.get(listener)
+        if gate is not None:
+            gate.opened(connection)
         logger.debug("connection %s opened on %s", connection.id, listener)
         return True
 
@@ -267,6 +282,9 @@ class SocketServer:
             if delay is not None:
                 delay.cancel()
                 self.limits.delay_over()
+            gate = self._gates.get(connection.listener_name)
+            if gate is not None:
+                gate.closed(connection)
             logger.debug("connection %s closed", connection.id)
         if not self.connections and self._all_closed is not None:
             self._all_closed.set()

@@ -46,6 +46,8 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security.acl_store import AclStore
+    from minikafka.server.security.authentication import Authentication
+    from minikafka.server.security.delegation_tokens import DelegationTokens
     from minikafka.server.security.transport import TransportSecurity
 
 
@@ -111,6 +113,10 @@ class Services(msgspec.Struct, kw_only=True):
     """What the authorizer decides by; None without one."""
     transport: TransportSecurity | None = None
     """TLS of the listeners, and of connections to other brokers; None: no listener has it."""
+    authentication: Authentication | None = None
+    """None: there is no SASL listener."""
+    delegation_tokens: DelegationTokens | None = None
+    """None: ``delegation.token.secret.key`` is not set."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None

@@ -6,7 +6,6 @@ here: what is sent is salt and salted password.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -16,10 +15,10 @@ from minikafka.cli.shared.admin_client import AdminClient, raise_error
 from minikafka.cli.shared.commands import error_of
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.security.sasl.scram import ITERATIONS_MIN, salted_password
 
-ITERATIONS_DEFAULT = 4096
-"""``ConfigCommand.DefaultScramIterations``, which is also the least that a broker takes
-(``ScramMechanism.minIterations``)."""
+ITERATIONS_DEFAULT = ITERATIONS_MIN
+"""``ConfigCommand.DefaultScramIterations`` is the least that a broker takes."""
 ITERATIONS_MAX = 16384
 """``ScramCredentialUpsertion``'s bound in the broker (``ScramControlManager.MAX_ITERATIONS``)."""
 SALT_BYTES = 24
@@ -35,11 +34,6 @@ class ScramMechanism(IntEnum):
     @property
     def mechanism_name(self) -> str:
         return self.name.replace("_", "-")
-
-    @property
-    def hash_name(self) -> str:
-        """As ``hashlib`` has it."""
-        return "sha256" if self is ScramMechanism.SCRAM_SHA_256 else "sha512"
 
 
 MECHANISMS: Mapping[str, ScramMechanism] = {each.mechanism_name: each for each in ScramMechanism}
@@ -67,7 +61,7 @@ def salted(mechanism: ScramMechanism, iterations: int, password: str) -> SaltedP
     """
     check_iterations(mechanism, iterations)
     salt = secrets.token_bytes(SALT_BYTES)
-    key = hashlib.pbkdf2_hmac(mechanism.hash_name, password.encode(), salt, iterations)
+    key = salted_password(mechanism.mechanism_name, password, salt, iterations)
     return SaltedPassword(mechanism, iterations, salt, key)
 
 

@@ -237,9 +237,7 @@ async def _kill_sessions(admin: AdminClient, user: str) -> int:
             continue
         for result in answer.entries:
             if result.error_code == ErrorCode.INVALID_REQUEST:
-                raise KafkaError(
-                    ErrorCode.UNSUPPORTED_VERSION, f"broker {broker} cannot: no minikafka of now"
-                )
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {broker} cannot end sessions")
             raise_error(result)
     if failed:
         raise CommandError(f"sessions of {user} may go on: {'; '.join(failed)}")

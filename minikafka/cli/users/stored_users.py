@@ -7,16 +7,13 @@ beside the user's quotas. What is written carries the notification that running 
 
 from __future__ import annotations
 
-import base64
-import binascii
-import hashlib
-import hmac
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
 from minikafka.cli.shared.commands import CommandError
 from minikafka.cli.shared.scram_users import MECHANISMS, SaltedPassword, ScramMechanism
+from minikafka.config.broker_checks import SQLITE_SCHEME
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import (
@@ -29,9 +26,10 @@ from minikafka.coordination.store import (
     SetOp,
     StoreError,
 )
+from minikafka.security.sasl.scram import credential_of, decode_credential, encode_credential
 from minikafka.system_clock import SystemClock
 
-SQLITE_SCHEME, ZOOKEEPER_SCHEME = "sqlite://", "zookeeper://"
+ZOOKEEPER_SCHEME = "zookeeper://"
 SESSION_TIMEOUT_MS = 18_000
 """``zookeeper.session.timeout.ms``'s default; nothing here lives as long."""
 WRITE_ATTEMPTS_MAX = 5
@@ -49,8 +47,8 @@ class StoredUsers:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """``sqlite:///PATH`` or ``zookeeper://HOST:PORT,…/CHROOT``, as ``coordination`` and
-        ``zookeeper.connect`` of a broker name it. Raises CommandError."""
+        """``sqlite:///PATH`` (of an absolute path: four slashes) or ``zookeeper://HOST:PORT,…/CHROOT``, as
+        ``coordination`` and ``zookeeper.connect`` of a broker name it. Raises CommandError."""
         try:
             return cls(await _open(url))
         except StoreError as error:
@@ -81,7 +79,10 @@ class StoredUsers:
     async def set(self, user: str, credential: SaltedPassword) -> None:
         """Make or replace the credential of one mechanism."""
         name = credential.mechanism.mechanism_name
-        await self._change(user, lambda current: {**current, name: credential_text(credential)})
+        text = encode_credential(
+            credential_of(name, credential.salted_password, credential.salt, credential.iterations)
+        )
+        await self._change(user, lambda current: {**current, name: text})
 
     async def delete(self, user: str, mechanism: ScramMechanism) -> None:
         """Remove the credential of one mechanism."""
@@ -142,33 +143,13 @@ async def _open(url: str) -> CoordinationStore:
     )
 
 
-def credential_text(credential: SaltedPassword) -> str:
-    """As ``ScramCredentialUtils.credentialToString`` stores it (RFC 5802's StoredKey and ServerKey)."""
-    name = credential.mechanism.hash_name
-    client_key = hmac.digest(credential.salted_password, b"Client Key", name)
-    fields = {
-        "salt": credential.salt,
-        "stored_key": hashlib.new(name, client_key).digest(),
-        "server_key": hmac.digest(credential.salted_password, b"Server Key", name),
-    }
-    parts = [f"{key}={base64.b64encode(value).decode()}" for key, value in fields.items()]
-    return ",".join([*parts, f"iterations={credential.iterations}"])
-
-
 def _credentials(config: Mapping[str, str]) -> dict[ScramMechanism, int]:
     """The mechanisms that there are credentials for, with their iterations; damaged ones have 0."""
     found = {}
     for name, mechanism in MECHANISMS.items():
         if name in config:
-            fields = dict(each.partition("=")[::2] for each in config[name].split(","))
-            iterations = fields.get("iterations", "")
-            usable = iterations.isascii() and iterations.isdigit() and _is_base64(fields.get("stored_key"))
-            found[mechanism] = int(iterations) if usable else 0
+            try:
+                found[mechanism] = decode_credential(name, config[name]).iterations
+            except ValueError:
+                found[mechanism] = 0
     return found
-
-
-def _is_base64(text: str | None) -> bool:
-    try:
-        return bool(base64.b64decode(text or "", validate=True))
-    except binascii.Error:
-        return False
