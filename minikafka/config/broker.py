@@ -1010,8 +1010,17 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 
 def _check_coordination(config: BrokerConfig) -> None:
-    """Raises ConfigError: the store's address is not one, or there are two."""
+    """Raises ConfigError: the store's address is not one, there are two; nodes of nobody's that only their
+    maker may change."""
     url = config.coordination
+    has_certificate = (
+        config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None
+    )
+    if config.zookeeper_set_acl and config.zookeeper_sasl_jaas_config is None and not has_certificate:
+        raise ConfigError(
+            "zookeeper.set.acl is true, but brokers do not say to ZooKeeper who they are: set "
+            "zookeeper.sasl.jaas.config, or zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location"
+        )
     if url is None:
         return
     if config.zookeeper_connect is not None:

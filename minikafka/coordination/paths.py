@@ -93,7 +93,16 @@ PERSISTENT_PATHS = (
 )
 """What Kafka's broker creates when it starts, empty; so ``/latest_producer_id_block`` is, until the first."""
 
+SENSITIVE_ROOTS = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token/tokens")
+"""``ZkData.SensitiveRootPaths``: what begins so is for brokers alone, with ``zookeeper.set.acl``."""
+
+
 # Paths
+
+
+def is_sensitive(path: str) -> bool:
+    """Whether others must not even read the node (``ZkData.sensitivePath``)."""
+    return path.startswith(SENSITIVE_ROOTS)
 
 
 def broker_path(broker_id: int) -> str:

@@ -74,8 +74,8 @@ def client_context(settings: TlsSettings, *, files: Files | None = None) -> ssl.
 
 
 def check_trusts_itself(settings: TlsSettings, server: ssl.SSLContext) -> None:
-    """Whether brokers with these settings, which connect to each other, get through the handshake; the name in
-    the certificate is not looked at (``SslEngineValidator``).
+    """Whether brokers with these settings, which connect to each other, get through the handshake; the names
+    in certificates are not looked at (``SslEngineValidator``).
 
     Raises:
         ConfigError: why not.

@@ -1,11 +1,11 @@
 """What the broker's listeners and its connections to other brokers have of TLS, kept as the stores are now.
 
 Kafka: ``SslFactory``, ``SslChannelBuilder``, the SSL part of ``DynamicListenerConfig`` (KIP-226), and
-``SslEngineValidator``. Stores are read in a thread: at the start, before a client's change of the configuration
-is stored, and when a file has changed. A new store takes the place of the old one for the connections that
-begin from then on. One that cannot be used is told in a line, and the old one stays; so is one that is for
-another name (``ssl.allow.dn.changes``, ``ssl.allow.san.changes``), or that brokers would not trust among
-themselves.
+``SslEngineValidator``. Stores are read in a thread: at the start, before a client's change of the
+configuration is stored, and when a file has changed. A new store takes the place of the old one for the
+connections that begin from then on. One that cannot be used is told in a line, and the old one stays; so is
+one that is for another name (``ssl.allow.dn.changes``, ``ssl.allow.san.changes``), or that brokers would not
+trust among themselves.
 
 Where it differs from Kafka: files are looked at every few seconds; Kafka looks when a client alters the
 configuration.
@@ -176,7 +176,8 @@ class TransportSecurity:
                 listener.use(await asyncio.to_thread(listener.load, settings))
                 if settings.client_auth != "none" and not settings.trust_store.is_set:
                     logger.warning(
-                        "listener %s takes client certificates of any authority that the system trusts: set %s",
+                        "listener %s takes client certificates of any authority that this system trusts; "
+                        "set %s",
                         listener.name,
                         settings.trust_store.name_of("location"),
                     )
