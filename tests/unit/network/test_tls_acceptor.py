@@ -1,4 +1,4 @@
-"""TLS on real loopback sockets, on both event loops: handshakes that go well, fail, stall, and the bytes after."""
+"""TLS on real sockets, on both event loops: handshakes that go well, fail and stall, and the bytes after."""
 
 from __future__ import annotations
 
