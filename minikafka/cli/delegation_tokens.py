@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from minikafka.cli.shared.admin_client import AdminClient, raise_error
-from minikafka.cli.shared.commands import OK, add_connection_options, parse_addresses, run, with_action_first
+from minikafka.cli.shared.commands import OK, add_connection_options, run, take_connection, with_action_first
 from minikafka.cli.shared.passwords import read_password
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ConfigError
@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         arguments.owners = _principals(getattr(arguments, "owner_principal", ()))
         arguments.renewers = _principals(getattr(arguments, "renewer_principal", ()))
         if arguments.action == "create" and len(arguments.owners) > 1:
@@ -108,7 +108,10 @@ def _principals(texts: Iterable[str]) -> list[KafkaPrincipal]:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-delegation-tokens", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-delegation-tokens",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         match arguments.action:
             case "create":

@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
         description="Client quotas, and why a client was throttled.",
         epilog="ENTITY: client-id=NAME, user=NAME, user=NAME,client-id=NAME, or a client id. Without =NAME a "
         "part is the default: all that have no quota of their own. Quotas: "
-        + ", ".join(quota.value for quota in QuotaType)
+        + ", ".join(quota.value for quota in QuotaType if not quota.is_of_addresses)
         + ".",
         allow_abbrev=False,
     )

@@ -35,7 +35,7 @@ ITERATIONS_MAX = 10_000_000
 class PasswordEncoder:
     """Encodes with one secret; decodes what it has encoded, whatever the parameters were.
 
-    ``random_bytes``: so many, for salts and initialisation vectors (``secrets.token_bytes``).
+    ``random_bytes``: so many, for salts and initialisation vectors (``os.urandom``).
     """
 
     def __init__(

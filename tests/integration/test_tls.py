@@ -96,6 +96,7 @@ class Secured:
             "ssl.keystore.location": str(self.key_store),
             "ssl.truststore.type": "PEM",
             "ssl.truststore.location": str(self.trust_store),
+            "password.encoder.secret": "for passwords that are set while it runs",
             **properties,
         }
         self.broker = ThreadedBroker(config=self.config)

@@ -39,7 +39,7 @@ from minikafka.cli.configs.options import (
 )
 from minikafka.cli.groups.requests import GroupAdmin
 from minikafka.cli.shared.admin_client import AdminClient, raise_error
-from minikafka.cli.shared.commands import OK, CommandError, parse_addresses, run, with_action_first
+from minikafka.cli.shared.commands import OK, CommandError, run, take_connection, with_action_first
 from minikafka.cli.shared.passwords import read_password
 from minikafka.cli.shared.scram_users import (
     ITERATIONS_DEFAULT,
@@ -105,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         asked = entities(arguments)
         if arguments.action == "describe":
             return run(PROG, _describe(asked, arguments))
@@ -117,7 +117,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _admin(arguments: argparse.Namespace) -> GroupAdmin:
-    return GroupAdmin(arguments.addresses, client_id="minikafka-configs", timeout_ms=arguments.timeout_ms)
+    return GroupAdmin(
+        arguments.addresses,
+        client_id="minikafka-configs",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
+    )
 
 
 # Describing

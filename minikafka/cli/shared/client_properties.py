@@ -44,7 +44,9 @@ def read_client_properties(path: str) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read, or has what cannot be done; no secret is in it.
     """
-    properties = {each.name: each.value for each in parse_properties(_read_bytes(path), source=path)}
+    properties = {
+        each.name: each.value for each in parse_properties(_read_bytes(path), source=path) if each.name
+    }
     return _with_java_names(resolve_properties(properties, environment=os.environ))
 
 

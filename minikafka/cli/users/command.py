@@ -23,8 +23,8 @@ from minikafka.cli.shared.commands import (
     CommandError,
     add_connection_options,
     as_json,
-    parse_addresses,
     run,
+    take_connection,
 )
 from minikafka.cli.shared.passwords import add_password_option, read_password
 from minikafka.cli.shared.profiles import ProfileParser
@@ -101,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         if arguments.action in ("create", "change-password") and arguments.iterations is not None:
             for name in arguments.mechanism or MECHANISMS:
                 check_iterations(MECHANISMS[name], arguments.iterations)
@@ -117,7 +117,10 @@ async def _run(arguments: argparse.Namespace) -> int:
         async with await StoredUsers.open(arguments.coordination) as stored:
             return await _act(stored, arguments)
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-users", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-users",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         if arguments.action == "kill-sessions":
             return await _kill_sessions(admin, arguments.user)

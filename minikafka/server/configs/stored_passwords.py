@@ -10,7 +10,7 @@ A key is derived in a thread, since it takes milliseconds; where there are no pa
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -81,7 +81,7 @@ class StoredPasswords:
         config = self._config
         return password_encoder.PasswordEncoder(
             secret,
-            random_bytes=secrets.token_bytes,
+            random_bytes=os.urandom,
             key_factory_algorithm=config.password_encoder_keyfactory_algorithm,
             cipher_algorithm=config.password_encoder_cipher_algorithm,
             key_length=config.password_encoder_key_length,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minikafka.config.properties import parse_properties
+from minikafka.config.properties import parse_properties, properties_line
 from minikafka.errors import ConfigError
 
 
@@ -110,3 +110,12 @@ def test_any_mix_of_special_characters_is_properties_or_a_config_error(text: str
         parse_properties(text.encode(), source="f")
     except ConfigError as error:
         assert str(error).startswith("f:")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("a b:c=d", "  x\\y\n\tz=1:"), ("p", "-----BEGIN\nA\r\n-----END\n"), ("#k", "ü🔑 "), ("e", "")],
+)
+def test_what_is_written_is_read_again(name: str, value: str) -> None:
+    (found,) = parse_properties(properties_line(name, value).encode(), source="s")
+    assert (found.name, found.value) == (name, value)

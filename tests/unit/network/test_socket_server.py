@@ -13,7 +13,9 @@ from minikafka.config.listeners import Listener
 from minikafka.errors import StartError
 from minikafka.network import socket_server as socket_server_module
 from minikafka.network.connection import Connection, PendingResponse, Result
-from minikafka.network.socket_server import SocketServer
+from minikafka.network.connection_limits import NO_LIMIT
+from minikafka.network.socket_server import SocketServer, SocketServerConfig
+from minikafka.security.principal import KafkaPrincipal
 from minikafka.types import Buffer
 from tests.unit.network.support import DEADLINE_SECONDS, Client, echo, framed, serving, until
 
@@ -339,3 +341,61 @@ async def connections(server: SocketServer, count: int) -> list[Connection]:
     """Waits until the server has that many."""
     await until(lambda: len(server.connections) == count)
     return list(server.connections)
+
+
+async def test_a_brokers_connection_takes_the_place_of_the_client_that_was_silent_longest() -> None:
+    listeners = [Listener("CLIENTS", "127.0.0.1", 0), Listener("BROKERS", "127.0.0.1", 0)]
+    config = SocketServerConfig(max_connections=2, protected_listener="BROKERS")
+    server = SocketServer(listeners, echo, config)
+    await server.start()
+
+    async def connect(listener: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", server.bound_port(listener))
+
+    try:
+        clients = [await connect("CLIENTS") for _ in range(2)]
+        await until(lambda: len(server.connections) == 2)
+        first, second = server.connections
+        first._idleness.is_active = second._idleness.is_active = False
+        second._idleness._since -= 60
+        brokers_reader, brokers_writer = await connect("BROKERS")
+        brokers_writer.write(framed(b"hello"))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await brokers_reader.readexactly(9) == framed(b"hello")
+            assert await clients[1][0].read() == b"", "the one that was silent"
+        assert next(iter(server.connections)) is first and len(server.connections) == 2
+        assert (server.limits.count, server.limits.excess) == (2, 0)
+    finally:
+        for _, writer in (*clients, (brokers_reader, brokers_writer)):
+            writer.close()
+        await server.close()
+
+
+async def test_sessions_of_a_user_are_closed_but_for_the_one_that_asks() -> None:
+    async with serving() as server:
+        clients = [await server.connect() for _ in range(3)]
+        for client in clients:
+            client.send(b"x")
+            await client.receive()
+        ann, ann_asks, bob = server.server.connections
+        ann.principal = ann_asks.principal = KafkaPrincipal("User", "ann")
+        bob.principal = KafkaPrincipal("User", "bob")
+        assert server.server.close_sessions("ann", but=ann_asks) == 1
+        await until(lambda: list(server.server.connections) == [ann_asks, bob])
+
+
+async def test_a_connection_that_ends_while_it_is_delayed_leaves_nothing_behind() -> None:
+    config = SocketServerConfig(max_connection_creation_rate=1, quota_window_seconds=1)
+    server = SocketServer([Listener("PLAINTEXT", "127.0.0.1", 0)], echo, config, now_ns=lambda: 0)
+    await server.start()
+    try:
+        made = [await asyncio.open_connection("127.0.0.1", server.bound_port("PLAINTEXT")) for _ in range(2)]
+        await until(lambda: server.limits.delayed == 1)
+        made[1][1].close()
+        made[1][1].transport.abort()
+        server.limits.max_connection_creation_rate = NO_LIMIT
+        await server.close()
+        assert (server.limits.delayed, server.limits.count, len(server._delays)) == (0, 0, 0)
+    finally:
+        for _, writer in made:
+            writer.close()

@@ -118,6 +118,7 @@ def test_every_dynamic_property_belongs_to_a_group_that_is_tested_here() -> None
         "max.connections",
         "max.connections.per.ip",
         "max.connections.per.ip.overrides",
+        "max.connection.creation.rate",
         "leader.replication.throttled.rate",
         "follower.replication.throttled.rate",
         "replica.alter.log.dirs.io.max.bytes.per.second",
@@ -290,6 +291,13 @@ async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:
     assert not await is_admitted()
     await set_dynamically(broker, max_connections_per_ip_overrides="127.0.0.1:2")
     assert await is_admitted()
+    assert broker._socket_server is not None
+    limits = broker._socket_server.limits
+    await set_dynamically(broker, max_connection_creation_rate=7)
+    assert limits.max_connection_creation_rate == 7
+    own = {"listener.name.plaintext.max.connections": "5"}
+    await set_properties(broker, own, per_broker=True)
+    assert limits.listeners["PLAINTEXT"].max_connections == 5
     for writer in writers:
         writer.close()
 

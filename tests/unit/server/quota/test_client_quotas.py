@@ -21,7 +21,7 @@ from minikafka.server.quota.client_quotas import (
     QuotaClient,
 )
 
-PRODUCE, FETCH, MUTATION, REQUEST = QuotaType
+PRODUCE, FETCH, MUTATION, REQUEST, _ = QuotaType
 DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 ANYTHING = QuotaFilter({}, strict=False)
 

@@ -1,0 +1,179 @@
+"""SCRAM users before the first broker starts, their sessions, and their delegation tokens, by our tools."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.integration.support.process import BrokerProcess
+from tests.integration.support.wire import RawClient
+from tests.support.ports import free_port
+
+pytestmark = pytest.mark.minikafka_only
+
+MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PASSWORD = "correct horse, battery"
+
+
+class SaslBroker(BrokerProcess):
+    """The plain listener is for the test's own questions."""
+
+    sasl_port = 0
+
+    def arguments(self) -> list[str]:
+        listeners = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}"
+        given = [each for each in super().arguments() if not each.startswith("--port=")]
+        return [*given, f"--set=listeners={listeners}"]
+
+    @property
+    def sasl_bootstrap(self) -> str:
+        return f"127.0.0.1:{self.sasl_port}"
+
+
+@pytest.fixture
+def password_file(tmp_path: Path) -> Path:
+    path = tmp_path / "password"
+    path.write_text(PASSWORD)
+    path.chmod(0o600)
+    return path
+
+
+@pytest.fixture
+def broker(tmp_path: Path, password_file: Path) -> Iterator[SaslBroker]:
+    """Its store has the user ann before it starts."""
+    broker = SaslBroker(
+        tmp_path / "data",
+        properties={"delegation.token.secret.key": "for tests", "sasl.enabled.mechanisms": "SCRAM-SHA-512"},
+    )
+    broker.sasl_port = free_port()
+    broker.data_dir.mkdir()
+    store = f"sqlite:///{broker.data_dir}/coordination.sqlite"
+    made = users("create", "ann", "--coordination", store, "--password-file", str(password_file))
+    assert made == "Created the user ann (SCRAM-SHA-512).\n"
+    try:
+        yield broker.start()  # type: ignore[misc]
+    finally:
+        broker.close()
+
+
+def tool(*arguments: str) -> str:
+    command = [sys.executable, "-m", "minikafka.cli.main", *arguments]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert PASSWORD not in ran.stdout + ran.stderr
+    return ran.stdout
+
+
+def users(*arguments: str) -> str:
+    return tool("users", *arguments)
+
+
+def login_of(broker: SaslBroker, user: str, password: str = PASSWORD) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": broker.sasl_bootstrap,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": user,
+        "sasl.password": password,
+    }
+
+
+def client_of(broker: SaslBroker, user: str, password: str = PASSWORD) -> AdminClient:
+    return AdminClient(login_of(broker, user, password))
+
+
+def gets_in(client: AdminClient) -> bool:
+    try:
+        return bool(client.list_topics(timeout=8).brokers)
+    except KafkaException:
+        return False
+
+
+def test_a_user_from_before_the_start_logs_in_and_is_changed_and_removed(
+    broker: SaslBroker, password_file: Path
+) -> None:
+    at = ("-b", broker.bootstrap)
+    assert gets_in(client_of(broker, "ann")) and not gets_in(client_of(broker, "ann", "wrong"))
+    assert users("list", *at).split()[3:] == ["ann", "SCRAM-SHA-512", "4096"]
+    password_file.write_text("another\n")
+    users("change-password", "ann", "--password-file", str(password_file), *at)
+    assert gets_in(client_of(broker, "ann", "another")) and not gets_in(client_of(broker, "ann"))
+    users("delete", "ann", *at)
+    assert users("list", *at) == "There are no users.\n"
+    assert not gets_in(client_of(broker, "ann", "another"))
+
+
+def test_sessions_of_a_user_end_at_once_and_no_others(broker: SaslBroker) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    producer.produce("t", b"first")
+    assert producer.flush(30) == 0
+    consumer = Consumer(login_of(broker, "ann") | {"group.id": "g", "auto.offset.reset": "earliest"})
+    consumer.assign([TopicPartition("t", 0, OFFSET_BEGINNING)])
+    try:
+        with RawClient(broker.port) as other:
+            assert other.api_versions()
+            assert next_value(consumer) == b"first", "so it waits for the next one on its connection"
+            assert users("kill-sessions", "ann", "-b", broker.bootstrap) == (
+                "All brokers have closed the connections of ann.\n"
+            )
+            assert "sessions of ann end" in broker.log_text()
+            assert other.api_versions(), "it is not ann's"
+        producer.produce("t", b"second")
+        assert next_value(consumer) == b"second", "who still may logs in again"
+    finally:
+        consumer.close()
+
+
+def next_value(consumer: Consumer) -> bytes | None:
+    """Errors on the way are the connections that were closed."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        message = consumer.poll(1)
+        if message is not None and message.error() is None:
+            return message.value()
+    return None
+
+
+def test_delegation_tokens_are_made_renewed_and_expired(
+    broker: SaslBroker, tmp_path: Path, password_file: Path
+) -> None:
+    config = tmp_path / "client.properties"
+    password_file.write_text(f"password={PASSWORD}")
+    config.write_text(
+        "config.providers=file\n"
+        "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n"
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
+        f'sasl.jaas.config={MODULE} required username="ann" password="${{file:{password_file}:password}}";\n'
+    )
+    at = ("-b", broker.sasl_bootstrap, "--command-config", str(config))
+    made = tool(
+        "delegation-tokens",
+        "--create",
+        "--max-life-time-period",
+        "-1",
+        "--renewer-principal",
+        "User:bob",
+        *at,
+    )
+    token_id = re.findall(r"Created delegation token with tokenId : (\S+)", made)[0]
+    row = next(line for line in made.splitlines() if line.startswith(token_id)).split()
+    assert row[2:5] == ["User:ann", "User:ann", "[User:bob]"]
+    hmac = tmp_path / "hmac"
+    hmac.write_text(row[1])
+    hmac.chmod(0o600)
+    assert token_id in tool("delegation-tokens", "--describe", *at)
+    renewed = tool(
+        "delegation-tokens", "--renew", "--hmac-file", str(hmac), "--renew-time-period", "60000", *at
+    )
+    assert "Completed renew operation. New expiry date : 20" in renewed and row[1] not in renewed
+    tool("delegation-tokens", "--expire", "--hmac-file", str(hmac), *at)
+    assert "Total number of tokens : 0" in tool("delegation-tokens", "--describe", *at)
