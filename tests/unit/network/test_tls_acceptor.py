@@ -369,11 +369,6 @@ async def test_a_handshake_in_its_thread_holds_up_nobody(monkeypatch: pytest.Mon
         writer.close()
 
 
-async def test_renegotiation_is_refused() -> None:
-    async with serving(server_tls(ssl_enabled_protocols="TLSv1.2")) as served:
-        assert served.tls.current.options & ssl.OP_NO_RENEGOTIATION
-
-
 async def test_closing_says_so_in_tls() -> None:
     """The server's close is no truncation: what it said before it is whole."""
     async with serving(server_tls()) as served:
