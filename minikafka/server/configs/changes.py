@@ -1,4 +1,4 @@
-"""Learning of configurations that other brokers have changed.
+"""Learning of configurations, and of delegation tokens, that other brokers have changed.
 
 Kafka: ``DynamicConfigManager`` and ``ZkNodeChangeNotificationListener``. A broker that changes a
 configuration leaves a sequential node under ``/config/changes`` that names it; every broker reads the ones it
@@ -29,9 +29,18 @@ class ConfigChangeListener:
     """``begin`` before the configurations are loaded, then ``run`` as a task."""
 
     def __init__(
-        self, store: CoordinationStore, *, clock: Clock, reload: Callable[[str], Awaitable[None]]
+        self,
+        store: CoordinationStore,
+        *,
+        clock: Clock,
+        reload: Callable[[str], Awaitable[None]],
+        path: str = paths.CONFIG_CHANGES,
+        decode: Callable[[bytes, str], str] = paths.decode_config_change,
     ) -> None:
-        """``reload`` is given what follows ``/config/``."""
+        """``reload`` is given what ``decode`` reads in a notification below ``path``: of configurations, what
+        follows ``/config/``."""
+        self._path = path
+        self._decode = decode
         self._store = store
         self._clock = clock
         self._reload = reload
@@ -46,8 +55,8 @@ class ConfigChangeListener:
 
     async def begin(self) -> None:
         """What there is now is known once the configurations are loaded. Raises StoreError."""
-        await self._store.ensure_path(paths.CONFIG_CHANGES)
-        names = await self._store.children(paths.CONFIG_CHANGES, watch=self._notice)
+        await self._store.ensure_path(self._path)
+        names = await self._store.children(self._path, watch=self._notice)
         self._last_seen = names[-1] if names else ""
 
     async def session_began(self) -> None:
@@ -67,9 +76,9 @@ class ConfigChangeListener:
                 self._changed.set()
 
     async def _catch_up(self) -> None:
-        names = await self._store.children(paths.CONFIG_CHANGES, watch=self._notice)
+        names = await self._store.children(self._path, watch=self._notice)
         for name in names:
-            path = f"{paths.CONFIG_CHANGES}/{name}"
+            path = f"{self._path}/{name}"
             try:
                 node = await self._store.get(path)
             except NoNodeError:
@@ -82,7 +91,7 @@ class ConfigChangeListener:
 
     async def _apply(self, path: str, data: bytes) -> None:
         try:
-            entity_path = paths.decode_config_change(data, path)
+            entity_path = self._decode(data, path)
         except paths.DamagedNodeError as error:
             logger.error("%s; the notification is ignored", error)
             return
