@@ -186,7 +186,7 @@ class Authentication:
             for listener in config.endpoints()
             if listener.protocol.startswith("SASL")
         }
-        for unused in self._jwks.keys() - self._wanted_jwks:
+        for unused in [each for each in self._jwks if each not in self._wanted_jwks]:
             use = self._jwks.pop(unused)
             use.task.cancel()
             use.source.close()
