@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from minikafka.errors import MinikafkaError
 
-
 NAME_SHOWN_CHARS_MAX = 64
 """Of what a peer says is its name."""
 

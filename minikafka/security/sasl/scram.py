@@ -286,7 +286,10 @@ class ScramServer:
     def _final(self, response: bytes) -> bytes:
         message = _match(_CLIENT_FINAL, response, "client final")
         if not hmac.compare_digest(message["nonce"], self._nonce):  # CVE-2024-56128
-            raise SaslError("Invalid client nonce in the final client message.")
+            raise SaslError(
+                "Invalid client nonce in the final client message. (librdkafka before 2.6.1 sends its own "
+                "twice there, and must be upgraded)"
+            )
         if _from_base64(message["channel"]) != self._gs2_header:
             raise SaslError("the final client message has another channel binding than the first")
         credential, mechanism = self._credential, self._mechanism
