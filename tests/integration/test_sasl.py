@@ -378,6 +378,7 @@ def test_the_credentials_of_users_are_described_without_their_keys(broker: SaslB
 
 
 def test_a_store_has_no_password(broker: SaslBroker) -> None:
-    data = b"".join(path.read_bytes() for path in Path(broker.process.data_dir).glob("*.db*"))
-    assert b"SCRAM-SHA-256" in data or not data
+    files = [path for path in Path(broker.process.data_dir).iterdir() if path.is_file()]
+    data = b"".join(path.read_bytes() for path in files)
+    assert b"SCRAM-SHA-256" in data
     assert b"bob-secret" not in data

@@ -13,12 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Final, NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from minikafka.errors import ConfigError
 from minikafka.security.sasl.oauthbearer import VerificationKey, parse_jwks
@@ -62,13 +60,15 @@ class JwksSource:
         self._settings = settings
         self._keys: Sequence[VerificationKey] = ()
         self._wanted = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set when they have been read once, or could not be."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-jwks")
 
     def __repr__(self) -> str:
         return f"JwksSource({self._settings.url}, {len(self._keys)} keys)"
 
-    def keys(self) -> Sequence[VerificationKey]:
+    def known(self) -> Sequence[VerificationKey]:
         """Those that are known now; of any thread."""
         return self._keys
 
@@ -86,7 +86,9 @@ class JwksSource:
         backoff_ms = settings.retry_backoff_ms
         while True:
             self._wanted.clear()
-            if await self._read():
+            is_read = await self._read()
+            self.tried.set()
+            if is_read:
                 backoff_ms = settings.retry_backoff_ms
                 quiet_ms = min(WANTED_PAUSE_MS, settings.refresh_ms)
                 await asyncio.sleep(quiet_ms / 1000)
@@ -119,23 +121,27 @@ class JwksSource:
         return True
 
 
-class _SameSchemeRedirects(urllib.request.HTTPRedirectHandler):
-    """Keys that were asked for over TLS do not come without."""
-
-    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
-        if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
-            raise urllib.error.URLError(f"it redirects to {urlsplit(newurl).scheme}:")
-        return super().redirect_request(req, fp, code, msg, headers, newurl)
-
-
 def _fetch(url: str) -> bytes:
     """What is there. Blocks. Raises OSError, ValueError: it is too large, or too slow."""
     deadline = time.monotonic() + TIMEOUT_S
-    if urlsplit(url).scheme == "file":
-        with open(urllib.request.url2pathname(urlsplit(url).path), "rb") as file:
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        with open(unquote(parts.path), "rb") as file:
             return _read_all(file, deadline)
-    opener = urllib.request.build_opener(_SameSchemeRedirects)
-    with opener.open(url, timeout=TIMEOUT_S) as response:
+
+    # 3 MB, the standard library's email package among them, that no broker without such a URL needs.
+    from urllib.error import URLError
+    from urllib.request import HTTPRedirectHandler, build_opener
+
+    class SameSchemeRedirects(HTTPRedirectHandler):
+        """Keys that were asked for over TLS do not come without."""
+
+        def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
+            if urlsplit(newurl).scheme != parts.scheme:
+                raise URLError(f"it redirects to {urlsplit(newurl).scheme}:")
+            return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+    with build_opener(SameSchemeRedirects).open(url, timeout=TIMEOUT_S) as response:
         return _read_all(response, deadline)
 
 

@@ -143,6 +143,16 @@ def test_an_unknown_user_sees_what_a_wrong_password_sees(options: dict[str, str]
     assert not server.is_complete
 
 
+def test_an_unknown_user_is_not_let_in_whatever_it_proves() -> None:
+    mechanism = "SCRAM-SHA-256"
+    server = ScramServer(
+        mechanism, lambda name, is_token: None, nonce="n", unknown_user=lambda name: CREDENTIALS[mechanism]
+    )
+    with pytest.raises(SaslError, match="no such user"):
+        run(client_of(), server)
+    assert not server.is_complete
+
+
 def test_the_salt_of_an_unknown_user_stays() -> None:
     challenges = {
         server_of().evaluate(client_of(username=name).first()) for name in ("nobody", "nobody", "somebody")
