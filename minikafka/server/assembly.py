@@ -198,6 +198,8 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.replica_manager.add_leadership_listener(drop)
     services.configs.subscribe_topics(drop)  # after the logs, which have it then
     services.configs.subscribe_broker(drop)
+    if services.authorizer is not None:
+        services.authorizer.follow(drop)
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:

@@ -28,6 +28,7 @@ from minikafka.protocol.wire.codec import (
     encode_request,
     read_request_header,
 )
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.coordinator.hosted_shard import ShardState
@@ -133,6 +134,7 @@ class AdminBroker:
             client_software_version="1",
             peer_host="10.0.0.9",
             peer_port=54_321,
+            principal=ANONYMOUS,
             answer_bytes_max=1 << 30,
             mute=self.muted_ms.append,
         )
