@@ -26,6 +26,7 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control.messages import UpdateMetadataRequest
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
@@ -52,6 +53,7 @@ class PeerStub:
 
     listener_name = "INTERNAL"
     peer_host = "::1"
+    principal = ANONYMOUS
     received_ns = 0
     answer_bytes_max = 1 << 30
     is_follower = False
@@ -112,6 +114,7 @@ class OneBroker:
             log_io=self.replicas.log_io,
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),
+            authorizer=None,
             configs=SimpleNamespace(
                 subscribe_topics=self._config_followers.append,
                 subscribe_broker=self._broker_config_followers.append,
