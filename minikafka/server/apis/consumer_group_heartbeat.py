@@ -38,8 +38,8 @@ def handle(
         return _body(error)
     regex = field(request, "subscribed_topic_regex", None)
     if regex:
-        return _with_regex(services, regex, question(context, request))
-    return ask_group(services, context, *question(context, request))
+        return _with_regex(services, regex, question(services, context, request))
+    return ask_group(services, context, *question(services, context, request))
 
 
 async def _with_regex(services: Services, regex: str, asked: GroupQuestion) -> Body:
@@ -77,10 +77,11 @@ def refusal(
     return error
 
 
-def question(context: RequestContext, request: Any) -> GroupQuestion:
+def question(services: Services, context: RequestContext, request: Any) -> GroupQuestion:
     """What ``request`` asks, the same for all requests with these bytes of this connection."""
     names = request.subscribed_topic_names
     owned = request.topic_partitions
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denied=False)
     heartbeat = ConsumerGroupHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -97,6 +98,7 @@ def question(context: RequestContext, request: Any) -> GroupQuestion:
         client_id=client_id(context),
         client_host=client_host(context),
         version=context.api_version,
+        may_describe=None if describable is None else describable.__getitem__,
     )
     return GroupQuestion(
         heartbeat.group_id,

@@ -31,7 +31,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body | 
     error = refusal(services, context, request)
     if error is not None:
         return _body(error)
-    return ask_group(services, context, *question(context, request))
+    return ask_group(services, context, *question(services, context, request))
 
 
 def refusal(
@@ -41,7 +41,7 @@ def refusal(
     return denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id, logs=logs)
 
 
-def question(context: RequestContext, request: Any) -> GroupQuestion:
+def question(services: Services, context: RequestContext, request: Any) -> GroupQuestion:
     """What ``request`` asks, the same for all requests with these bytes of this connection."""
     heartbeat = Heartbeat(
         group_id=request.group_id,

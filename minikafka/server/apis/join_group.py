@@ -20,7 +20,7 @@ from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.shared.authorization import denied
+from minikafka.server.apis.shared.authorization import denied, permission
 from minikafka.server.apis.shared.coordinator_requests import (
     ask_group,
     check_group_id,
@@ -40,7 +40,7 @@ REASON_LENGTH_MAX = 255
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body | Result:
     version = context.api_version
-    join = _join(context, request)
+    join = _join(services, context, request)
 
     error = denied(services, context, AclOperation.READ, ResourceType.GROUP, join.group_id)
     if error is not None:
@@ -58,10 +58,11 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body | 
     return ask_group(services, context, join.group_id, call, body)
 
 
-def _join(context: RequestContext, request: Any) -> JoinGroup:
+def _join(services: Services, context: RequestContext, request: Any) -> JoinGroup:
     version = context.api_version
     group_instance_id = field(request, "group_instance_id", None)
     reason = field(request, "reason", None)
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denied=False)
     return JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,
@@ -75,6 +76,7 @@ def _join(context: RequestContext, request: Any) -> JoinGroup:
         requires_known_member_id=version >= FIRST_VERSION_WITH_KNOWN_MEMBERS and group_instance_id is None,
         supports_skipping_assignment=version >= FIRST_VERSION_WITH_SKIPPED_ASSIGNMENT,
         reason=None if reason is None else reason[:REASON_LENGTH_MAX],
+        may_describe=None if describable is None else describable.__getitem__,
     )
 
 

@@ -55,7 +55,7 @@ class RepeatedHeartbeat:
         self._services = services
         self._metrics = services.request_metrics.of(context.header.api_key)
         self._context = context
-        self._question = QUESTIONS[context.header.api_key].question(context, request)
+        self._question = QUESTIONS[context.header.api_key].question(services, context, request)
         self._before_id = data[: _CORRELATION_ID.start]
         self._after_id = data[_CORRELATION_ID.stop :]
         self._answered: Any = None

@@ -284,3 +284,16 @@ def test_who_wants_all_he_can_get_bursts_and_waits_and_has_his_quota_in_the_long
         total = sum(size for at_ms, size in sent if start_ms <= at_ms < start_ms + 30_000)
         assert total / 30 <= 1.15 * bound
     assert sum(size for _, size in sent) / 240 == pytest.approx(bound, rel=0.05)
+
+
+def test_a_quota_of_a_user_holds_for_its_principal_and_no_other(world: World) -> None:
+    """Whatever client ids they choose."""
+    world.quotas.update(QuotaEntity("alice"), {PRODUCE: 1000.0})
+    alice, again = world.quotas.client("alice", "c"), world.quotas.client("alice", "d")
+    bob = world.quotas.client("bob", "c")
+    assert (alice.user, bob.user) == ("alice", "bob")
+    assert alice.sensors[PRODUCE] is again.sensors[PRODUCE], "they share it"
+    assert not bob.is_limited and bob is not alice
+    world.quotas.update(QuotaEntity("bob", "c"), {PRODUCE: 5.0})
+    assert bob.is_limited and world.quotas.client("bob", "c") is bob
+    assert not world.quotas.client("bob", "d").is_limited
