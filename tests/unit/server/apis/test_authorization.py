@@ -310,3 +310,20 @@ async def test_a_partition_without_the_right_spoils_no_other(store: SqliteStore,
         assert {
             topic.name: [each.error_code for each in topic.partition_responses] for topic in answer.responses
         } == {"other": [NO_TOPIC], TOPIC: [NONE]}
+
+
+async def test_each_fetch_of_a_session_is_authorised(store: SqliteStore, tmp_path: Path) -> None:
+    async with transacting(store, tmp_path) as broker:
+        world = World(broker)
+        await world.prepare()
+        rule = next(each for each in RULES if each.api is ApiKey.FETCH and not each.given)
+        assert isinstance(rule.body, Mapping)
+        begun = await world.ask(ApiKey.FETCH, 12, {**rule.body, "session_epoch": 0}, *rule.needs)
+        assert begun.session_id and found_at(begun, rule.at) == [NONE]
+        again = {**rule.body, "session_id": begun.session_id, "topics": []}
+        denied = await world.ask(ApiKey.FETCH, 12, {**again, "session_epoch": 1})
+        assert found_at(denied, rule.at) == [NO_TOPIC]
+        still_denied = await world.ask(ApiKey.FETCH, 12, {**again, "session_epoch": 2})
+        assert found_at(still_denied, rule.at) == [NO_TOPIC]
+        allowed = await world.ask(ApiKey.FETCH, 12, {**again, "session_epoch": 3}, *rule.needs)
+        assert found_at(allowed, rule.at) in ([], [NONE])
