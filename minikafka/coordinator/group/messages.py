@@ -6,7 +6,7 @@ results as bodies. Ids are strings as on the wire; an absent member id is empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -17,6 +17,10 @@ from minikafka.types import TopicPartition
 
 NO_GENERATION = -1
 """Of a client that commits without being a member, and of answers that refuse."""
+
+
+MayDescribe = Callable[[str], bool]
+"""Whether who asks may describe the topic of that name."""
 
 
 class JoinGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +39,8 @@ class JoinGroup(msgspec.Struct, frozen=True, kw_only=True):
     supports_skipping_assignment: bool
     """Version 9 and later (KIP-814)."""
     reason: str | None = None
+    may_describe: MayDescribe | None = None
+    """Which topics the regular expressions of a group may match that is one of KIP-848; None: all."""
 
 
 class JoinedMember(msgspec.Struct, frozen=True):
@@ -228,6 +234,8 @@ class ConsumerGroupHeartbeat(msgspec.Struct, frozen=True, kw_only=True):
     client_host: str
     version: int
     """Of the API: since 1 the client makes the member id, and may send a regular expression."""
+    may_describe: MayDescribe | None = None
+    """Which topics a regular expression may match; None: all."""
 
 
 class ConsumerGroupHeartbeatResult(msgspec.Struct, frozen=True, kw_only=True):

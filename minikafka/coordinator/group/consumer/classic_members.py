@@ -127,7 +127,9 @@ class ClassicMembers:
         )
         self._updater.check_memory(before, metadata)
         owned = by_topic_id(read_subscription(request.protocols[0][1]).owned_partitions, self._updater.topics)
-        member = self._updater.advance(draft, before, metadata, owned=owned, now_ms=now_ms)
+        member = self._updater.advance(
+            draft, before, metadata, owned=owned, now_ms=now_ms, may_describe=request.may_describe
+        )
         if before.member_id not in group.members:
             # Only a static member that takes the place of one of KIP-848 can make the group all classic.
             downgrade_if_due(draft, self._updater.settings, self._updater.topics, now_ms)

@@ -182,7 +182,14 @@ class ConsumerGroups:
         before = _member_of(draft, request, member_id)
         metadata = metadata_of_heartbeat(before.metadata, request)
         self._updater.check_memory(before, metadata)
-        member = self._updater.advance(draft, before, metadata, owned=request.topic_partitions, now_ms=now_ms)
+        member = self._updater.advance(
+            draft,
+            before,
+            metadata,
+            owned=request.topic_partitions,
+            now_ms=now_ms,
+            may_describe=request.may_describe,
+        )
         timers: Effects = [self._updater.session(draft.group, member)]
         if replaced is not None and replaced != member_id:
             timers += forget_timers(group.group_id, replaced)

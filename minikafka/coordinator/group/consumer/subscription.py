@@ -2,10 +2,11 @@
 
 Kafka: ``hasMemberSubscriptionChanged``, ``maybeUpdateRegularExpressions``. Differences: a regular expression
 is resolved in the heartbeat that brings it, not in a thread after it, so the member has its partitions with
-the first answer; and expressions are resolved again only when topics have changed, since there is nothing
-else here that their result depends on (Kafka does it every ``group.consumer.regex.refresh.interval.ms`` for
-its ACLs). Beside names an expression that is new to the group waits for the group's next heartbeat: as in
-Kafka the member has the topics that it names with the first answer, and those that match with another one.
+the first answer; and without an authorizer expressions are resolved again only when topics have changed,
+since there is nothing else that their result depends on. With one, topics that the member whose heartbeat
+resolves them may not describe do not match (``TopicRegexResolver.filterTopicDescribeAuthorizedTopics``).
+Beside names an expression that is new to the group waits for the group's next heartbeat: as in Kafka the
+member has the topics that it names with the first answer, and those that match with another one.
 
 Regular expressions that members subscribe with (KIP-848): resolved here. A pattern must match the whole
 name. Which names a pattern matches is remembered, so that later only names that are new are matched.
@@ -20,7 +21,7 @@ import msgspec
 
 from minikafka.coordinator.group.consumer.consumer_group import ConsumerGroup, ConsumerGroupMember, GroupDraft
 from minikafka.coordinator.group.consumer.membership import forget_regexes, write_metadata
-from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat
+from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, MayDescribe
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.protocol.internal.group_records import (
     ConsumerGroupMemberMetadataValue,
@@ -48,9 +49,11 @@ def check_regex(regex: str) -> None:
     _compiled(regex)
 
 
-def resolve_regex(regex: str, topics: TopicImage) -> tuple[str, ...]:
-    """The names of the topics that ``regex``, which compiles, matches; in alphabetical order."""
-    return finish(resolve_regex_in_steps(regex, topics.names()))
+def resolve_regex(regex: str, topics: TopicImage, may_describe: MayDescribe | None = None) -> tuple[str, ...]:
+    """The names of the topics that ``regex``, which compiles, matches, and that may be described; in
+    alphabetical order."""
+    names = finish(resolve_regex_in_steps(regex, topics.names()))
+    return names if may_describe is None else tuple(name for name in names if may_describe(name))
 
 
 def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[tuple[str, ...]]:
@@ -80,6 +83,9 @@ def _compiled(regex: str) -> Any:
 REGEX_REFRESH_INTERVAL_MS = 10_000
 """Kafka's REGEX_BATCH_REFRESH_MIN_INTERVAL_MS: a group looks for new topics at most this often, so that many
 of them make one rebalance."""
+RIGHTS_REFRESH_INTERVAL_MS = 600_000
+"""Kafka's default of ``group.consumer.regex.refresh.interval.ms``: how long it may take until a member has a
+topic that it was allowed to describe meanwhile, or has lost one. Without an authorizer there is no need."""
 REGEXES_PER_HEARTBEAT = 4
 """So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
 takes 30 ms, in which no other client is served. Kafka has a thread for it."""
@@ -115,6 +121,7 @@ def update_subscription(
     metadata: ConsumerGroupMemberMetadataValue,
     topics: TopicImage,
     now_ms: int,
+    may_describe: MayDescribe | None = None,
 ) -> bool:
     """Write down what the member tells, if it is new; whether it wants other topics than before.
 
@@ -134,26 +141,37 @@ def update_subscription(
             and member.regex not in draft.group.regexes
             and not metadata.subscribed_topic_names
         ):
-            _resolve(draft, member.regex, topics, now_ms)
+            _resolve(draft, member.regex, topics, now_ms, may_describe)
         return True
     return metadata.subscribed_topic_names != before.metadata.subscribed_topic_names
 
 
-def resolve_new_regexes(draft: GroupDraft, topics: TopicImage, now_ms: int) -> bool:
+def resolve_new_regexes(
+    draft: GroupDraft, topics: TopicImage, now_ms: int, may_describe: MayDescribe | None = None
+) -> bool:
     """Resolve what earlier heartbeats brought beside names; whether there was any."""
     unresolved = draft.group.unresolved_regexes()
     for regex in unresolved[:REGEXES_PER_HEARTBEAT]:
-        _resolve(draft, regex, topics, now_ms)
+        _resolve(draft, regex, topics, now_ms, may_describe)
     return bool(unresolved)
 
 
-def refresh_regexes(draft: GroupDraft, group: ConsumerGroup, topics: TopicImage, now_ms: int) -> bool:
-    """Look for topics that have come or gone; whether there are any. ``group`` is the one that is no draft,
+def refresh_regexes(
+    draft: GroupDraft,
+    group: ConsumerGroup,
+    topics: TopicImage,
+    now_ms: int,
+    may_describe: MayDescribe | None = None,
+) -> bool:
+    """Look for topics that have come or gone, or that may be described now or not any more; whether there are
+    any. ``group`` is the one that is no draft,
     where it is noted what is up to date."""
     if not draft.group.regexes:
         return False
     if not group.regexes_to_check:
-        if group.regexes_checked_version == topics.version:
+        if group.regexes_checked_version == topics.version and (
+            may_describe is None or now_ms < group.regexes_checked_ms + RIGHTS_REFRESH_INTERVAL_MS
+        ):
             return False
         if now_ms < group.regexes_checked_ms + REGEX_REFRESH_INTERVAL_MS:
             return False
@@ -166,17 +184,20 @@ def refresh_regexes(draft: GroupDraft, group: ConsumerGroup, topics: TopicImage,
     changed = [
         regex
         for regex in now
-        if regex in draft.group.regexes and resolve_regex(regex, topics) != draft.group.regexes[regex].topics
+        if regex in draft.group.regexes
+        and resolve_regex(regex, topics, may_describe) != draft.group.regexes[regex].topics
     ]
     for regex in changed:
-        _resolve(draft, regex, topics, now_ms)
+        _resolve(draft, regex, topics, now_ms, may_describe)
     # What has changed is looked at again: the log may refuse to have it.
     group.regexes_to_check = later + changed
     return bool(changed)
 
 
-def _resolve(draft: GroupDraft, regex: str, topics: TopicImage, now_ms: int) -> None:
+def _resolve(
+    draft: GroupDraft, regex: str, topics: TopicImage, now_ms: int, may_describe: MayDescribe | None
+) -> None:
     value = ConsumerGroupRegularExpressionValue(
-        topics=resolve_regex(regex, topics), version=topics.version, timestamp_ms=now_ms
+        topics=resolve_regex(regex, topics, may_describe), version=topics.version, timestamp_ms=now_ms
     )
     draft.write(ConsumerGroupRegularExpressionKey(draft.group.group_id, regex), value)

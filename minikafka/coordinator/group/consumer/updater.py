@@ -38,6 +38,7 @@ from minikafka.coordinator.group.effects import (
     Park,
 )
 from minikafka.coordinator.group.memory import GroupMap
+from minikafka.coordinator.group.messages import MayDescribe
 from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode
@@ -85,6 +86,7 @@ class GroupUpdater:
         *,
         owned: TopicPartitions | None,
         now_ms: int,
+        may_describe: MayDescribe | None = None,
     ) -> ConsumerGroupMember:
         """The three steps of ``consumer_groups``'s module header, for a member that was ``before``, tells
         ``metadata`` and says that it owns ``owned``; what it is then.
@@ -94,10 +96,10 @@ class GroupUpdater:
         """
         topics = self.topics
         noted = draft.group
-        wants_others = update_subscription(draft, before, metadata, topics, now_ms)
-        others_match = refresh_regexes(draft, noted, topics, now_ms)
+        wants_others = update_subscription(draft, before, metadata, topics, now_ms, may_describe)
+        others_match = refresh_regexes(draft, noted, topics, now_ms, may_describe)
         if not wants_others:
-            others_match |= resolve_new_regexes(draft, topics, now_ms)
+            others_match |= resolve_new_regexes(draft, topics, now_ms, may_describe)
         if wants_others or others_match or draft.group.epoch == 0 or topics_have_changed(draft.group, topics):
             bump_epoch(draft, topics)
             self.counts.consumer_group_rebalances += 1

@@ -22,6 +22,7 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import RequestHeader, encode_request
 from minikafka.replication.replica_selector import select_in_rack
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher
@@ -40,6 +41,7 @@ DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 
 class StubConnection:
     listener_name = "PLAINTEXT"
+    principal = ANONYMOUS
     received_ns = 0
     answer_bytes_max = 1 << 30
 
@@ -124,7 +126,7 @@ class Fetcher:
         """All that a fetch is counted in."""
         total = self.services.replica_manager.stats.total()
         metrics = self.services.request_metrics
-        client = self.services.client_quotas.client("test")
+        client = self.services.client_quotas.client("ANONYMOUS", "test")
         found = [total.bytes_out, total.fetch_requests, total.failed_fetch_requests, client.fetched_bytes]
         return [*found, metrics.fetch_consumer.count, metrics.of(ApiKey.FETCH).count]
 

@@ -176,3 +176,9 @@ def test_a_refused_write_keeps_an_expression_beside_names_for_later() -> None:
     world.shell.refuse = None
     world.heartbeat("a", 1)
     assert world.group.subscribed_topics() == ["apples", "pears"]
+
+
+def test_a_topic_that_may_not_be_described_does_not_match() -> None:
+    topics = FakeTopics(orders=1, orders_eu=1)
+    assert resolve_regex("orders.*", topics, lambda name: name != "orders") == ("orders_eu",)
+    assert resolve_regex("orders.*", topics) == ("orders", "orders_eu"), "for another member it does"
