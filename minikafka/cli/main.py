@@ -16,6 +16,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "analyze": ("spark.analyze", "analyze log directories; compare replicas (Spark)"),
     "bench": ("bench.command", "benchmark any broker: throughput, latency, comparisons"),
     "broker": ("broker", "run a broker"),
+    "certs": ("certs", "a certificate authority; certificates for brokers and clients"),
     "cluster": ("cluster.command", "run several brokers on this machine; describe a cluster"),
     "compact": ("spark.compact", "keep the newest record of each key in a log directory; by Spark"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
