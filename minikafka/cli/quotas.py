@@ -26,9 +26,9 @@ from minikafka.cli.shared.commands import (
     as_json,
     error_of,
     format_duration,
-    parse_addresses,
     parse_bytes,
     run,
+    take_connection,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
@@ -95,7 +95,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         arguments.entity = {} if arguments.entity is None else parse_entity(arguments.entity)
         if arguments.action == "alter":
             arguments.changes = parse_changes(arguments.set, arguments.remove)
@@ -153,7 +153,10 @@ def _number(key: str, text: str) -> float:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-quotas", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-quotas",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         match arguments.action:
             case "describe":

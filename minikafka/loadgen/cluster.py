@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
@@ -22,7 +22,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from minikafka.errors import MinikafkaError
 from minikafka.loadgen.messages import TopicOffsets
-from minikafka.loadgen.station import plain_reason
+from minikafka.loadgen.station import REASONS, plain_reason
 from minikafka.loadgen.workload import Kind, Workload
 
 ANSWER_S = 30.0
@@ -61,7 +61,9 @@ NOT_YET = (
 class Cluster:
     """A connection to the target's administration."""
 
-    def __init__(self, bootstrap: str, *, timeout_s: float) -> None:
+    def __init__(
+        self, bootstrap: str, *, timeout_s: float, security: Mapping[str, str] | None = None
+    ) -> None:
         """Wait for the first answer. Raises TargetError: none within ``timeout_s``, and why."""
         self.bootstrap = bootstrap
         self.is_in_doubt = False
@@ -71,6 +73,7 @@ class Cluster:
             "error_cb": self._on_error,
             "logger": _logger,
             "log_level": 0,
+            **(security or {}),
         }
         self._admin = AdminClient(self._config)
         deadline = time.monotonic() + timeout_s
@@ -87,7 +90,7 @@ class Cluster:
                     ) from None
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE):
+        if error.code() in REASONS:
             self._reason = plain_reason(error)
 
     def topics_to_make(self, workload: Workload, names: Sequence[str]) -> list[str]:

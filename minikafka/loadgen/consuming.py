@@ -65,7 +65,12 @@ class OneConsumer:
         self._passes = 1
         own_config = CONFIG if job.is_stamped else CONFIG | REPEATED_CONFIG
         config = client_config(
-            job.bootstrap, reachability, own_config, job.workload.consumer_config, is_consumer=True
+            job.bootstrap,
+            reachability,
+            own_config,
+            job.security,
+            job.workload.consumer_config,
+            is_consumer=True,
         )
         self._consumer = Consumer(config)
         self._thread = threading.Thread(target=self._run, daemon=True)

@@ -47,6 +47,7 @@ class Member:
                 job.bootstrap,
                 reachability,
                 CONFIG,
+                job.security,
                 workload.consumer_config,
                 {"group.id": group},
                 is_consumer=True,

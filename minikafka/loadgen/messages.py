@@ -35,6 +35,8 @@ class ProduceJob(msgspec.Struct, tag="produce"):
     schedule: list[Stretch] = []
     records: int = 0
     """For this process; 0: until the time is over."""
+    security: dict[str, str] = {}
+    """librdkafka's properties of TLS and SASL, in every job. Passwords among them: no report has them."""
 
 
 class ConsumeJob(msgspec.Struct, tag="consume"):
@@ -44,6 +46,7 @@ class ConsumeJob(msgspec.Struct, tag="consume"):
     workload: Workload
     assignments: list[list[tuple[str, int, int]]]
     is_stamped: bool
+    security: dict[str, str] = {}
 
 
 class ConnectJob(msgspec.Struct, tag="connect"):
@@ -54,6 +57,7 @@ class ConnectJob(msgspec.Struct, tag="connect"):
     numbers: list[int]
     processes: int
     schedule: list[Stretch] = []
+    security: dict[str, str] = {}
 
 
 class GroupJob(msgspec.Struct, tag="group"):
@@ -63,6 +67,7 @@ class GroupJob(msgspec.Struct, tag="group"):
     workload: Workload
     topics: list[str]
     members: list[str]
+    security: dict[str, str] = {}
 
 
 Job = ProduceJob | ConsumeJob | ConnectJob | GroupJob

@@ -45,7 +45,7 @@ class Producing:
         self._job = job
         self._station = station
         self._reachability = Reachability(job.bootstrap, workload.give_up_s)
-        config = client_config(job.bootstrap, self._reachability, workload.producer_config)
+        config = client_config(job.bootstrap, self._reachability, job.security, workload.producer_config)
         self._clients = [Producer(config) for _ in job.numbers]
         self._pool: Pool = make_pool(
             record_size=workload.record_size,

@@ -24,7 +24,7 @@ import functools
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -151,6 +151,8 @@ class Address(msgspec.Struct, frozen=True):
 
     bootstrap: str
     pids: tuple[int, ...] = ()
+    security: dict[str, str] = {}
+    """librdkafka's properties of TLS and SASL."""
 
 
 class MinikafkaRecipe(msgspec.Struct, frozen=True):
@@ -194,8 +196,12 @@ class MockRecipe(msgspec.Struct, frozen=True):
 Recipe = Address | MinikafkaRecipe | MockRecipe | KafkaRecipe
 
 
-def parse_target(text: str, *, pids: tuple[int, ...] = ()) -> Recipe:
-    """See the module header. Raises ConfigError: names the target, and says what it may be."""
+def parse_target(
+    text: str, *, pids: tuple[int, ...] = (), security: Mapping[str, str] | None = None
+) -> Recipe:
+    """See the module header. ``security``: librdkafka's properties of TLS and SASL, of a target that is an
+    address; what a recipe starts has neither. Raises ConfigError: names the target, and says what it may be.
+    """
     kind, _, rest = text.partition(":")
     match kind, rest:
         case "minikafka", "":
@@ -218,7 +224,7 @@ def parse_target(text: str, *, pids: tuple[int, ...] = ()) -> Recipe:
                 f"target {text}: must be HOST:PORT, minikafka, minikafka:COMMAND, mock, kafka:DIR "
                 "or kafka:maven:VERSION"
             )
-    return Address(text, pids)
+    return Address(text, pids, dict(security or {}))
 
 
 @contextlib.contextmanager
@@ -229,7 +235,7 @@ def running(recipe: Recipe, name: str, *, brokers: int = 1) -> Iterator[tuple[Ta
         RecipeError: it does not start; says why.
     """
     if isinstance(recipe, Address):
-        yield Target(name, recipe.bootstrap, recipe.pids), 0.0
+        yield Target(name, recipe.bootstrap, recipe.pids, recipe.security), 0.0
         return
     # A broker that is stopped hard may leave files behind while the directory is being removed.
     directory = tempfile.TemporaryDirectory(prefix="minikafka-bench-", ignore_cleanup_errors=True)

@@ -249,7 +249,9 @@ class Worker:
 class Fleet:
     """All workers of a run. A context manager: at its end every process has ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, security: dict[str, str] | None = None) -> None:
+        """``security``: of every job."""
+        self._security = security or {}
         self.workers: list[Worker] = []
         self._received: queue.SimpleQueue[Received] = queue.SimpleQueue()
 
@@ -264,7 +266,8 @@ class Fleet:
         """Start a process for each job, and wait until all are ready. Raises WorkerError: one cannot."""
         launched = []
         for job in jobs:
-            launched.append(Worker(job, self._received))
+            secured = msgspec.structs.replace(job, security=self._security)
+            launched.append(Worker(secured, self._received))
             self.workers.append(launched[-1])  # one by one: whatever comes, ``__exit__`` ends them
         deadline = time.monotonic() + READY_DEADLINE_S
         while not all(worker.is_ready for worker in launched):
@@ -310,6 +313,8 @@ class Target(msgspec.Struct, frozen=True):
     name: str
     bootstrap: str
     pids: tuple[int, ...] = ()
+    security: dict[str, str] = {}
+    """librdkafka's properties of TLS and SASL; a report has none of them."""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -335,7 +340,7 @@ def run(
         TargetError: no broker answers within ``timeout_s``, or the target refuses what the run needs.
         WorkerError: a worker cannot even begin. ConfigError: there is no such process.
     """
-    cluster = Cluster(target.bootstrap, timeout_s=timeout_s)
+    cluster = Cluster(target.bootstrap, timeout_s=timeout_s, security=target.security)
     yield from Run(workload, target, cluster, is_interrupted).go()
 
 
@@ -356,7 +361,7 @@ class Run:
         self._run_id = uuid.uuid4().hex[:8]
         self._topics = workload.topic_names(self._run_id)
         self._meter = UsageMeter(target.pids)
-        self._fleet = Fleet()
+        self._fleet = Fleet(target.security)
         self._flows: dict[str, FlowBuilder] = {}
         self._last_second: dict[str, list[Interval]] = {}
         self._started_at = datetime.now(UTC)

@@ -90,6 +90,10 @@ class Station:
             self.send(recorder.take(now_ns))
 
 
+REASONS = (KafkaError._TRANSPORT, KafkaError._RESOLVE, KafkaError._SSL, KafkaError._AUTHENTICATION)
+"""Errors that say why there is no connection."""
+
+
 class Reachability:
     """Since when no broker can be reached, as librdkafka's error callback tells it; an answer ends that."""
 
@@ -103,7 +107,7 @@ class Reachability:
         """librdkafka's ``error_cb``."""
         if error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._down_since_ns = self._down_since_ns or time.monotonic_ns()
-        elif error.code() in (KafkaError._TRANSPORT, KafkaError._RESOLVE):
+        elif error.code() in REASONS:
             self._reason = plain_reason(error)
 
     def answered(self) -> None:

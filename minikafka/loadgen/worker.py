@@ -61,7 +61,9 @@ class Connecting:
         self._station.send(Done(failure=self._failure, counts={"opened": len(self._clients)}))
 
     def _open(self) -> None:
-        config = client_config(self._job.bootstrap, self._reachability, self._job.workload.producer_config)
+        config = client_config(
+            self._job.bootstrap, self._reachability, self._job.security, self._job.workload.producer_config
+        )
         for _ in self._job.numbers:
             began_ns = time.monotonic_ns()
             client = Producer(config)

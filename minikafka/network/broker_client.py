@@ -13,15 +13,18 @@ Invariants:
   others wait in line, up to their deadlines.
 - A request that is not answered in time ends the connection, as in Kafka: nothing behind it can be answered
   earlier. A *cancelled* request does not; its answer is dropped when it comes.
+- A session that ends at some time (KIP-368) is renewed before that, by the first request which is made when
+  it is due. Requests that were sent before are answered meanwhile; later ones wait in line.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import ssl  # which asyncio has loaded
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from minikafka import __version__
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocolError
@@ -30,6 +33,9 @@ from minikafka.network.frame_reader import FrameReader
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_request
 from minikafka.types import Buffer
+
+if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +53,10 @@ class BrokerUnavailable(MinikafkaError):
 
 class BrokerTimeout(BrokerUnavailable):
     """The broker did not answer in time."""
+
+
+class AuthenticationFailed(BrokerUnavailable):
+    """The broker does not accept who we are, or is not who it should be. Asking again does not help."""
 
 
 class _InFlight(NamedTuple):
@@ -70,10 +80,15 @@ class BrokerClient(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
         self._lost: str | None = None  # why there is no connection any more
+        self._failure_type: type[BrokerUnavailable] = BrokerUnavailable
         self._in_flight: deque[_InFlight] = deque()
         self._in_line: deque[asyncio.Future[None]] = deque()
         self._granted = 0  # turns given to tasks that have not run since
         self._is_paused = False
+        self._security: ClientSecurity | None = None
+        self._is_login_due = False
+        self._login: asyncio.Task[None] | None = None  # the one of a session that ends soon
+        self._due: asyncio.TimerHandle | None = None
         self._next_correlation_id = 0
         self.api_versions: Mapping[int, VersionRange] = {}
         """What the broker speaks, by api key."""
@@ -90,13 +105,17 @@ class BrokerClient(asyncio.Protocol):
         *,
         client_id: str | None,
         deadline_ms: int,
+        security: ClientSecurity | None = None,
         in_flight_max: int = IN_FLIGHT_MAX,
         response_bytes_max: int = RESPONSE_BYTES_MAX,
     ) -> Self:
-        """Connect and learn the broker's versions, within ``deadline_ms`` from now.
+        """Connect, learn the broker's versions and log in, within ``deadline_ms`` from now. ``security`` is
+        None for a listener with neither TLS nor SASL.
 
         Raises:
+            AuthenticationFailed: the broker does not accept us, or we its certificate.
             BrokerUnavailable: nothing listens there, it does not answer, or it does not speak Kafka.
+            ConfigError: a store of ``security`` cannot be read.
         """
         client = cls(
             host,
@@ -109,15 +128,26 @@ class BrokerClient(asyncio.Protocol):
         deadline = loop.time() + deadline_ms / 1000
         try:
             async with asyncio.timeout_at(deadline):
-                await loop.create_connection(lambda: client, host, port)
+                if security is None or security.tls_context is None:
+                    await loop.create_connection(lambda: client, host, port)
+                else:
+                    context = await security.tls_context()
+                    await loop.create_connection(
+                        lambda: client, host, port, ssl=context, server_hostname=host
+                    )
         except TimeoutError:
             raise BrokerTimeout(f"broker {client._address}: no connection within {deadline_ms} ms") from None
         except OSError as error:
+            if security is not None and security.tls_context is not None:
+                raise _handshake_failure(client._address, error) from error
             raise BrokerUnavailable(
                 f"broker {client._address}: cannot connect: {error.strerror or error}"
             ) from error
         try:
             await client._negotiate(deadline)
+            if security is not None and security.login is not None:
+                client._security = security
+                await client._log_in(deadline)
         except BaseException:
             await client.close()
             raise
@@ -172,6 +202,8 @@ class BrokerClient(asyncio.Protocol):
     async def close(self) -> None:
         """Drop the connection; those who wait fail. Idempotent."""
         self._end("closed by this client")
+        if self._login is not None:
+            self._login.cancel()
         if self._transport is not None:
             await asyncio.shield(self._closed)
 
@@ -183,6 +215,10 @@ class BrokerClient(asyncio.Protocol):
             self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if isinstance(exc, ssl.SSLError):  # TLS 1.3 refuses a client's certificate after the handshake
+            from minikafka.security.tls import reason_of  # which is loaded: it has made the context
+
+            self._end(f"TLS failed: {reason_of(exc)}", failure=AuthenticationFailed)
         self._end(f"the connection broke: {exc}" if exc is not None else "the broker closed the connection")
         if not self._closed.done():
             self._closed.set_result(None)
@@ -206,9 +242,14 @@ class BrokerClient(asyncio.Protocol):
 
     # Requests
 
-    async def _request(self, api_key: int, version: int, body: AnyBody, deadline: float) -> Any:
+    async def _request(
+        self, api_key: int, version: int, body: AnyBody, deadline: float, *, is_of_login: bool = False
+    ) -> Any:
         started = self._loop.time()
-        await self._turn(deadline)
+        if not is_of_login:
+            await self._turn(deadline)
+        elif self._lost is not None:
+            raise self._failure(self._lost)
         correlation_id = self._write(api_key, version, body)
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._in_flight.append(_InFlight(correlation_id, api_key, version, answer))
@@ -224,6 +265,8 @@ class BrokerClient(asyncio.Protocol):
     async def _turn(self, deadline: float) -> None:
         """Wait until a request may be written: first come first served, and not past the deadline."""
         if self._lost is None and (self._in_line or self._granted or not self._may_write()):
+            if self._is_login_due and self._login is None:
+                self._login = self._loop.create_task(self._log_in_again(deadline), name="log in again")
             turn: asyncio.Future[None] = self._loop.create_future()
             self._in_line.append(turn)
             try:
@@ -240,10 +283,14 @@ class BrokerClient(asyncio.Protocol):
                     self._granted -= 1  # the caller writes in this very step, or never
                     self._loop.call_soon(self._next_in_line)
         if self._lost is not None:
-            raise BrokerUnavailable(f"broker {self._address}: {self._lost}")
+            raise self._failure(self._lost)
 
     def _may_write(self) -> bool:
-        return len(self._in_flight) + self._granted < self._in_flight_max and not self._is_paused
+        return (
+            len(self._in_flight) + self._granted < self._in_flight_max
+            and not self._is_paused
+            and not self._is_login_due
+        )
 
     def _next_in_line(self) -> None:
         """Give out the turns there are, in order; each holds its place until its owner has run."""
@@ -299,14 +346,67 @@ class BrokerClient(asyncio.Protocol):
             )
         self.api_versions = _ranges(answer)
 
-    def _end(self, reason: str) -> None:
+    async def _log_in(self, deadline: float) -> None:
+        """Prove who we are. Raises AuthenticationFailed, BrokerUnavailable."""
+        from minikafka.network import sasl_login  # which an open cluster never needs
+
+        assert self._security is not None and self._security.login is not None
+        login = self._security.login
+
+        async def ask(api_key: ApiKey, body: Mapping[str, Any]) -> Any:
+            version = self.version_of(api_key)
+            if api_key is ApiKey.SASL_HANDSHAKE and version < sasl_login.HANDSHAKE_VERSION:
+                raise KafkaError(
+                    ErrorCode.UNSUPPORTED_VERSION, f"broker {self._address} speaks no SaslAuthenticate"
+                )
+            return await self._request(api_key, version, body, deadline, is_of_login=True)
+
+        try:
+            async with asyncio.timeout_at(deadline):
+                lifetime_ms = await login(ask)
+        except sasl_login.LoginRefused as error:
+            raise self._authentication_failed(error) from None
+        except TimeoutError:
+            raise BrokerTimeout(f"broker {self._address}: the login did not end in time") from None
+        if lifetime_ms > 0:
+            after_ms = sasl_login.reauthenticate_after_ms(lifetime_ms)
+            self._due = self._loop.call_later(after_ms / 1000, self._login_is_due)
+
+    def _login_is_due(self) -> None:
+        self._is_login_due = True
+
+    async def _log_in_again(self, deadline: float) -> None:
+        try:
+            await self._log_in(deadline)
+        except (MinikafkaError, OSError) as error:
+            logger.warning("broker %s: the session cannot be renewed: %s", self._address, error)
+            refused = isinstance(error, AuthenticationFailed)
+            self._end(
+                f"the session cannot be renewed: {error}",
+                failure=AuthenticationFailed if refused else BrokerUnavailable,
+            )
+        else:
+            self._is_login_due = False
+            self._next_in_line()
+        finally:
+            self._login = None
+
+    def _authentication_failed(self, why: object) -> AuthenticationFailed:
+        return AuthenticationFailed(f"broker {self._address}: authentication failed: {why}")
+
+    def _failure(self, reason: str) -> BrokerUnavailable:
+        return self._failure_type(f"broker {self._address}: {reason}")
+
+    def _end(self, reason: str, *, failure: type[BrokerUnavailable] = BrokerUnavailable) -> None:
         if self._lost is not None:
             return
-        self._lost = reason
+        self._lost, self._failure_type = reason, failure
+        if self._due is not None:
+            self._due.cancel()
         in_flight, self._in_flight = self._in_flight, deque()
         for request in in_flight:
             if not request.answer.done():
-                request.answer.set_exception(BrokerUnavailable(f"broker {self._address}: {reason}"))
+                request.answer.set_exception(self._failure(reason))
         in_line, self._in_line = self._in_line, deque()
         for turn in in_line:
             if not turn.done():
@@ -317,6 +417,20 @@ class BrokerClient(asyncio.Protocol):
 
 
 _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
+
+
+def _handshake_failure(address: str, error: OSError) -> BrokerUnavailable:
+    """Why there is no connection with TLS: no broker, one without TLS, or a certificate that is refused."""
+    if not isinstance(error, ssl.SSLError):
+        return BrokerUnavailable(f"broker {address}: cannot connect with TLS: {error.strerror or error}")
+    from minikafka.security.tls import reason_of  # which is loaded: it has made the context
+
+    hint = ""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        hint = "; ssl.truststore.location says whom to trust"
+    elif error.reason == "WRONG_VERSION_NUMBER":
+        hint = "; is security.protocol that of the listener?"
+    return AuthenticationFailed(f"broker {address}: TLS failed: {reason_of(error)}{hint}")
 
 
 def _ranges(answer: Any) -> dict[int, VersionRange]:

@@ -18,7 +18,14 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from minikafka.cli.shared.commands import FAILURE, INTERRUPTED, OK, ended_by_signals, read_text
+from minikafka.cli.shared.commands import (
+    FAILURE,
+    INTERRUPTED,
+    OK,
+    add_command_config_option,
+    ended_by_signals,
+    read_text,
+)
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ConfigError, MinikafkaError
 
@@ -70,6 +77,7 @@ def parser() -> argparse.ArgumentParser:
     )
     compare.add_argument("--rounds", type=int, default=5, metavar="N", help="turns of each target (5)")
     compare.add_argument("--duration", default="10", metavar="TIME", help="of each turn (10)")
+    add_command_config_option(compare)
     bench_options.add_report_options(compare)
     return options
 
@@ -110,6 +118,7 @@ def _act(arguments: argparse.Namespace) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from minikafka.cli.bench.options import target_security
     from minikafka.cli.bench.view import check_reports, show, write_reports
     from minikafka.loadgen import recipes, runner
 
@@ -117,7 +126,9 @@ def _run(arguments: argparse.Namespace) -> int:
     check_reports(json=arguments.json, html=arguments.html)
     if arguments.brokers < 1:
         raise ConfigError(f"--brokers {arguments.brokers}: must be from 1")
-    recipe = recipes.parse_target(arguments.target, pids=tuple(arguments.pid))
+    recipe = recipes.parse_target(
+        arguments.target, pids=tuple(arguments.pid), security=target_security(arguments)
+    )
     recipes.prepare(recipe)
     with (
         recipes.running(recipe, arguments.target, brokers=arguments.brokers) as (target, _),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from minikafka.cli.bench.options import parse_duration
+from minikafka.cli.bench.options import parse_duration, target_security
 from minikafka.cli.bench.view import check_reports, write_reports
 from minikafka.cli.shared.commands import FAILURE, OK
 from minikafka.errors import ConfigError
@@ -25,7 +25,11 @@ def compare(arguments: argparse.Namespace) -> int:
     if arguments.rounds < 1 or duration_s <= 0:
         raise ConfigError(f"--rounds {arguments.rounds}, --duration {duration_s:g}: must be above 0")
     check_reports(json=arguments.json, html=arguments.html)
-    first, second = (comparison.Contestant(text, recipes.parse_target(text)) for text in arguments.targets)
+    security = target_security(arguments)
+    first, second = (
+        comparison.Contestant(text, recipes.parse_target(text, security=security))
+        for text in arguments.targets
+    )
     for event in comparison.alternate(
         (first, second), entries, rounds=arguments.rounds, duration_s=duration_s
     ):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minikafka.cli.shared.commands import DEFAULT_PORT, parse_bytes
+from minikafka.cli.shared.commands import DEFAULT_PORT, add_command_config_option, parse_bytes
 from minikafka.errors import ConfigError
 from minikafka.loadgen.payloads import key_picker, value_maker
 from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked, parse_recording
@@ -66,6 +66,7 @@ def add_target_options(options: argparse.ArgumentParser) -> None:
         help="HOST:PORT, or a recipe: minikafka, minikafka:COMMAND, mock, kafka:DIR, kafka:maven:VERSION "
         f"(localhost:{DEFAULT_PORT})",
     )  # fmt: skip
+    add_command_config_option(options)
     options.add_argument("--brokers", type=int, default=1, metavar="N", help="how many a recipe starts (1)")
     options.add_argument(
         "--pid", type=int, action="append", default=[], metavar="PID",
@@ -75,6 +76,15 @@ def add_target_options(options: argparse.ArgumentParser) -> None:
         "--timeout", type=float, default=10.0, metavar="S", help="how long to wait for the first answer (10)"
     )
     add_report_options(options)
+
+
+def target_security(arguments: argparse.Namespace) -> dict[str, str]:
+    """librdkafka's properties of ``--command-config``. Raises ConfigError."""
+    if not arguments.command_config:
+        return {}
+    from minikafka.cli.shared.client_properties import librdkafka_options, read_client_properties
+
+    return librdkafka_options(read_client_properties(arguments.command_config))
 
 
 def add_report_options(options: argparse.ArgumentParser) -> None:

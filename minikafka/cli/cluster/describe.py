@@ -43,8 +43,8 @@ from minikafka.cli.shared.commands import (
     as_json,
     format_bytes,
     format_duration,
-    parse_addresses,
     run,
+    take_connection,
 )
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import KafkaError
@@ -383,7 +383,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
     except ValueError as error:
         options.error(str(error))
     return run("minikafka cluster describe", _run(arguments))
@@ -391,7 +391,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-cluster", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-cluster",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         description = await describe(admin)
     if arguments.json:

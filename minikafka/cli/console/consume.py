@@ -24,7 +24,13 @@ from typing import Any
 
 import msgspec
 
-from minikafka.cli.console.terminal_client import CLIENT_ID, STOP_DEADLINE_S, client_errors, unescape
+from minikafka.cli.console.terminal_client import (
+    CLIENT_ID,
+    STOP_DEADLINE_S,
+    client_errors,
+    client_options,
+    unescape,
+)
 from minikafka.cli.groups.requests import EARLIEST, LATEST, GroupAdmin
 from minikafka.cli.shared.commands import (
     DEFAULT_TIMEOUT_MS,
@@ -32,8 +38,8 @@ from minikafka.cli.shared.commands import (
     CommandError,
     add_bootstrap_option,
     explain,
-    parse_addresses,
     run,
+    take_connection,
 )
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import KafkaError
@@ -176,7 +182,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         arguments.start = _start(arguments)
         arguments.format = with_properties(
             RecordFormat(
@@ -206,7 +212,12 @@ def _start(arguments: argparse.Namespace) -> int | str:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with GroupAdmin(arguments.addresses, client_id=CLIENT_ID, timeout_ms=DEFAULT_TIMEOUT_MS) as admin:
+    async with GroupAdmin(
+        arguments.addresses,
+        client_id=CLIENT_ID,
+        timeout_ms=DEFAULT_TIMEOUT_MS,
+        security=arguments.security,
+    ) as admin:
         partitions = await _partitions(admin, arguments)
         starts: dict[TopicPartition, int] = {}
         ends: dict[TopicPartition, int] = {}
@@ -265,6 +276,7 @@ async def _consume(
         client_id=CLIENT_ID,
         group_id=arguments.group,
         auto_offset_reset="earliest" if arguments.start == "beginning" else "latest",
+        **await client_options(arguments.command_config),
     )
     await consumer.start()
     try:

@@ -16,9 +16,15 @@ import threading
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from minikafka.cli.console.terminal_client import CLIENT_ID, STOP_DEADLINE_S, client_errors, unescape
+from minikafka.cli.console.terminal_client import (
+    CLIENT_ID,
+    STOP_DEADLINE_S,
+    client_errors,
+    client_options,
+    unescape,
+)
 from minikafka.cli.shared.admin_client import AdminClient
-from minikafka.cli.shared.commands import OK, CommandError, add_connection_options, parse_addresses, run
+from minikafka.cli.shared.commands import OK, CommandError, add_connection_options, run, take_connection
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.network.addresses import format_address
 from minikafka.types import TopicPartition
@@ -71,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         arguments.headers = [_header(text) for text in arguments.header]
     except ValueError as error:
         options.error(str(error))
@@ -82,7 +88,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
-        arguments.addresses, client_id=CLIENT_ID, timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id=CLIENT_ID,
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         await admin.nodes()  # says in one line what is wrong when no broker answers
         if arguments.partition is not None:
@@ -115,6 +124,7 @@ async def _produce(arguments: argparse.Namespace) -> None:
         compression_type=None if arguments.compression == "none" else arguments.compression,
         linger_ms=LINGER_MS,
         request_timeout_ms=arguments.timeout_ms,
+        **await client_options(arguments.command_config),
     )
     failures: list[BaseException] = []
 

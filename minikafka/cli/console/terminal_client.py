@@ -5,10 +5,12 @@ Its log lines are kept off the terminal; its errors become one line each.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from minikafka.cli.shared.commands import CommandError
 
@@ -33,6 +35,15 @@ def client_errors() -> Iterator[None]:
     except KafkaError as error:
         text = _NUMBER.sub("", str(error)).strip() or type(error).__name__
         raise CommandError(text) from None
+
+
+async def client_options(command_config: str) -> dict[str, Any]:
+    """What aiokafka's clients are to be told of ``--command-config``. Raises ConfigError."""
+    if not command_config:
+        return {}
+    from minikafka.cli.shared.client_properties import aiokafka_options, read_client_properties
+
+    return await asyncio.to_thread(lambda: aiokafka_options(read_client_properties(command_config)))
 
 
 def unescape(text: str) -> str:

@@ -44,8 +44,8 @@ from minikafka.cli.shared.commands import (
     add_connection_options,
     as_json,
     explain,
-    parse_addresses,
     run,
+    take_connection,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
@@ -385,7 +385,7 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     options = parser()
     arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         if arguments.action == "reset-offsets":
             arguments.topics = [parse_topic(each) for each in arguments.topic or ()]
             arguments.target = _target(arguments, now_ms=(clock or SystemClock()).now_ms())
@@ -413,7 +413,10 @@ def _target(arguments: argparse.Namespace, *, now_ms: int) -> Target:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with GroupAdmin(
-        arguments.addresses, client_id="minikafka-groups", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-groups",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         match arguments.action:
             case "list":

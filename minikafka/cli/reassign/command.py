@@ -21,11 +21,11 @@ from minikafka.cli.reassign.verify import cancel, list_moves, remove_all_throttl
 from minikafka.cli.shared.admin_client import AdminClient
 from minikafka.cli.shared.commands import (
     add_connection_options,
-    parse_addresses,
     parse_broker_list,
     parse_bytes,
     read_text,
     run,
+    take_connection,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
@@ -145,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(with_action_first(given, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
     except ValueError as error:
         options.error(str(error))
     return run("minikafka reassign", _run(arguments))
@@ -153,7 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-reassign", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-reassign",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         match arguments.action:
             case "generate":

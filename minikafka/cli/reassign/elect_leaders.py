@@ -20,9 +20,9 @@ from minikafka.cli.shared.commands import (
     CommandError,
     add_connection_options,
     explain,
-    parse_addresses,
     read_text,
     run,
+    take_connection,
 )
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ErrorCode
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments.partition is not None and arguments.topic is None:
         options.error("--partition needs --topic")
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
     except ValueError as error:
         options.error(str(error))
     return run("minikafka elect-leaders", _run(arguments))
@@ -73,7 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _run(arguments: argparse.Namespace) -> int:
     election_type = ElectionType[arguments.election_type.upper()]
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-elect-leaders", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-elect-leaders",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         results = await admin.elect_leaders(election_type, await _partitions(admin, arguments))
     done = [each for each, error in results.items() if error is None]

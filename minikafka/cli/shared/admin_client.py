@@ -18,15 +18,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from minikafka.cli.shared.commands import Address, error_of
 from minikafka.config.definition import ConfigSource
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
+from minikafka.network.broker_client import AuthenticationFailed, BrokerClient, BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.types import ElectionType, ReplicaAssignment, TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
 
 RETRY_BACKOFF_S = 0.1
 """Kafka's retry.backoff.ms."""
@@ -117,31 +120,51 @@ class ConfigValue(NamedTuple):
         )
 
 
-async def connect_to_any(addresses: Sequence[Address], *, client_id: str, timeout_ms: int) -> BrokerClient:
+async def connect_to_any(
+    addresses: Sequence[Address], *, client_id: str, timeout_ms: int, security: ClientSecurity | None = None
+) -> BrokerClient:
     """A connection to the first of ``addresses`` that answers.
 
     Raises:
+        AuthenticationFailed: one answers, and does not let us in.
         BrokerUnavailable: none does; what the last one said.
     """
-    for host, port in addresses[:-1]:
+
+    async def connect(address: Address) -> BrokerClient:
+        return await BrokerClient.connect(
+            *address, client_id=client_id, deadline_ms=timeout_ms, security=security
+        )
+
+    for address in addresses[:-1]:
         try:
-            return await BrokerClient.connect(host, port, client_id=client_id, deadline_ms=timeout_ms)
+            return await connect(address)
+        except AuthenticationFailed:
+            raise
         except BrokerUnavailable:
             pass  # the next one may answer
-    host, port = addresses[-1]
-    return await BrokerClient.connect(host, port, client_id=client_id, deadline_ms=timeout_ms)
+    return await connect(addresses[-1])
 
 
 class AdminClient:
     """Connections to the brokers of one cluster. Use it as a context manager, on one event loop.
 
-    Methods raise KafkaError for an error of the whole response, and BrokerUnavailable when there is none;
-    what is wrong with one partition is a value.
+    Methods raise KafkaError for an error of the whole response, and BrokerUnavailable when there is none (at
+    once where the broker does not let us in: AuthenticationFailed); what is wrong with one partition is a
+    value.
     """
 
-    def __init__(self, bootstrap: Sequence[Address], *, client_id: str, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[Address],
+        *,
+        client_id: str,
+        timeout_ms: int,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        """``security``: how all brokers are reached; None: in plain text."""
         self._bootstrap = list(bootstrap)
         self._client_id = client_id
+        self._security = security
         self.timeout_ms = timeout_ms
         self._clients: dict[Address, BrokerClient] = {}
         self._nodes: ClusterNodes | None = None
@@ -192,6 +215,8 @@ class AdminClient:
         for address in dict.fromkeys([*self._clients, *self._bootstrap, *known]):
             try:
                 return await self._ask(address, api_key, body)
+            except AuthenticationFailed:
+                raise
             except BrokerUnavailable as error:
                 failure = failure or error
         assert failure is not None, "there is no bootstrap server"
@@ -228,6 +253,8 @@ class AdminClient:
             except KafkaError as error:
                 if error.code is not ErrorCode.NOT_CONTROLLER or loop.time() >= deadline:
                     raise
+            except AuthenticationFailed:
+                raise
             except BrokerUnavailable:
                 if loop.time() >= deadline:
                     raise
@@ -249,8 +276,9 @@ class AdminClient:
             raise
 
     async def _connect(self, address: Address) -> BrokerClient:
-        host, port = address
-        return await BrokerClient.connect(host, port, client_id=self._client_id, deadline_ms=self.timeout_ms)
+        return await BrokerClient.connect(
+            *address, client_id=self._client_id, deadline_ms=self.timeout_ms, security=self._security
+        )
 
     # Replicas: where they are, where they go, which leads
 

@@ -1,4 +1,5 @@
-"""What the subcommands that talk to a cluster have in common: addresses, actions, errors, exit status.
+"""What the subcommands that talk to a cluster have in common: addresses, how the brokers are reached there,
+actions, errors, exit status.
 
 Exit status: 0 when all went well, 1 when a broker refused something or cannot be reached, 2 for bad usage.
 
@@ -16,11 +17,14 @@ from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
+
+if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
 
 _UNITS: Final = {
     "": 1,
@@ -97,7 +101,8 @@ class CommandError(MinikafkaError):
 
 
 def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int = DEFAULT_TIMEOUT_MS) -> None:
-    """``--bootstrap-server`` and ``--timeout-ms``, which is ``timeout_ms`` unless given."""
+    """``--bootstrap-server``, ``--command-config`` and ``--timeout-ms``, which is ``timeout_ms`` unless
+    given."""
     add_bootstrap_option(options)
     options.add_argument(
         "--timeout-ms",
@@ -110,7 +115,8 @@ def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int 
 
 
 def add_bootstrap_option(options: argparse.ArgumentParser) -> None:
-    """``--bootstrap-server``, for commands to which ``--timeout-ms`` means something else or nothing."""
+    """``--bootstrap-server`` and ``--command-config``, for commands to which ``--timeout-ms`` means something
+    else or nothing."""
     options.add_argument(
         "--bootstrap-server",
         "-b",
@@ -118,6 +124,40 @@ def add_bootstrap_option(options: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help=f"any broker of the cluster, or several with commas (localhost:{DEFAULT_PORT})",
     )
+    add_command_config_option(options)
+
+
+def add_command_config_option(options: argparse.ArgumentParser) -> None:
+    """``--command-config`` alone. Its default is a text, so that a profile can have it."""
+    options.add_argument(
+        "--command-config",
+        default="",
+        metavar="FILE",
+        help="client properties as Kafka's tools have them: security.protocol, sasl.jaas.config, ssl.…",
+    )
+
+
+def take_connection(arguments: argparse.Namespace) -> None:
+    """``--bootstrap-server`` and ``--command-config`` as ``arguments.addresses`` and ``arguments.security``.
+
+    Raises:
+        ValueError: what is wrong with either.
+    """
+    arguments.addresses = parse_addresses(arguments.bootstrap_server)
+    arguments.security = take_security(arguments)
+
+
+def take_security(arguments: argparse.Namespace) -> ClientSecurity | None:
+    """How ``--command-config`` says that brokers are reached; None: in plain text. Raises ValueError."""
+    if not arguments.command_config:
+        return None
+    from minikafka.cli.shared.client_properties import read_client_properties
+    from minikafka.network.client_security import client_security
+
+    try:
+        return client_security(read_client_properties(arguments.command_config))
+    except ConfigError as error:
+        raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
 
 
 def with_action_first(arguments: Sequence[str], actions: Sequence[str]) -> list[str]:

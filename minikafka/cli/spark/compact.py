@@ -35,12 +35,14 @@ from minikafka.cli.shared.commands import (
     DEFAULT_TIMEOUT_MS,
     Address,
     CommandError,
+    add_command_config_option,
     as_json,
     ended_by_signals,
     error_of,
     explain,
     format_bytes,
     parse_addresses,
+    take_security,
 )
 from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import COMPACTION, SWAP_IN
@@ -65,6 +67,7 @@ from minikafka.spark.runtime.session import check_pyspark
 from minikafka.types import TopicPartition
 
 if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
     from minikafka.spark.compact.job import Compacted
 
 
@@ -77,13 +80,21 @@ T = TypeVar("T")
 class BrokerOfDirectory:
     """The broker that holds a log directory. Every call makes its own connection, and waits."""
 
-    def __init__(self, addresses: Sequence[Address], log_directory: str, *, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        addresses: Sequence[Address],
+        log_directory: str,
+        *,
+        timeout_ms: int,
+        security: ClientSecurity | None = None,
+    ) -> None:
         """Raises CommandError: the directory does not say whose it is; CorruptCheckpoint, OSError."""
         meta = read_meta_properties(OsFiles(), log_directory)
         if meta is None or meta.node_id is None:
             path = os.path.join(log_directory, META_PROPERTIES)
             raise CommandError(f"{path} does not name a broker: no broker has this directory")
         self._addresses = addresses
+        self._security = security
         self._meta = meta
         self._node_id = meta.node_id
         self._timeout_ms = timeout_ms
@@ -106,7 +117,10 @@ class BrokerOfDirectory:
     def _ask(self, question: Callable[[AdminClient], Awaitable[T]], timeout_ms: int) -> T:
         async def ask() -> T:
             async with AdminClient(
-                self._addresses, client_id="minikafka-compact", timeout_ms=timeout_ms
+                self._addresses,
+                client_id="minikafka-compact",
+                timeout_ms=timeout_ms,
+                security=self._security,
             ) as client:
                 return await question(client)
 
@@ -186,6 +200,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="a broker holds the directory: ask it for the configuration and, at the end, for the swap",
     )
+    add_command_config_option(options)
     options.add_argument(
         "--config",
         action="append",
@@ -219,6 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error("--config is for a directory without a broker: with --bootstrap-server it is asked")
     try:
         addresses = parse_addresses(arguments.bootstrap_server) if arguments.bootstrap_server else None
+        security = take_security(arguments)
     except ValueError as error:
         options.error(str(error))
     directory = os.path.realpath(arguments.directory)
@@ -228,7 +244,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         _check_directory(directory)
         settings = topic_config(broker_config({}), dict(arguments.config))
         if addresses is not None:
-            broker = BrokerOfDirectory(addresses, directory, timeout_ms=arguments.timeout_ms)
+            broker = BrokerOfDirectory(
+                addresses, directory, timeout_ms=arguments.timeout_ms, security=security
+            )
             configs = broker.topic_configs(list(dict.fromkeys(topic for topic, _ in arguments.topic)))
     except KafkaError as error:
         print(f"{PROG}: {explain(error)}", file=sys.stderr)

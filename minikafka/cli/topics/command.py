@@ -19,7 +19,7 @@ import sys
 from base64 import urlsafe_b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
@@ -30,8 +30,8 @@ from minikafka.cli.shared.commands import (
     add_connection_options,
     as_json,
     explain,
-    parse_addresses,
     run,
+    take_connection,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
@@ -39,6 +39,9 @@ from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerClient
 from minikafka.protocol.wire.api_versions import ApiKey
+
+if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
@@ -82,9 +85,13 @@ class TopicAdmin:
         self._timeout_ms = timeout_ms
 
     @classmethod
-    async def connect(cls, addresses: Sequence[Address], *, timeout_ms: int) -> Self:
+    async def connect(
+        cls, addresses: Sequence[Address], *, timeout_ms: int, security: ClientSecurity | None = None
+    ) -> Self:
         """Connect to one of ``addresses``, or raise BrokerUnavailable."""
-        client = await connect_to_any(addresses, client_id="minikafka-topics", timeout_ms=timeout_ms)
+        client = await connect_to_any(
+            addresses, client_id="minikafka-topics", timeout_ms=timeout_ms, security=security
+        )
         return cls(client, timeout_ms=timeout_ms)
 
     async def __aenter__(self) -> Self:
@@ -266,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments.topics = [*arguments.topics, *(name for text in arguments.topic for name in text.split(","))]
     _check_usage(options, arguments)
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         arguments.settings = parse_configs(arguments.config)
         arguments.assignment = parse_assignment(arguments.replica_assignment)
     except ValueError as error:
@@ -303,7 +310,9 @@ def _check_usage(options: argparse.ArgumentParser, arguments: argparse.Namespace
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with await TopicAdmin.connect(arguments.addresses, timeout_ms=arguments.timeout_ms) as admin:
+    async with await TopicAdmin.connect(
+        arguments.addresses, timeout_ms=arguments.timeout_ms, security=arguments.security
+    ) as admin:
         match arguments.action:
             case "create":
                 return await _create(admin, arguments)

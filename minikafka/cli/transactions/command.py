@@ -35,8 +35,8 @@ from minikafka.cli.shared.commands import (
     add_connection_options,
     as_json,
     error_of,
-    parse_addresses,
     run,
+    take_connection,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
@@ -358,7 +358,7 @@ def main(argv: Sequence[str] | None = None, *, clock: Clock | None = None) -> in
     options = parser()
     arguments = options.parse_args(with_action_first(sys.argv[1:] if argv is None else argv, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         _check(arguments)
     except ValueError as error:
         options.error(str(error))
@@ -383,7 +383,10 @@ def _check(arguments: argparse.Namespace) -> None:
 
 async def _run(arguments: argparse.Namespace, clock: Clock) -> int:
     async with TransactionAdmin(
-        arguments.addresses, client_id="minikafka-transactions", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-transactions",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         match arguments.action:
             case "list":

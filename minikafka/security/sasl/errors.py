@@ -1,0 +1,16 @@
+"""What can go wrong while somebody proves who he is."""
+
+from __future__ import annotations
+
+from minikafka.errors import MinikafkaError
+
+
+class SaslError(MinikafkaError):
+    """The proof failed. ``reason`` is for our log. ``told`` is what the peer may read, None for no more than
+    that the credentials are not good: whether a user exists is not told (Kafka: ``SaslException`` and
+    ``SaslAuthenticationException``). Neither has a secret in it."""
+
+    def __init__(self, reason: str, *, told: str | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.told = told
