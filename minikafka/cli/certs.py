@@ -53,8 +53,7 @@ def parser() -> argparse.ArgumentParser:
     )
     client.add_argument("name", metavar="NAME", help="the user's name")
     client.add_argument(
-        "--bootstrap-server",
-        "-b",
+        "--listener",
         default="localhost:9093",
         metavar="HOST:PORT",
         help="the SSL listener that its files name (localhost:9093)",
@@ -92,9 +91,9 @@ def main(argv: Sequence[str] | None = None, *, now: Callable[[], datetime] | Non
     arguments = options.parse_args(argv)
     if arguments.action == "client":
         try:
-            parse_addresses(arguments.bootstrap_server)
+            parse_addresses(arguments.listener)
         except ValueError as error:
-            options.error(str(error))
+            options.error(str(error).replace("--bootstrap-server", "--listener"))
     moment = datetime.now(UTC) if now is None else now()
     try:
         _ACTIONS[arguments.action](arguments, SecurityDirectory(arguments.dir), moment)
@@ -128,7 +127,7 @@ def _client(arguments: argparse.Namespace, directory: SecurityDirectory, now: da
     issued = directory.issue_client(
         name, now=now, replace=arguments.overwrite, pkcs12_password=_pkcs12_password(arguments)
     )
-    directory.write_client_files(directory.login(name, arguments.bootstrap_server))
+    directory.write_client_files(directory.login(name, arguments.listener))
     files = directory.client_directory(name)
     _say_issued(issued, files)
     for label, text in client_lines(files):

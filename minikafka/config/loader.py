@@ -104,6 +104,27 @@ def load(
         raise ConfigError(_with_origin(str(error), origins)) from None
 
 
+def configured(
+    *,
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    settings: Iterable[Setting] = (),
+    files: Files | None = None,
+) -> dict[str, Setting]:
+    """What ``load`` is given, by name: the strongest place of each property, unchecked.
+
+    Raises:
+        ConfigError: the file is unreadable, or a variable of the environment is no property's.
+    """
+    from_file = [] if path is None else read_file(path, files or OsFiles())
+    merged: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    for layer in (from_file, from_environment(environment or {}), list(settings)):
+        origins |= {setting.name: setting.origin for setting in layer}
+        merged = override_properties(merged, {setting.name: setting.value for setting in layer})
+    return {name: Setting(name, value, origins[name]) for name, value in merged.items()}
+
+
 def parse_setting(text: str, *, origin: str = "--set") -> Setting:
     """``name=value`` as the command line gives it.
 

@@ -20,7 +20,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -71,6 +71,7 @@ from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
+    from minikafka.security.secure_setup import FirstUser
     from minikafka.server.http import pages as http_pages
     from minikafka.server.http.server import HttpServer
 else:
@@ -108,12 +109,14 @@ class Broker:
         open_store: OpenStore | None = None,
         connect: Connect = BrokerClient.connect,
         usual_http_port: int | None = None,
+        first_users: Sequence[FirstUser] = (),
     ) -> None:
         """``connect`` is how this broker reaches the others; ``usual_http_port`` is tried where ``http.port``
-        says nothing, and is done without where it is taken."""
+        says nothing, and is done without where it is taken. ``first_users`` can log in from the start."""
         self._config = config
         self._connect = connect
         self._usual_http_port = usual_http_port
+        self._first_users = first_users
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self._rng = rng or random.SystemRandom()
@@ -235,6 +238,12 @@ class Broker:
         self._store = store = await self._open_store(config, clock=self._clock)
         until_connected = StorePatience(store, self._clock).until_connected
         cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store))
+        if self._first_users:
+            from minikafka.server.security.first_users import ensure_users  # an open broker has none
+
+            await until_connected(
+                "the first users", lambda: ensure_users(store, self._first_users, log_io=log_io)
+            )
         metadata = MetadataCache()
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
         config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)

@@ -33,7 +33,7 @@ def test_from_an_authority_to_a_revoked_client(certs: Run, tmp_path: Path) -> No
     assert certs("init")[0] == 0
     status, out, _ = certs("broker", "kafka2.example.com", "10.0.0.6")
     assert status == 0 and "kafka2.example.com, 10.0.0.6, localhost, 127.0.0.1, ::1" in out
-    status, out, _ = certs("client", "alice", "--bootstrap-server", "kafka2.example.com:9093")
+    status, out, _ = certs("client", "alice", "--listener", "kafka2.example.com:9093")
     files = tmp_path / "security" / "clients" / "alice"
     assert status == 0 and f"kcat -F {files}/librdkafka.conf" in out
     assert "bootstrap.servers=kafka2.example.com:9093" in (files / "client.properties").read_text()
@@ -114,7 +114,12 @@ def test_without_an_authority(certs: Run) -> None:
 
 
 def test_bad_usage(certs: Run) -> None:
-    for arguments in (("client", "alice", "-b", "nonsense:port"), ("broker",), ("client",), ("nothing",)):
+    for arguments in (
+        ("client", "alice", "--listener", "nonsense:port"),
+        ("broker",),
+        ("client",),
+        ("nothing",),
+    ):
         with pytest.raises(SystemExit) as ended:
             certs(*arguments)
         assert ended.value.code == 2
