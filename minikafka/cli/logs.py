@@ -14,6 +14,8 @@ from typing import Any, TextIO
 
 import msgspec
 
+from minikafka.security.acl import AUDIT_LOGGER
+
 _STANDARD = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 """What every record has; the rest of a record's attributes are its ``extra`` fields."""
 
@@ -32,7 +34,8 @@ def configure_logging(*, level: str, format: str, stream: TextIO | None = None) 
         root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(logging.WARNING)
-    logging.getLogger("minikafka").setLevel(level.upper())
+    for name in ("minikafka", AUDIT_LOGGER):
+        logging.getLogger(name).setLevel(level.upper())
     logging.raiseExceptions = False  # a closed pipe at the other end of the log is no reason for more output
 
 

@@ -25,6 +25,16 @@ import msgspec
 from minikafka.config.client_quotas import DEFAULT, Name, QuotaEntity
 from minikafka.coordination.store import StoreError
 from minikafka.errors import UNDECODABLE
+from minikafka.security.acl import (
+    AccessControlEntry,
+    AclOperation,
+    AclPermissionType,
+    PatternType,
+    ResourcePattern,
+    ResourceType,
+    by_name,
+    camel_case,
+)
 from minikafka.types import (
     BrokerId,
     LeaderEpoch,
@@ -62,6 +72,8 @@ LOG_DIR_EVENT_NOTIFICATION = "/log_dir_event_notification"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
+ACL_ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
+ACL_CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
 
 DEFAULT_ENTITY = "<default>"
 """Kafka's ``ZooKeeperInternals.DEFAULT_STRING``: what holds for every broker that has nothing of its own."""
@@ -172,6 +184,23 @@ def _node_of(name: Name | None) -> str:
 
 def _name_in(node: str) -> Name:
     return DEFAULT if node == DEFAULT_ENTITY else named_config(node)
+
+
+# ACLs: a node for each pattern of resources, named as it is (so there can be no "/" in it).
+
+
+def acl_type_path(resource_type: ResourceType, pattern_type: PatternType) -> str:
+    return f"{ACL_ROOTS[pattern_type]}/{camel_case(resource_type)}"
+
+
+def acl_path(pattern: ResourcePattern) -> str:
+    """``/kafka-acl/Topic/orders``, ``/kafka-acl-extended/prefixed/Topic/orders-``."""
+    return f"{acl_type_path(pattern.resource_type, pattern.pattern_type)}/{pattern.name}"
+
+
+def acl_change_prefix(pattern_type: PatternType) -> str:
+    """Where a sequential node tells of a change."""
+    return f"{ACL_CHANGES[pattern_type]}/acl_changes_"
 
 
 # JSON: each kind of node has a struct, with the fields of all versions together; defaults stand for those
@@ -483,6 +512,90 @@ def encode_config(properties: Mapping[str, str]) -> bytes:
 def decode_config(data: bytes, path: str = CONFIGS) -> dict[str, str]:
     """An empty node has no properties. ``path`` is for the error."""
     return _from_json(path, data, _ConfigJson).config if data else {}
+
+
+# ACLs (``AclEntry``, ``ZkAclStore``, ``ZkAclChangeStore``)
+
+
+class _AclJson(msgspec.Struct):
+    principal: str
+    permissionType: str  # noqa: N815 Kafka's
+    operation: str
+    host: str
+
+
+class _AclsJson(msgspec.Struct):
+    version: int
+    acls: list[_AclJson]
+
+
+def encode_acls(entries: Iterable[AccessControlEntry]) -> bytes:
+    """The node of ``acl_path``. Sorted, so that equal ACLs are equal bytes."""
+    acls = [
+        {
+            "principal": each.principal,
+            "permissionType": camel_case(each.permission_type),
+            "operation": camel_case(each.operation),
+            "host": each.host,
+        }
+        for each in sorted(entries)
+    ]
+    return _to_json({"version": 1, "acls": acls})
+
+
+def decode_acls(data: bytes, path: str) -> frozenset[AccessControlEntry]:
+    """An empty node has none. As in Kafka an operation or a permission that is not known is UNKNOWN, which
+    allows and denies nothing."""
+    if not data:
+        return frozenset()
+    raw = _from_json(path, data, _AclsJson)
+    if raw.version != 1:
+        raise DamagedNodeError(path, f"ACLs of version {raw.version}", data)
+    return frozenset(
+        AccessControlEntry(
+            each.principal,
+            each.host,
+            by_name(AclOperation, each.operation) or AclOperation.UNKNOWN,
+            by_name(AclPermissionType, each.permissionType) or AclPermissionType.UNKNOWN,
+        )
+        for each in raw.acls
+    )
+
+
+class _AclChangeJson(msgspec.Struct):
+    version: int
+    resourceType: str  # noqa: N815 Kafka's
+    name: str
+    patternType: str  # noqa: N815 Kafka's
+
+
+def encode_acl_change(pattern: ResourcePattern) -> bytes:
+    """A node of ``acl_change_prefix``: plain text for a literal pattern, as before there were others."""
+    if pattern.pattern_type is PatternType.LITERAL:
+        return f"{pattern.resource_type.name}:{pattern.name}".encode()
+    return _to_json(
+        {
+            "version": 1,
+            "resourceType": pattern.resource_type.name,
+            "name": pattern.name,
+            "patternType": pattern.pattern_type.name,
+        }
+    )
+
+
+def decode_acl_change(data: bytes, path: str) -> ResourcePattern:
+    """The pattern whose ACLs have changed."""
+    if path.startswith(f"{ACL_CHANGES[PatternType.LITERAL]}/"):
+        kind, separator, name = data.decode(errors="replace").partition(":")
+        pattern_type: PatternType | None = PatternType.LITERAL if separator else None
+    else:
+        raw = _from_json(path, data, _AclChangeJson)
+        kind, name, pattern_type = raw.resourceType, raw.name, by_name(PatternType, raw.patternType)
+    resource_type = by_name(ResourceType, kind)
+    if resource_type is None or pattern_type not in ACL_ROOTS or not name:
+        raise DamagedNodeError(path, "it names no resource", data)
+    assert pattern_type is not None
+    return ResourcePattern(resource_type, name, pattern_type)
 
 
 # Producer ids

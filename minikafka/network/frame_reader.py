@@ -18,6 +18,9 @@ from struct import Struct
 from minikafka.errors import PeerProtocolError
 from minikafka.types import Buffer
 
+_TLS_MASK, _TLS_HANDSHAKE = 0xFFFFFF00, 0x16030100
+"""How a handshake of TLS begins: 0x16, then the version 3.1, and half of a length."""
+
 _SIZE = Struct(">i")
 
 KEPT_TIMES_MAX = 8
@@ -141,7 +144,9 @@ class FrameReader:
             (size,) = size_of(data, position)
             if not 0 <= size <= self.frame_bytes_max:
                 self.error = PeerProtocolError(
-                    f"a frame of {size} bytes, allowed are 0 to {self.frame_bytes_max}"
+                    "the peer speaks TLS, this listener does not"
+                    if size & _TLS_MASK == _TLS_HANDSHAKE
+                    else f"a frame of {size} bytes, allowed are 0 to {self.frame_bytes_max}"
                     " (socket.request.max.bytes)"
                 )
                 return frames

@@ -32,14 +32,22 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from minikafka.config.listeners import Listener
+from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.network.addresses import format_address
 from minikafka.network.connection import Connection, Handler
 from minikafka.network.memory_budget import MemoryBudget
+
+if TYPE_CHECKING:
+    from minikafka.network import tls_acceptor
+    from minikafka.network.tls_acceptor import Handshakes, TlsListener
+else:
+    tls_acceptor = deferred("minikafka.network.tls_acceptor")
 
 
 class ConnectionLimits:
@@ -136,13 +144,17 @@ class SocketServer:
         handler: Handler,
         config: SocketServerConfig | None = None,
         *,
+        tls: Mapping[str, TlsListener] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``now_ns``: when frames arrive is noted by it."""
+        """``tls``: of the listeners that speak it, by name. ``now_ns``: when frames arrive is noted by it."""
         self._listeners = tuple(listeners)
         self._handler = handler
         self._config = config or SocketServerConfig()
         self._now_ns = now_ns
+        self._tls = dict(tls or {})
+        self.handshakes: Handshakes | None = None
+        """Of TLS; there from ``start`` on, when a listener speaks it."""
         self._servers: dict[str, list[asyncio.Server]] = {}
         self._ports: dict[str, int] = {}
         self._next_index = 0
@@ -184,6 +196,8 @@ class SocketServer:
             budget_bytes if budget_bytes > 0 else MEMORY_BUDGET_BYTES, call_soon=loop.call_soon
         )
         await self._resolve_overrides(loop)
+        if self._tls:
+            self.handshakes = tls_acceptor.Handshakes(loop)
         try:
             for listener in self._listeners:
                 await self._bind(loop, listener)
@@ -224,6 +238,8 @@ class SocketServer:
         while self.connections:  # an abort is carried out in the loop's next turn
             self._all_closed.clear()
             await self._all_closed.wait()
+        if self.handshakes is not None:
+            self.handshakes.close()
 
     # ConnectionOwner
 
@@ -288,7 +304,14 @@ class SocketServer:
                 now_ns=self._now_ns,
             )
 
-        server = await loop.create_server(connect, host, port, backlog=config.socket_listen_backlog_size)
+        factory: Callable[[], asyncio.Protocol] = connect
+        tls = self._tls.get(listener_name)
+        if tls is not None:
+            assert self.handshakes is not None
+            factory = tls_acceptor.tls_factory(
+                connect, listener_name=listener_name, tls=tls, handshakes=self.handshakes
+            )
+        server = await loop.create_server(factory, host, port, backlog=config.socket_listen_backlog_size)
         for listening in server.sockets:  # inherited by the sockets that it accepts
             _set_options(listening, config)
         return server

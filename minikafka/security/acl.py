@@ -1,13 +1,16 @@
 """What an access control list consists of, with the numbers of Kafka's protocol.
 
 Kafka: ``AclBinding``, ``AclOperation``, ``AclPermissionType``, ``PatternType``, ``ResourceType``,
-``AclEntry``.
+``AclEntry``, ``AclBindingFilter``. Texts are Kafka's: its tools print them, and ours too.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import NamedTuple
+from functools import cache
+from typing import NamedTuple, TypeVar
+
+E = TypeVar("E", bound=IntEnum)
 
 
 class ResourceType(IntEnum):
@@ -63,14 +66,23 @@ class AclPermissionType(IntEnum):
 
 WILDCARD = "*"
 """Every name, every host; ``User:*`` is every principal."""
+WILDCARD_PRINCIPAL = "User:*"
 CLUSTER_NAME = "kafka-cluster"
 """The name of the one resource of type CLUSTER (``Resource.CLUSTER_NAME``)."""
+AUDIT_LOGGER = "kafka.authorizer.logger"
+"""Where decisions are logged, as in Kafka."""
 
 
 class ResourcePattern(NamedTuple):
     resource_type: ResourceType
     name: str
     pattern_type: PatternType = PatternType.LITERAL
+
+    def __str__(self) -> str:
+        return (
+            f"ResourcePattern(resourceType={self.resource_type.name}, name={self.name}, "
+            f"patternType={self.pattern_type.name})"
+        )
 
 
 class AccessControlEntry(NamedTuple):
@@ -81,12 +93,21 @@ class AccessControlEntry(NamedTuple):
     operation: AclOperation
     permission_type: AclPermissionType
 
+    def __str__(self) -> str:
+        return (
+            f"(principal={self.principal}, host={self.host}, operation={self.operation.name}, "
+            f"permissionType={self.permission_type.name})"
+        )
+
 
 class AclBinding(NamedTuple):
     """One ACL."""
 
     pattern: ResourcePattern
     entry: AccessControlEntry
+
+    def __str__(self) -> str:
+        return f"(pattern={self.pattern}, entry={self.entry})"
 
 
 SUPPORTED_OPERATIONS: dict[ResourceType, frozenset[AclOperation]] = {
@@ -129,3 +150,100 @@ SUPPORTED_OPERATIONS: dict[ResourceType, frozenset[AclOperation]] = {
     ResourceType.USER: frozenset({AclOperation.CREATE_TOKENS, AclOperation.DESCRIBE_TOKENS}),
 }
 """``AclEntry.supportedOperations``; ALL besides, in an ACL."""
+
+
+def camel_case(member: IntEnum) -> str:
+    """``TRANSACTIONAL_ID`` → ``TransactionalId``: as names stand in the store and in the log
+    (``SecurityUtils.toPascalCase``)."""
+    return "".join(part.capitalize() for part in member.name.split("_"))
+
+
+def by_name(kind: type[E], text: str) -> E | None:
+    """The member of that name, as ``TransactionalId`` or ``TRANSACTIONAL_ID``, in any case; None: there is
+    none."""
+    return _names_of(kind).get(text.replace("_", "").lower())
+
+
+def by_code(kind: type[E], code: int) -> E:
+    """The member with that number in the protocol; UNKNOWN for any other number."""
+    return kind(code) if code in _codes_of(kind) else kind(0)
+
+
+@cache
+def _names_of(kind: type[E]) -> dict[str, E]:
+    return {member.name.replace("_", "").lower(): member for member in kind}
+
+
+@cache
+def _codes_of(kind: type[IntEnum]) -> frozenset[int]:
+    return frozenset(int(member) for member in kind)
+
+
+class ResourcePatternFilter(NamedTuple):
+    """Which patterns are meant (``ResourcePatternFilter``); ``name`` None: any."""
+
+    resource_type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+
+    def __str__(self) -> str:
+        name = "<any>" if self.name is None else self.name
+        return (
+            f"ResourcePattern(resourceType={self.resource_type.name}, name={name}, "
+            f"patternType={self.pattern_type.name})"
+        )
+
+    def matches(self, pattern: ResourcePattern) -> bool:
+        """MATCH finds all patterns that say something about the resource of that name."""
+        if self.resource_type not in (ResourceType.ANY, pattern.resource_type):
+            return False
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
+            return False
+        if self.name is None:
+            return True
+        if self.pattern_type is not PatternType.MATCH:
+            return self.name == pattern.name
+        if pattern.pattern_type is PatternType.PREFIXED:
+            return self.name.startswith(pattern.name)
+        return pattern.name in (self.name, WILDCARD)
+
+    def exact(self) -> list[ResourcePattern]:
+        """The only patterns that this can find; none when there is no telling."""
+        is_exact = self.name is not None and self.resource_type > ResourceType.ANY
+        if self.name is None or not is_exact or self.pattern_type is PatternType.MATCH:
+            return []
+        either = (PatternType.LITERAL, PatternType.PREFIXED)
+        kinds = either if self.pattern_type is PatternType.ANY else (self.pattern_type,)
+        return [ResourcePattern(self.resource_type, self.name, kind) for kind in kinds]
+
+
+class AccessControlEntryFilter(NamedTuple):
+    """Which entries are meant (``AccessControlEntryFilter``); None, or ANY: any."""
+
+    principal: str | None = None
+    host: str | None = None
+    operation: AclOperation = AclOperation.ANY
+    permission_type: AclPermissionType = AclPermissionType.ANY
+
+    def matches(self, entry: AccessControlEntry) -> bool:
+        return (
+            self.principal in (None, entry.principal)
+            and self.host in (None, entry.host)
+            and self.operation in (AclOperation.ANY, entry.operation)
+            and self.permission_type in (AclPermissionType.ANY, entry.permission_type)
+        )
+
+
+class AclBindingFilter(NamedTuple):
+    """Which ACLs are meant."""
+
+    pattern: ResourcePatternFilter = ResourcePatternFilter()
+    entry: AccessControlEntryFilter = AccessControlEntryFilter()
+
+    def unknown_part(self) -> str | None:
+        """What of it has a number that is none, as ``AclControlManager.validateFilter`` says it."""
+        if not (self.pattern.resource_type and self.pattern.pattern_type):
+            return "Unknown patternFilter."
+        if not (self.entry.operation and self.entry.permission_type):
+            return "Unknown entryFilter."
+        return None

@@ -29,8 +29,8 @@ PATTERN_BYTES_MAX = 1 << 20
 """What a compiled pattern may take."""
 
 
-class NoMatchingRule(Exception):  # Kafka's name
-    """No rule matches the name."""
+class NoMatchingRule(ValueError):
+    """No rule matches the name (``SslPrincipalMapper.NoMatchingRule``)."""
 
 
 class _Rule(NamedTuple):

@@ -2,12 +2,11 @@
 
 Kafka: ``DefaultSslEngineFactory``.
 
-Imported only where TLS is used: ``ssl`` costs an open broker 20 ms and 5 MB for nothing. Blocks: stores are
-read, keys decrypted.
+Imported only where TLS is used. Blocks: stores are read, keys decrypted.
 
-As with Java, any certificate in a trust store is trusted, an intermediate one too; and where there is no trust
-store, the system's authorities are. Renegotiation (TLS 1.2) is off; sessions may be resumed, but only within
-one context, so what a new store or revocation list says holds for them too.
+As with Java, any certificate in a trust store is trusted, an intermediate one too; and where there is no
+trust store, the system's authorities are. Renegotiation (TLS 1.2) is off; sessions may be resumed, but only
+within one context, so what a new store or revocation list says holds for them too.
 
 Where it differs from Kafka: before Python 3.15 the ciphers of TLS 1.3 cannot be chosen one by one.
 """
@@ -43,11 +42,10 @@ def server_side(settings: TlsSettings, *, files: Files | None = None) -> tuple[s
     """``server_context``, and the key store that it has. Raises ConfigError."""
     key_store = load_key_store(settings.key_store, files=files)
     if key_store is None:
-        location = settings.key_store.name_of("location")
+        name_of = settings.key_store.name_of
         raise ConfigError(
-            f"a listener with TLS needs a key store: set {location} (with {settings.key_store.name_of('type')}, "
-            f"PEM or PKCS12), or {settings.key_store.name_of('key')} and "
-            f"{settings.key_store.name_of('certificate.chain')}"
+            f"a listener with TLS needs a key store: set {name_of('location')} and {name_of('type')} (PEM or "
+            f"PKCS12), or {name_of('key')} and {name_of('certificate.chain')}"
         )
     context = _context(ssl.PROTOCOL_TLS_SERVER, settings)
     context.verify_mode = _CLIENT_AUTH[settings.client_auth]
@@ -93,8 +91,9 @@ def _use_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
         choose(":".join(wanted))
     elif missing := set(CIPHERS_OF_TLS_1_3) - set(wanted):
         raise ConfigError(
-            f"{settings.key_store.prefix}ssl.cipher.suites: this Python (before 3.15) cannot choose among the "
-            f"ciphers of TLS 1.3: name {', '.join(sorted(missing))} too, or none of them, which leaves TLS 1.2"
+            f"{settings.key_store.prefix}ssl.cipher.suites: this Python (before 3.15) cannot choose among "
+            f"the ciphers of TLS 1.3: name {', '.join(sorted(missing))} too, or none of them, which leaves "
+            "TLS 1.2"
         )
 
 
@@ -129,8 +128,8 @@ def _use_trust(
 
 @contextmanager
 def _private_file(data: bytes) -> Iterator[str]:
-    """The path of a file with ``data``, for functions of OpenSSL's that read nothing else. It is in memory, or
-    where the system has no such files, the owner's alone, and gone afterwards."""
+    """The path of a file with ``data``, for functions of OpenSSL's that read nothing else. It is in memory,
+    or where the system has no such files, the owner's alone, and gone afterwards."""
     if hasattr(os, "memfd_create") and os.path.isdir("/proc/self/fd"):
         with os.fdopen(os.memfd_create("minikafka"), "wb") as file:
             file.write(data)
@@ -146,8 +145,8 @@ def _private_file(data: bytes) -> Iterator[str]:
 _REASONS = {
     "HTTP_REQUEST": "the peer speaks HTTP, not TLS",
     "HTTPS_PROXY_REQUEST": "the peer speaks HTTP, not TLS",
-    "WRONG_VERSION_NUMBER": "the peer does not speak TLS",
-    "UNSUPPORTED_PROTOCOL": "the peer speaks only versions of TLS that are not enabled (ssl.enabled.protocols)",
+    "WRONG_VERSION_NUMBER": "the peer does not speak TLS (does it have security.protocol=SSL or SASL_SSL?)",
+    "UNSUPPORTED_PROTOCOL": "the peer has no version of TLS that is enabled (ssl.enabled.protocols)",
     "NO_SHARED_CIPHER": "no cipher suite that both have (ssl.cipher.suites)",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the peer shows no certificate, and must (ssl.client.auth)",
 }

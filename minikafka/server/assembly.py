@@ -43,6 +43,7 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
+from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.services import Services
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
@@ -52,9 +53,13 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
+    from minikafka.server.security import acl_authorizer, acl_store
+    from minikafka.server.security.acl_store import AclStore
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
+    acl_authorizer = deferred("minikafka.server.security.acl_authorizer")
+    acl_store = deferred("minikafka.server.security.acl_store")
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +154,7 @@ def make_services(
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         confirmed_epoch=lambda topic_partition: _confirmed_epoch(services, topic_partition),
     )
+    acls, authorizer = _authorizer(configs.broker_config, store, clock)
     services = Services(
         config=configs.broker_config,
         clock=clock,
@@ -184,6 +190,8 @@ def make_services(
             supervisor=supervisor,
             open_sender=lambda broker, epoch: open_sender(services, broker, epoch),
         ),
+        authorizer=authorizer,
+        acls=acls,
         connect=connect,
     )
     drop_fast_paths_with_changes(services)
@@ -198,6 +206,19 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.replica_manager.add_leadership_listener(drop)
     services.configs.subscribe_topics(drop)  # after the logs, which have it then
     services.configs.subscribe_broker(drop)
+    if services.authorizer is not None:
+        services.authorizer.follow(drop)
+
+
+def _authorizer(
+    config: BrokerConfig, store: CoordinationStore, clock: Clock
+) -> tuple[AclStore | None, Authorizer | None]:
+    """Raises ConfigError."""
+    if not config.authorizer_class_name:
+        return None, None
+    data = acl_authorizer.authorizer_data(config)
+    acls = acl_store.AclStore(store, data, clock=clock)
+    return acls, acl_authorizer.AclAuthorizer(data, acls)
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:

@@ -3,9 +3,9 @@
 Kafka's ``KafkaServer``.
 
 Start: open the store, agree on the cluster id, lock and check the log directories, load the logs (on the
-disk thread: recovery may read a lot), start the maintenance, bind the listeners, join the cluster: register,
-be a candidate for controller, hear from the controller what to lead and follow. A start that fails undoes
-what it did.
+disk thread: recovery may read a lot) and the ACLs, start the maintenance, bind the listeners, join the
+cluster: register, be a candidate for controller, hear from the controller what to lead and follow. A start
+that fails undoes what it did.
 
 Stop: the controller moves what is led here, and clients are told for a moment who leads it now; no new
 connections; answers that are ready leave; parked fetches go with their connections; fetchers and maintenance
@@ -290,6 +290,8 @@ class Broker:
             rng=self._rng,
             connect=self._connect,
         )
+        if services.acls is not None:
+            await until_connected("the ACLs", services.acls.load)
         configs.subscribe_broker(self._broker_config_changed)
         self._prepare_for_records(services)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)

@@ -128,6 +128,8 @@ class ClusterMembership:
         await patience.until_connected("the registration", self._register)
         self._sessions.on_new_session(self._register)
         self._sessions.on_new_session(self._config_changes.session_began)
+        if services.acls is not None:
+            self._sessions.on_new_session(services.acls.session_began)
         await self._sessions.established()
         services.configs.subscribe_topics(self._topic_config_changed)
         start = services.supervisor.start
@@ -136,6 +138,8 @@ class ClusterMembership:
         start("isr-changes", self._isr_manager.write_changes, restart=Restart.ALWAYS)
         start("isr-announcements", self._isr_manager.announce_changes, restart=Restart.ALWAYS)
         start("config-changes", self._config_changes.run, restart=Restart.ALWAYS)
+        if services.acls is not None:
+            start("acl-changes", services.acls.run, restart=Restart.ALWAYS)
         try:
             async with asyncio.timeout(INITIAL_METADATA_TIMEOUT_MS / 1000):
                 await services.metadata_received.wait()

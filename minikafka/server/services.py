@@ -43,6 +43,7 @@ from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.server.replica.partition_reads import WantedPartition
+    from minikafka.server.security.acl_store import AclStore
 
 
 class SwapInStaged(Protocol):
@@ -92,6 +93,8 @@ class Services(msgspec.Struct, kw_only=True):
     """The czxid of this broker's registration (KIP-380); changes with its session."""
     authorizer: Authorizer | None = None
     """None: everybody may do everything (``authorizer.class.name`` is not set)."""
+    acls: AclStore | None = None
+    """What the authorizer decides by; None without one."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None

@@ -1,28 +1,17 @@
 """Learning of configurations that other brokers have changed.
 
-Kafka: ``DynamicConfigManager`` and ``ZkNodeChangeNotificationListener``. A broker that changes a
-configuration leaves a sequential node under ``/config/changes`` that names it; every broker reads the ones it
-has not seen, in order, and then the configuration itself. Nodes that are older than 15 minutes are removed by
-any broker that writes one.
+Kafka: ``DynamicConfigManager``. A broker that changes a configuration leaves a notification under
+``/config/changes`` that names it; every broker reads it, and then the configuration itself.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from minikafka.clock import Clock
 from minikafka.coordination import paths
-from minikafka.coordination.store import CoordinationStore, NoNodeError, StoreError, WatchEvent
-
-logger = logging.getLogger(__name__)
-
-EXPIRATION_MS = 15 * 60 * 1000
-"""``ZkNodeChangeNotificationListener``'s changeExpirationMs."""
-
-RETRY_PAUSE_MS = 1000
-"""While the store cannot be reached."""
+from minikafka.coordination.store import CoordinationStore
+from minikafka.server.cluster.change_notifications import ChangeNotifications
 
 
 class ConfigChangeListener:
@@ -32,64 +21,25 @@ class ConfigChangeListener:
         self, store: CoordinationStore, *, clock: Clock, reload: Callable[[str], Awaitable[None]]
     ) -> None:
         """``reload`` is given what follows ``/config/``."""
-        self._store = store
-        self._clock = clock
         self._reload = reload
-        self._last_seen = ""
-        self._changed = asyncio.Event()
+        self._notifications = ChangeNotifications(
+            store, paths.CONFIG_CHANGES, clock=clock, what="configuration changes", apply=self._apply
+        )
 
     def __repr__(self) -> str:
-        return f"ConfigChangeListener(last seen {self._last_seen or 'none'})"
-
-    def _notice(self, event: WatchEvent) -> None:
-        self._changed.set()
+        return f"ConfigChangeListener({self._notifications!r})"
 
     async def begin(self) -> None:
         """What there is now is known once the configurations are loaded. Raises StoreError."""
-        await self._store.ensure_path(paths.CONFIG_CHANGES)
-        names = await self._store.children(paths.CONFIG_CHANGES, watch=self._notice)
-        self._last_seen = names[-1] if names else ""
+        await self._notifications.begin()
 
     async def session_began(self) -> None:
         """Look again: the watch went with the old session."""
-        self._changed.set()
+        self._notifications.look_again()
 
     async def run(self) -> None:
         """Until cancelled."""
-        while True:
-            await self._changed.wait()
-            self._changed.clear()
-            try:
-                await self._catch_up()
-            except StoreError as error:
-                logger.warning("configuration changes wait for the coordination store: %s", error)
-                await asyncio.sleep(RETRY_PAUSE_MS / 1000)
-                self._changed.set()
-
-    async def _catch_up(self) -> None:
-        names = await self._store.children(paths.CONFIG_CHANGES, watch=self._notice)
-        for name in names:
-            path = f"{paths.CONFIG_CHANGES}/{name}"
-            try:
-                node = await self._store.get(path)
-            except NoNodeError:
-                continue
-            if name > self._last_seen:
-                await self._apply(path, node.data)
-                self._last_seen = name
-            if self._clock.now_ms() - node.stat.created_ms > EXPIRATION_MS:
-                await self._remove(path)
+        await self._notifications.run()
 
     async def _apply(self, path: str, data: bytes) -> None:
-        try:
-            entity_path = paths.decode_config_change(data, path)
-        except paths.DamagedNodeError as error:
-            logger.error("%s; the notification is ignored", error)
-            return
-        await self._reload(entity_path)
-
-    async def _remove(self, path: str) -> None:
-        try:
-            await self._store.delete(path)
-        except NoNodeError:
-            return
+        await self._reload(paths.decode_config_change(data, path))

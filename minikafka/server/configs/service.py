@@ -83,6 +83,7 @@ from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
 from minikafka.coordinator.group.settings import ConsumerGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
+from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
@@ -105,7 +106,11 @@ _NAMES = {level: name for name, level in _LEVELS.items() if name != "TRACE"}
 
 def logger_levels() -> dict[str, str]:
     """The effective level of every logger there is, by name, sorted."""
-    names = [name for name in logging.root.manager.loggerDict if name.startswith(f"{_PACKAGE}.")]
+    names = [
+        name
+        for name in logging.root.manager.loggerDict
+        if name.startswith(f"{_PACKAGE}.") or name == AUDIT_LOGGER
+    ]
     levels = {ROOT: _level_name(_PACKAGE)}
     return levels | {name: _level_name(name) for name in sorted(names)}
 

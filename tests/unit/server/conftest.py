@@ -28,6 +28,7 @@ from minikafka.protocol.wire.codec import (
     encode_request,
     read_request_header,
 )
+from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.coordinator.hosted_shard import ShardState
@@ -120,7 +121,13 @@ class AdminBroker:
         assert await self.metadata.wait_for(condition, timeout_ms=PATIENCE_MS), f"never happened: {what}"
 
     async def ask(
-        self, key: ApiKey, version: int, body: Mapping[str, Any], *, listener: str = "PLAINTEXT"
+        self,
+        key: ApiKey,
+        version: int,
+        body: Mapping[str, Any],
+        *,
+        listener: str = "PLAINTEXT",
+        principal: KafkaPrincipal = ANONYMOUS,
     ) -> Any:
         """One request through the codec and its handler, and the answer back through the codec."""
         frame = encode_request(
@@ -129,6 +136,7 @@ class AdminBroker:
         header = read_request_header(frame)
         connection = SimpleNamespace(
             listener_name=listener,
+            principal=principal,
             client_software_name="tests",
             client_software_version="1",
             peer_host="10.0.0.9",

@@ -15,8 +15,9 @@ from minikafka.config.broker import broker_config
 from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.coordination import paths
 from minikafka.coordination.store import ConnectionLossError, CoordinationStore
+from minikafka.server.cluster.change_notifications import EXPIRATION_MS, RETRY_PAUSE_MS
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
-from minikafka.server.configs.changes import EXPIRATION_MS, RETRY_PAUSE_MS, ConfigChangeListener
+from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.types import BrokerId, LeaderEpoch, ReplicaAssignment
 from tests.unit.server.virtual_store import expire, open_store

@@ -116,6 +116,7 @@ class OneBroker:
                 subscribe_topics=self._config_followers.append,
                 subscribe_broker=self._broker_config_followers.append,
             ),
+            authorizer=None,
             supervisor=SimpleNamespace(start=lambda name, work: loop.create_task(work())),
         )
         fast_paths.SWITCHED_OFF.clear()
