@@ -97,17 +97,25 @@ def banner_lines(
     if status_page is not None:
         lines.insert(4, (STATUS_PAGE_LABEL, status_page))
     if admin_files is not None:
-        lines[-3:-3] = [
-            ("user admin", "may do anything; nobody else is there yet, and all others are denied"),
-            ("  Java", f"--command-config {admin_files}/client.properties"),
-            ("  librdkafka", f"{admin_files}/librdkafka.conf"),
-            ("  Python", f"{admin_files}/kafka_clients.py"),
-        ]
+        lines[-3:-3] = admin_lines(admin_files)
     if unprotected:
         where = ", ".join(unprotected)
         told = f"no authentication: anyone who can reach {where} can read and delete everything"
         lines.insert(3, ("warning", told))
     return lines
+
+
+def admin_lines(files: str) -> list[tuple[str, str]]:
+    """Of the administrator of a secure broker, whose files are in the directory ``files``."""
+    return [
+        (
+            "user admin",
+            "may do anything; all others may do what ACLs allow (minikafka users, minikafka acls)",
+        ),
+        ("its files", f"{files}/client.properties (Java, --command-config)"),
+        ("", f"{files}/librdkafka.conf (kcat -F)"),
+        ("", f"{files}/kafka_clients.py (Python)"),
+    ]
 
 
 def http_url(address: tuple[str, int] | None, path: str) -> str | None:
@@ -226,7 +234,9 @@ async def _serve(
                 metrics=http_url(broker.http_address, "/metrics")
                 or _why_no_metrics(config=config, usual_port=usual_http_port),
                 temporary=temporary_directory is not None,
-                admin_files=None if secure is None else _write_admin_files(broker, secure),
+                admin_files=None
+                if secure is None
+                else secure.write_admin_files(format_address(*broker.listeners[secure.listener])),
             )
         )
         ends: set[asyncio.Future[Any]] = {stopped, failed}
@@ -238,13 +248,6 @@ async def _serve(
         return 0
     print(f"minikafka-broker: stopped because of a failure: {failed.result()!r}", file=sys.stderr)
     return FAILURE
-
-
-def _write_admin_files(broker: Broker, secure: SecureSetup) -> str:
-    """The directory with the files, which name the port that the system has chosen. Raises ConfigError."""
-    login = secure.admin_login(format_address(*broker.listeners[secure.listener]))
-    secure.directory.write_client_files(login)
-    return login.directory
 
 
 def _address(listener: Listener) -> str:
@@ -353,8 +356,6 @@ metrics are usually found, and brokers on one machine have one each."""
 
 OFF = "off"
 DEFAULT_PORT = 9092
-PASSWORD_BYTES = 24
-"""Random ones of a password that ``--secure`` makes: 192 bits, more than its hash needs."""
 
 _EPILOG = """\
 Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
@@ -454,22 +455,10 @@ def _start(arguments: argparse.Namespace, *, temporary_directory: str | None = N
 
 def make_secure(arguments: argparse.Namespace, given: Sequence[Setting]) -> SecureSetup:
     """Certificates, users and properties of ``--secure``. Raises ConfigError."""
-    # Here, with what they import: an open broker does without.
-    import secrets
-    import socket
-    from datetime import UTC, datetime
+    from minikafka.server.security.secure_broker import make_secure_setup  # an open broker does without
 
-    from minikafka.security.directory import SecurityDirectory
-    from minikafka.security.secure_setup import default_directory, secure_setup
-
-    properties = configured(path=arguments.config, environment=os.environ, settings=given)
-    directory = SecurityDirectory(arguments.security_dir or default_directory(properties))
-    return secure_setup(
-        directory,
-        properties,
-        machine_name=socket.getfqdn,
-        now=datetime.now(UTC),
-        new_password=lambda: secrets.token_urlsafe(PASSWORD_BYTES),
+    return make_secure_setup(
+        configured(path=arguments.config, environment=os.environ, settings=given), arguments.security_dir
     )
 
 

@@ -5,7 +5,8 @@ There is no counterpart in Kafka. Everything in it is the owner's alone::
     ca.pem, ca.key          the authority
     crl.pem                 what is revoked; brokers read it again when it changes
     index.json              every certificate that was issued
-    brokers/NAME/           keystore.pem, and ca.pem and crl.pem of that time, to be copied to another machine
+    brokers/NAME/           keystore.pem, ca.pem and crl.pem, to be copied to another machine; of a secure broker
+                            of here also its properties and its address
     clients/NAME/           keystore.pem, ca.pem, and files that clients take (``security.client_files``)
     users/NAME/             password, ca.pem, and such files
 
@@ -42,7 +43,7 @@ else:  # cryptography is 50 ms that a second start does not need
     authority = deferred("minikafka.security.authority")
 
 AUTHORITY_KEY_FILE, REVOKED_FILE, INDEX_FILE = "ca.key", "crl.pem", "index.json"
-PASSWORD_FILE = "password"
+PASSWORD_FILE, ADDRESS_FILE = "password", "address"
 PKCS12_KEY_STORE, PKCS12_TRUST_STORE = "keystore.p12", "truststore.p12"
 _LOCK_FILE = ".lock"
 RENEWED_BEFORE = timedelta(days=30)
@@ -233,6 +234,11 @@ class SecurityDirectory:
         """How ``name`` connects: with ``password`` as a user, without by its certificate."""
         directory = self.client_directory(name) if password is None else self.user_directory(name)
         return Login(name, bootstrap_servers, str(directory), self._read(AUTHORITY_FILE).decode(), password)
+
+    def bootstrap_servers(self) -> str:
+        """The addresses of the brokers that have told one (``ADDRESS_FILE``), with commas."""
+        files = sorted(self.path.glob(f"brokers/*/{ADDRESS_FILE}"))
+        return ",".join(self._read(file).decode().strip() for file in files)
 
     def write_broker_file(self, name: str, file_name: str, text: str) -> Path:
         """A file beside the key store of the broker ``name``. Raises ConfigError."""

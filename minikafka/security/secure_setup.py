@@ -21,7 +21,7 @@ from minikafka.config.loader import Setting
 from minikafka.config.security import LISTENER_PREFIX, listener_property, shown
 from minikafka.errors import ConfigError
 from minikafka.security.client_files import KEY_STORE_FILE, MECHANISM, Login, jaas_config, properties_text
-from minikafka.security.directory import SecurityDirectory
+from minikafka.security.directory import ADDRESS_FILE, SecurityDirectory
 from minikafka.security.principal import USER
 
 ADMIN_USER, BROKER_USER = "admin", "broker"
@@ -52,6 +52,8 @@ class SecureSetup(NamedTuple):
     """What a broker is started with."""
 
     directory: SecurityDirectory
+    broker: str
+    """Its name there."""
     settings: tuple[Setting, ...]
     """To be added to what is configured; they win."""
     first_users: tuple[FirstUser, ...]
@@ -63,10 +65,20 @@ class SecureSetup(NamedTuple):
     def __repr__(self) -> str:  # a setting has a password
         return f"SecureSetup({self.directory}, {self.listener})"
 
-    def admin_login(self, bootstrap_servers: str) -> Login:
-        """How the administrator connects. Raises ConfigError: the directory has gone."""
-        password = next(each.password for each in self.first_users if each.name == ADMIN_USER)
-        return self.directory.login(ADMIN_USER, bootstrap_servers, password)
+    def login(self, user: str, bootstrap_servers: str) -> Login:
+        """How one of the first users connects. Raises ConfigError: the directory has gone."""
+        password = next(each.password for each in self.first_users if each.name == user)
+        return self.directory.login(user, bootstrap_servers, password)
+
+    def write_admin_files(self, address: str) -> str:
+        """The files of the administrator, which name all brokers of the directory; this one is at ``address``.
+
+        Returns the directory that they are in. Raises ConfigError: they cannot be written.
+        """
+        self.directory.write_broker_file(self.broker, ADDRESS_FILE, f"{address}\n")
+        login = self.login(ADMIN_USER, self.directory.bootstrap_servers())
+        self.directory.write_client_files(login)
+        return login.directory
 
 
 def default_directory(given: Mapping[str, Setting]) -> str:
@@ -121,7 +133,7 @@ def secure_setup(
         + properties_text(properties),
     )
     settings = tuple(Setting(each, value, ORIGIN) for each, value in properties.items())
-    return SecureSetup(directory, settings, users, listener.name, is_new)
+    return SecureSetup(directory, name, settings, users, listener.name, is_new)
 
 
 def _place(given: Mapping[str, Setting]) -> BrokerConfig:

