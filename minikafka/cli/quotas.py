@@ -4,7 +4,7 @@ Kafka: the quota part of ``kafka-configs.sh``; ``why`` is minikafka's own, and a
 cluster for the throttles that it remembers (``server.apis.describe_client_quotas``).
 
 An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, or a bare client id; a part
-without a name is the default. All clients are the user ANONYMOUS, because there is no authentication.
+without a name is the default. Without authentication every client is the user ANONYMOUS.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 """

@@ -208,6 +208,7 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.configs.subscribe_broker(drop)
     if services.authorizer is not None:
         services.authorizer.follow(drop)
+<<<<<<< HEAD
 
 
 def _authorizer(
@@ -219,6 +220,8 @@ def _authorizer(
     data = acl_authorizer.authorizer_data(config)
     acls = acl_store.AclStore(store, data, clock=clock)
     return acls, acl_authorizer.AclAuthorizer(data, acls)
+=======
+>>>>>>> h-apis
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:

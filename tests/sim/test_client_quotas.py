@@ -318,7 +318,7 @@ def test_requests_behind_a_throttled_one_wait_too(acks: int) -> None:
 def test_a_quota_holds_on_every_broker_and_goes_at_once() -> None:
     async def story(sim: Simulation, broker: SimulatedBroker) -> None:
         other = await sim.start_broker(2)
-        held = other.server.services.client_quotas.client("p")
+        held = other.server.services.client_quotas.client("ANONYMOUS", "p")
         assert not held.is_limited
         await set_quota(broker, {"client-id": "p"}, producer_byte_rate=100)
         await asyncio.sleep(1)
@@ -326,6 +326,6 @@ def test_a_quota_holds_on_every_broker_and_goes_at_once() -> None:
         await set_quota(other, {"client-id": "p"}, producer_byte_rate=None)
         assert not held.is_limited, "at once, where it was changed"
         await asyncio.sleep(1)
-        assert not broker.server.services.client_quotas.client("p").is_limited
+        assert not broker.server.services.client_quotas.client("ANONYMOUS", "p").is_limited
 
     tell(story)

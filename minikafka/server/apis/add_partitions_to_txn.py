@@ -2,16 +2,14 @@
 it may let a producer write, or adds the partition for it (KIP-890).
 
 Behaviour (``KafkaApis.handleAddPartitionsToTxnRequest``): when one partition does not exist, or is of an
-internal topic (which only brokers may add), none of the transaction is added: those have
-UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED, the others OPERATION_NOT_ATTEMPTED. An error of the
-coordinator is that of every partition.
+internal topic (which only brokers may add), or of one that the client may not write to, none of the
+transaction is added: those have UNKNOWN_TOPIC_OR_PARTITION and TOPIC_AUTHORIZATION_FAILED, the others
+OPERATION_NOT_ATTEMPTED. An error of the coordinator is that of every partition, and so is that of a
+transactional id without WRITE.
 
 Versions: 2 PRODUCER_FENCED, INVALID_PRODUCER_EPOCH before; 3 flexible; 4 several transactions, each added or
-only verified, from brokers; 5 TRANSACTION_ABORTABLE, where a partition that is not in the transaction is
-INVALID_TXN_STATE before.
-
-Where it differs from Kafka: versions from 4 on are for brokers, which Kafka makes sure of by ACLs; here, as
-there without an authorizer, every client is served.
+only verified, from brokers, who need CLUSTER_ACTION; 5 TRANSACTION_ABORTABLE, where a partition that is not
+in the transaction is INVALID_TXN_STATE before.
 """
 
 from __future__ import annotations
@@ -29,6 +27,8 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import Permission, denied, denied_on_cluster, permission
 from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, known_error
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.hosted_shard import RequestTicket
@@ -42,7 +42,12 @@ FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS = 4
 FIRST_VERSION_WITH_ABORTABLE = 5
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[PendingResponse]:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | PendingResponse]:
+    is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
+    if not is_from_client:
+        error = denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION)
+        if error is not None:
+            return _body(error_code=error.code)
     transactions = yield from _transactions(context.api_version, request)
 
     def body(results: list[Any]) -> Steps[Body]:
@@ -52,23 +57,39 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
             topics = yield from _topic_results(transaction.partitions, result, knows_fenced=knows_fenced)
             answers.append((transaction.transactional_id, topics))
             yield
-        return {
-            "throttle_time": 0,
-            "error_code": ErrorCode.NONE,
-            "results_by_transaction": [
-                {"transactional_id": transactional_id, "topic_results": topics}
-                for transactional_id, topics in answers
-            ],
-            "results_by_topic_v3_and_below": answers[0][1] if answers else [],
-        }
+        return _body(answers)
 
-    is_from_client = context.api_version < FIRST_VERSION_WITH_SEVERAL_TRANSACTIONS
     answer = CoordinatorAnswer(services, context, body)
     collector = AnswerCollector(len(transactions), answer.answer)
+    writable = permission(services, context, AclOperation.WRITE, ResourceType.TOPIC)
     for index, transaction in enumerate(transactions):
-        yield from _ask(services, transaction, collector.ticket(index), is_from_client=is_from_client)
+        ticket = collector.ticket(index)
+        if is_from_client:
+            transactional_id = transaction.transactional_id
+            error = denied(
+                services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+            )
+            if error is not None:
+                ticket.answer(error)
+                continue
+        yield from _ask(services, transaction, ticket, is_from_client=is_from_client, writable=writable)
         yield
     return answer.pending
+
+
+def _body(
+    answers: Sequence[tuple[str, list[dict[str, Any]]]] = (), *, error_code: ErrorCode = ErrorCode.NONE
+) -> Body:
+    """``answers``: the topics of each transactional id."""
+    return {
+        "throttle_time": 0,
+        "error_code": error_code,
+        "results_by_transaction": [
+            {"transactional_id": transactional_id, "topic_results": topics}
+            for transactional_id, topics in answers
+        ],
+        "results_by_topic_v3_and_below": answers[0][1] if answers else [],
+    }
 
 
 async def ask_own_coordinator(
@@ -128,10 +149,17 @@ def _partitions(topics: Any) -> Steps[tuple[TopicPartition, ...]]:
 
 
 def _ask(
-    services: Services, transaction: AddPartitionsToTxn, ticket: RequestTicket, *, is_from_client: bool
+    services: Services,
+    transaction: AddPartitionsToTxn,
+    ticket: RequestTicket,
+    *,
+    is_from_client: bool,
+    writable: Permission | None = None,
 ) -> Steps[None]:
+    """``writable`` counts for clients: of brokers CLUSTER_ACTION is enough."""
     errors = yield from each(
-        lambda at: _refusal(services, at, is_from_client=is_from_client), transaction.partitions
+        lambda at: _refusal(services, at, is_from_client=is_from_client, writable=writable),
+        transaction.partitions,
     )
     if any(errors):
         ticket.answer(AddPartitionsToTxnResult(tuple(e or ErrorCode.OPERATION_NOT_ATTEMPTED for e in errors)))
@@ -143,8 +171,11 @@ def _ask(
     )
 
 
-def _refusal(services: Services, partition: TopicPartition, *, is_from_client: bool) -> ErrorCode:
-    if is_from_client and is_internal(partition.topic):
+def _refusal(
+    services: Services, partition: TopicPartition, *, is_from_client: bool, writable: Permission | None
+) -> ErrorCode:
+    topic = partition.topic
+    if is_from_client and (is_internal(topic) or (writable is not None and not writable[topic])):
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if services.metadata.partition(partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

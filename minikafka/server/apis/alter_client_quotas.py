@@ -2,7 +2,8 @@
 
 Behaviour (``ZkAdminManager.alterClientQuotas``, ``ClientQuotaControlManager``): each entity has its own
 result, and is changed as a whole or not at all; an entity that appears twice is INVALID_REQUEST each time,
-and so is a quota that appears twice for one. Unknown entity types and keys, and values that no quota can
+and so is a quota that appears twice for one. Without ALTER_CONFIGS on the
+cluster each is CLUSTER_AUTHORIZATION_FAILED. Unknown entity types and keys, and values that no quota can
 have, are INVALID_REQUEST with the value in the message. With ``validate_only`` nothing is written. Any broker
 does it; a changed quota holds here at once, on the others as soon as they hear of it.
 
@@ -33,6 +34,8 @@ from minikafka.config.client_quotas import (
 from minikafka.errors import KafkaError
 from minikafka.log.files.names import DirectoryKind, parse_directory_name
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.time_slice import TimeSlice
@@ -42,6 +45,7 @@ _Parts = frozenset[tuple[str, str | None]]
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    error = denied_on_cluster(services, context, AclOperation.ALTER_CONFIGS)
     counts = Counter(_parts(entry) for entry in request.entries)
     entries = []
     time_slice = TimeSlice()
@@ -49,6 +53,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         await time_slice.give_way()
         outcome = NO_ERROR
         try:
+            if error is not None:
+                raise KafkaError(error.code, error.message)
             if any(part.entity_type == COMPACTION for part in entry.entity):
                 await _swap_in(services, entry, validate_only=request.validate_only)
             else:

@@ -1,8 +1,10 @@
 """AlterConfigs (key 33): replace all that is set for a resource. The incremental API is the better one.
 
 Behaviour (``ConfigAdminManager``): what the request does not name returns to its default; one result per
-resource, each with its own error; a resource that appears twice is INVALID_REQUEST each time.
-``validate_only`` checks and writes nothing. Loggers can only be altered incrementally, as in Kafka.
+resource, each with its own error; a resource that appears twice is INVALID_REQUEST each time. It needs
+ALTER_CONFIGS on the topic, the group, or for all else the cluster (TOPIC_, GROUP_,
+CLUSTER_AUTHORIZATION_FAILED). ``validate_only`` checks and writes nothing. Loggers can only be altered
+incrementally, as in Kafka.
 
 Versions: 2 flexible.
 """
@@ -15,6 +17,8 @@ from typing import Any
 from minikafka.config.resource import ConfigResource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_config
 from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
@@ -33,6 +37,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         try:
             if counts[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            refusal = denied_config(services, context, AclOperation.ALTER_CONFIGS, resource)
+            if refusal is not None:
+                raise refusal
             await services.configs.alter(
                 resource, _properties(wanted.configs), validate_only=request.validate_only
             )

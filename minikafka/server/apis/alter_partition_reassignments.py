@@ -1,9 +1,10 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers, or take that back (KIP-455).
 
 Behaviour (``KafkaApis.handleAlterPartitionReassignmentsRequest``): a list of replicas is the whole target of
-a partition, null cancels the reassignment; each partition has its own error. A partition that is named
-twice gets what is said last. The answer comes when the requests are written; the request's timeout is not
-used, the store has its own.
+a partition, null cancels the reassignment; each partition has its own error. A partition that is named twice
+gets what is said last. The answer comes when the requests are written; the request's timeout is not used, the
+store has its own. Without ALTER on the cluster all is CLUSTER_AUTHORIZATION_FAILED, the whole and each
+partition.
 
 Versions: 1 may forbid another replication factor (KIP-860).
 """
@@ -16,6 +17,8 @@ from typing import Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
@@ -26,13 +29,18 @@ from minikafka.types import TopicPartition
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     allow_replication_factor_change = field(request, "allow_replication_factor_change", True)
     targets = await services.scheduler.finished(_targets(request))
-    outcomes = await services.reassignments.alter(
-        targets, allow_replication_factor_change=allow_replication_factor_change
-    )
+    outcomes: Mapping[TopicPartition, KafkaError | None]
+    error = denied_on_cluster(services, context, AclOperation.ALTER)
+    if error is None:
+        outcomes = await services.reassignments.alter(
+            targets, allow_replication_factor_change=allow_replication_factor_change
+        )
+    else:
+        outcomes = dict.fromkeys(targets, error)
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": allow_replication_factor_change,
-        **NO_ERROR,
+        **(NO_ERROR if error is None else error_fields(error)),
         "responses": await services.scheduler.finished(_responses(outcomes)),
     }
 

@@ -10,6 +10,7 @@ it is offline, or the replica is, or another            KAFKA_STORAGE_ERROR
 directory is where the replica might be
 there is no such replica here: its log will be made     REPLICA_NOT_AVAILABLE
 in that directory when it comes
+who asks has not ALTER on the cluster: all of them      CLUSTER_AUTHORIZATION_FAILED
 ======================================================  =========================
 
 A replica that is where it is asked for stays, and a move of it ends; a move to elsewhere is replaced. Of a
@@ -26,6 +27,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
@@ -40,14 +43,16 @@ NAMED_MAX = 5
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     wanted = await services.scheduler.finished(_wanted(request))
+    denied = denied_on_cluster(services, context, AclOperation.ALTER)
     topics: dict[str, list[dict[str, Any]]] = {}
     refused: list[str] = []
     refused_count = 0
     time_slice = TimeSlice()
     for topic_partition, directory in wanted.items():
-        code = ErrorCode.NONE
+        code = ErrorCode.NONE if denied is None else denied.code
         try:
-            services.replica_manager.alter_log_dir(topic_partition, directory)
+            if denied is None:
+                services.replica_manager.alter_log_dir(topic_partition, directory)
         except KafkaError as error:
             code = error.code
             if len(refused) < NAMED_MAX:

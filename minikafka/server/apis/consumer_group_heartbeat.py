@@ -1,7 +1,9 @@
 """ConsumerGroupHeartbeat (key 68): a member of a KIP-848 group joins, lives, changes its mind, leaves.
 
 Behaviour (``GroupCoordinatorService.consumerGroupHeartbeat``): the answer says the member's epoch, how soon
-it is to be heard of again, and what it is to own when that has changed. What is wrong with a request is for
+it is to be heard of again, and what it is to own when that has changed. It needs READ on the group, else
+GROUP_AUTHORIZATION_FAILED, and DESCRIBE on the topics it names, else TOPIC_AUTHORIZATION_FAILED. What else is
+wrong with a request is for
 the groups to say (``coordinator.group.consumer.consumer_groups``).
 
 Versions: 0; 1 regular expressions, and the client makes the member's id (KIP-1082).
@@ -16,9 +18,11 @@ from typing import Any
 
 from minikafka.coordinator.group.consumer.subscription import check_regex, resolve_regex_in_steps
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
-from minikafka.errors import KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied, permission
 from minikafka.server.apis.shared.coordinator_requests import GroupQuestion, ask_group, client_host, client_id
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.requests.context import RequestContext
@@ -26,7 +30,12 @@ from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result | Coroutine[Any, Any, Body]:
+def handle(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Result | Coroutine[Any, Any, Body]:
+    error = refusal(services, context, request)
+    if error is not None:
+        return _body(error)
     regex = field(request, "subscribed_topic_regex", None)
     if regex:
         return _with_regex(services, regex, question(context, request))
@@ -51,6 +60,21 @@ async def _with_regex(services: Services, regex: str, asked: GroupQuestion) -> B
     services.groups.ask(asked.group_id, asked.call, RequestTicket(answer))
     body = asked.body(await answered)
     return (await services.scheduler.finished(body)) if isinstance(body, Generator) else body
+
+
+def refusal(
+    services: Services, context: RequestContext, request: Any, *, logs: bool = True
+) -> KafkaError | None:
+    """Why who asks may not ask that: it needs READ on the group, and DESCRIBE on every topic it names."""
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id, logs=logs)
+    if error is None and request.subscribed_topic_names:
+        names = request.subscribed_topic_names
+        describable = permission(
+            services, context, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_allowed=logs, logs_denied=logs
+        )
+        if describable is not None and not all(describable[name] for name in names):
+            return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    return error
 
 
 def question(context: RequestContext, request: Any) -> GroupQuestion:

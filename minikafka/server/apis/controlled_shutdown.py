@@ -7,6 +7,7 @@ STALE_BROKER_EPOCH for an earlier incarnation of the broker; else the partitions
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import ControlledShutdownRequest, ControlledShutdownResponse
+from minikafka.server.apis.shared.control_requests import check_peer
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
@@ -14,4 +15,7 @@ from minikafka.server.services import Services
 async def handle(
     services: Services, context: RequestContext | None, request: ControlledShutdownRequest
 ) -> ControlledShutdownResponse:
+    error_code = check_peer(services, context)
+    if error_code:
+        return ControlledShutdownResponse(error_code)
     return await services.controller.controlled_shutdown(request)

@@ -7,6 +7,9 @@ request is POLICY_VIOLATION for all of it. With ``validate_only`` everything is 
 The answer waits until this broker knows leaders for all partitions, so a topic that is reported as created
 can be produced to at once; after ``timeout`` it is REQUEST_TIMED_OUT, and the topic gets its leaders later.
 
+It needs CREATE on the cluster or on the topic (TOPIC_AUTHORIZATION_FAILED), and DESCRIBE_CONFIGS on the topic
+to see what it was made with.
+
 Where it differs from Kafka: the topic id of a ``validate_only`` answer is zero; Kafka answers one that
 nothing has.
 
@@ -21,6 +24,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
 from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.topic_validation import validate_request_total
@@ -40,6 +45,12 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     counts = Counter(topic.name for topic in request.topics)
     total = sum(_partitions(services, topic) for topic in request.topics)
+    creatable = None
+    if not is_authorized_on_cluster(services, context, AclOperation.CREATE, logs_denied=False):
+        creatable = permission(services, context, AclOperation.CREATE, ResourceType.TOPIC)
+    describable = permission(
+        services, context, AclOperation.DESCRIBE_CONFIGS, ResourceType.TOPIC, logs_denied=False
+    )
     results: list[dict[str, Any]] = []
     written: list[CreatedTopic] = []
     time_slice = TimeSlice()
@@ -48,12 +59,15 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         try:
             if counts[name] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+            if creatable is not None and not creatable[name]:
+                raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
             validate_request_total(total)
             created = await _create(services, topic, quota, validate_only=request.validate_only)
         except KafkaError as error:
             results.append(_failure(name, error))
         else:
-            results.append(_success(created))
+            shows_configs = describable is None or describable[name]
+            results.append(_success(created) if shows_configs else _success(created) | _HIDDEN)
             written.append(created)
     if not request.validate_only:
         late = await _wait(services, written, timeout_ms=request.timeout)
@@ -147,6 +161,15 @@ def _success(created: CreatedTopic) -> dict[str, Any]:
             for entry in created.configs
         ],
     }
+
+
+_HIDDEN = {
+    "topic_config_error_code": ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    "num_partitions": -1,
+    "replication_factor": -1,
+    "configs": [],
+}
+"""What a topic's creator is told of it that may not describe its configuration."""
 
 
 def _failure(name: str, error: KafkaError) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """DeleteGroups (key 42): groups without members go, and their offsets with them (KIP-229).
 
 Behaviour (``GroupCoordinatorService.deleteGroups``): each group has its own error (GROUP_ID_NOT_FOUND,
-NON_EMPTY_GROUP, NOT_COORDINATOR, …); the answer leaves when all of them are settled. The group id may be
-empty, as in Kafka.
+NON_EMPTY_GROUP, NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED without DELETE, …); the answer leaves when all of
+them are settled. The group id may be empty, as in Kafka.
 
 Versions: 1 as 0; 2 flexible.
 """
@@ -12,8 +12,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import permission
 from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, error_code
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -31,9 +34,14 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
         return {"throttle_time": 0, "results": answers}
 
     answer = CoordinatorAnswer(services, context, body)
+    deletable = permission(services, context, AclOperation.DELETE, ResourceType.GROUP)
     collector = AnswerCollector(len(group_ids), answer.answer)
     for index, group_id in enumerate(group_ids):
-        services.groups.ask(group_id, partial(_delete, group_id), collector.ticket(index))
+        ticket = collector.ticket(index)
+        if deletable is not None and not deletable[group_id]:
+            ticket.answer(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+        else:
+            services.groups.ask(group_id, partial(_delete, group_id), ticket)
         yield
     return answer.pending
 

@@ -3,8 +3,9 @@
 Behaviour (``ControllerApis.deleteTopics``): a topic that is named twice, or by name and by id, is
 INVALID_REQUEST each time; unknown ones are UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with
 ``delete.topic.enable=false`` everything is TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which
-does not know that code). A topic is gone when the answer leaves; after ``timeout`` it is REQUEST_TIMED_OUT,
-and the topic goes when the brokers that hold it are there.
+does not know that code). Without DELETE on the cluster or the topic it is TOPIC_AUTHORIZATION_FAILED; of a
+topic by its id the name is shown to who may describe it. A topic is gone when the answer leaves; after
+``timeout`` it is REQUEST_TIMED_OUT, and the topic goes when the brokers that hold it are there.
 
 Versions: 4 flexible; 5 error messages and throttling errors: partitions beyond the client's quota are
 refused (KIP-599); 6 topics by id (KIP-516).
@@ -18,6 +19,13 @@ from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import (
+    Permission,
+    is_authorized_on_cluster,
+    permission,
+    topic_denied,
+)
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.metadata_cache import MetadataCache, TopicMetadata
 from minikafka.server.requests.context import RequestContext
@@ -43,13 +51,20 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     # Which topic each entry means is decided before the first one is deleted, so that a topic which appears
     # twice is refused both times instead of deleted once.
     wanted, found, counts = await services.scheduler.finished(_found(services.metadata, context, request))
+    rights = None
+    if not is_authorized_on_cluster(services, context, AclOperation.DELETE, logs_denied=False):
+        rights = _Rights.of(services, context)
     outcomes: list[dict[str, Any]] = []
     doomed: dict[int, TopicMetadata] = {}
     time_slice = TimeSlice()
-    for topic, resolved in zip(wanted, found, strict=True):
+    for index, (topic, resolved) in enumerate(zip(wanted, found, strict=True)):
         await time_slice.give_way()
         try:
-            _check(services, context, topic, times=counts[resolved])
+            _check(services, context, topic)
+            if rights is not None and not rights.may_delete(resolved):
+                found[index] = rights.shown(topic, resolved)
+                raise topic_denied()
+            _check_once(topic, times=counts[resolved])
             doomed[len(outcomes)] = await _delete(services, topic, resolved, quota)
         except KafkaError as error:
             outcomes.append(error_fields(error))
@@ -91,7 +106,33 @@ def _resolve(metadata: MetadataCache, topic: _Wanted) -> _Wanted:
     return topic if known is None else _Wanted(known.name, known.topic_id)
 
 
-def _check(services: Services, context: RequestContext, topic: _Wanted, *, times: int) -> None:
+class _Rights(NamedTuple):
+    """Of one who may not delete whatever there is in the cluster."""
+
+    describable: Permission
+    deletable: Permission
+
+    @classmethod
+    def of(cls, services: Services, context: RequestContext) -> _Rights | None:
+        describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
+        deletable = permission(services, context, AclOperation.DELETE, ResourceType.TOPIC)
+        return None if describable is None or deletable is None else cls(describable, deletable)
+
+    def may_delete(self, resolved: _Wanted) -> bool:
+        """Of what has no name or no id: it does not exist, and who may describe it may know that."""
+        name = resolved.name
+        if name is None:
+            return True
+        return self.describable[name] and (resolved.topic_id is None or self.deletable[name])
+
+    def shown(self, topic: _Wanted, resolved: _Wanted) -> _Wanted:
+        """How a topic that may not be deleted is named in the answer: as in the request, and by its name if
+        it may be described; what else it is called is nobody's business."""
+        name = resolved.name
+        return topic._replace(name=name) if name is not None and self.describable[name] else topic
+
+
+def _check(services: Services, context: RequestContext, topic: _Wanted) -> None:
     if not services.config.delete_topic_enable:
         known = context.api_version >= FIRST_VERSION_WITH_TOPIC_DELETION_DISABLED
         raise KafkaError(
@@ -102,6 +143,10 @@ def _check(services: Services, context: RequestContext, topic: _Wanted, *, times
         raise KafkaError(ErrorCode.INVALID_REQUEST, "You may not specify both topic name and topic id.")
     if topic.name is None and topic.topic_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
+
+
+def _check_once(topic: _Wanted, *, times: int) -> None:
+    """After the rights: whether a name and an id are the same topic is not for everybody."""
     if times > 1:
         what = "name" if topic.name is not None else "id"
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")

@@ -5,6 +5,8 @@ for an entity type at most, which wants a name, the default, or any; ``strict`` 
 other parts too. There are no quotas of addresses, so asking for ``ip`` finds none. The client id comes before
 the user, and values in the order of ``QuotaType``.
 
+It needs DESCRIBE_CONFIGS on the cluster.
+
 Minikafka's own: a filter with the entity type ``throttle`` asks why clients of *this broker* were slowed
 down, with any other components for user and client id. Kafka refuses that type, and no client sends it
 unless told to. Each entry is one throttle, the oldest first: its entity is the user, the client id and
@@ -31,19 +33,24 @@ from minikafka.config.client_quotas import (
 from minikafka.errors import KafkaError
 from minikafka.metrics.registry import Throttle
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    denied = denied_on_cluster(services, context, AclOperation.DESCRIBE_CONFIGS)
+    if denied is not None:
+        return _refused(denied)
     try:
         wanted = quota_filter(
             ((each.entity_type, each.match_type, each.match) for each in request.components),
             strict=request.strict,
         )
     except KafkaError as error:
-        return {"throttle_time": 0, **error_fields(error), "entries": None}
+        return _refused(error)
     if THROTTLE in wanted.names:
         throttles = services.client_quotas.throttles(wanted)
         entries = [_throttle(number, each) for number, each in enumerate(throttles, start=1)]
@@ -51,6 +58,10 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
         described = services.configs.client_quotas.describe(wanted)
         entries = [_entry(entity, quotas) for entity, quotas in described.items()]
     return {"throttle_time": 0, **NO_ERROR, "entries": entries}
+
+
+def _refused(error: KafkaError) -> Body:
+    return {"throttle_time": 0, **error_fields(error), "entries": None}
 
 
 def _entry(entity: QuotaEntity, quotas: Quotas) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 Behaviour (``AuthHelper.computeDescribeClusterResponse``): addresses of the listener that the question came
 on. A question that is meant for a controller's own listener (KIP-919) is refused: brokers are all there is
-here.
+here. Everybody may ask; the operations of one that may not describe the cluster are none.
 
 Versions: 1 endpoint type; 2 fenced brokers may be asked for (KIP-1073); a broker here is either live or
 unknown.
@@ -15,7 +15,7 @@ from typing import Any
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.server.apis.metadata import describe_brokers
-from minikafka.server.apis.shared.authorized_operations import cluster_operations
+from minikafka.server.apis.shared.authorization import authorized_operations_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
@@ -51,8 +51,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
             }
             for broker in describe_brokers(metadata, context.connection.listener_name)
         ],
-        "cluster_authorized_operations": cluster_operations(
-            asked=request.include_cluster_authorized_operations
+        "cluster_authorized_operations": authorized_operations_on_cluster(
+            services, context, asked=request.include_cluster_authorized_operations
         ),
     }
 

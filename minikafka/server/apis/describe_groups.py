@@ -1,9 +1,10 @@
 """DescribeGroups (key 15): classic groups and their members.
 
 Behaviour (``KafkaApis.handleDescribeGroupsRequest``, ``GroupMetadataManager.describeGroups``): each group has
-its own error. A group that is not there, or is one of KIP-848, is a group in state Dead without an error;
-since version 6 it is GROUP_ID_NOT_FOUND, and says so. The group id may be empty, as in Kafka.
-A group that is named again is answered once, unlike Kafka's: all its members, for each few bytes.
+its own error, without DESCRIBE GROUP_AUTHORIZATION_FAILED. A group that is not there, or is one of KIP-848,
+is a group in state Dead without an error; since version 6 it is GROUP_ID_NOT_FOUND, and says so. The group id
+may be empty, as in Kafka. A group that is named again is answered once, unlike Kafka's: all its members, for
+each few bytes.
 
 Versions: 1 throttle time; 3 authorized operations; 4 group instance ids; 5 flexible; 6 GROUP_ID_NOT_FOUND and
 error messages (KIP-1043).
@@ -16,7 +17,8 @@ from typing import Any
 from minikafka.coordinator.group.messages import DescribedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, group_operations
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import NOT_ASKED, authorized_operations, require
 from minikafka.server.apis.shared.coordinator_requests import outcome
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -28,22 +30,29 @@ DEAD = "Dead"
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
-    operations = group_operations(asked=field(request, "include_authorized_operations", False))
+    asked = field(request, "include_authorized_operations", False)
     groups = []
     for group_id in dict.fromkeys(request.groups):
-        group = _describe(services, group_id)
+        group = _describe(services, context, group_id)
         if (
             group.error is ErrorCode.GROUP_ID_NOT_FOUND
             and context.api_version < FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND
         ):
             group = DescribedGroup(group_id=group_id, state=DEAD)
-        groups.append(_body(group, operations if group.error is ErrorCode.NONE else NOT_ASKED))
+        operations = NOT_ASKED
+        if group.error is ErrorCode.NONE:
+            operations = authorized_operations(services, context, ResourceType.GROUP, group_id, asked=asked)
+        groups.append(_body(group, operations))
         yield
     return {"throttle_time": 0, "groups": groups}
 
 
-def _describe(services: Services, group_id: str) -> DescribedGroup:
-    found = outcome(lambda: services.groups.shard_of(group_id).describe_group(group_id))
+def _describe(services: Services, context: RequestContext, group_id: str) -> DescribedGroup:
+    def read() -> DescribedGroup:
+        require(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group_id)
+        return services.groups.shard_of(group_id).describe_group(group_id)
+
+    found = outcome(read)
     if isinstance(found, KafkaError):
         state = DEAD if found.code is ErrorCode.GROUP_ID_NOT_FOUND else ""
         return DescribedGroup(group_id=group_id, error=found.code, error_message=found.message, state=state)

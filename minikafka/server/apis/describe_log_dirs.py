@@ -6,6 +6,9 @@ not have is passed over. A directory that has failed is KAFKA_STORAGE_ERROR and 
 no lag while its log holds all that is committed. The copy of a replica that is being moved is listed where it
 is, with the future key; its lag is what the current log has more, -1 when that is offline.
 
+It needs DESCRIBE on the cluster, else CLUSTER_AUTHORIZATION_FAILED; before version 3 there is no place for
+that, and no directory is listed.
+
 Versions: 2 flexible; 3 an error code for all; 4 size and free space of the volume.
 """
 
@@ -21,6 +24,8 @@ from minikafka.files import Files, Volume
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps
@@ -34,6 +39,9 @@ UNKNOWN_LAG = -1
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    error = denied_on_cluster(services, context, AclOperation.DESCRIBE)
+    if error is not None:
+        return {"throttle_time": 0, "error_code": error.code, "results": []}
     wanted = None if request.topics is None else await services.scheduler.finished(_wanted(request.topics))
     log_manager = services.log_manager
     directories = log_manager.live_directories

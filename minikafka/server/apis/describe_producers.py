@@ -2,7 +2,7 @@
 
 Behaviour (``KafkaApis.handleDescribeProducersRequest``, ``ReplicaManager.activeProducerState``): every
 replica of a partition answers, the leader and those that follow it (NOT_LEADER_OR_FOLLOWER otherwise); each
-partition has its own error.
+partition has its own error, TOPIC_AUTHORIZATION_FAILED without READ on its topic.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import Permission, permission, topic_denied
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
@@ -21,19 +23,24 @@ from minikafka.types import TopicPartition
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
     topics = []
     for topic in request.topics:
-        partitions = yield from each(partial(_partition, services, topic.name), topic.partition_indexes)
+        partitions = yield from each(
+            partial(_partition, services, readable, topic.name), topic.partition_indexes
+        )
         topics.append({"name": topic.name, "partitions": partitions})
         yield
     return {"throttle_time": 0, "topics": topics}
 
 
-def _partition(services: Services, topic: str, index: int) -> dict[str, Any]:
+def _partition(services: Services, readable: Permission | None, topic: str, index: int) -> dict[str, Any]:
     topic_partition = TopicPartition(topic, index)
     outcome, producers = NO_ERROR, []
     try:
-        validate_topic_name(topic_partition.topic)
+        validate_topic_name(topic)
+        if readable is not None and not readable[topic]:
+            raise topic_denied()
         log = services.replica_manager.hosted(topic_partition).log
         producers = [
             {

@@ -2,7 +2,7 @@
 
 Behaviour (``KafkaRaftClient.handleDescribeQuorumRequest``, ``LeaderState.describeQuorum``): the leader's
 epoch, its high watermark, and for each replica the log end offset, the last fetch and when it was last caught
-up; -1 is "not known", and the leader is caught up now.
+up; -1 is "not known", and the leader is caught up now. It needs DESCRIBE on the cluster.
 
 Where it differs from Kafka, which answers this for its KRaft log only:
 - every partition can be asked about, at its leader: ``current_voters`` are its assigned replicas. This is how
@@ -24,6 +24,8 @@ from typing import Any
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.replication.partition_replicas import NEVER_MS, ReplicaProgress
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.cluster.topic_validation import CLUSTER_METADATA_TOPIC
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests.context import RequestContext
@@ -36,6 +38,9 @@ CONTROLLER_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
+    error = denied_on_cluster(services, context, AclOperation.DESCRIBE)
+    if error is not None:
+        return {**error_fields(error), "topics": [], "nodes": []}
     topics = []
     for topic in request.topics:
         partitions = yield from each(

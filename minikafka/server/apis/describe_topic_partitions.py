@@ -4,7 +4,8 @@ Behaviour (``DescribeTopicPartitionsRequestHandler``): topics in the order of th
 none is named; at most ``response_partition_limit`` partitions (and at most ``PARTITIONS_MAX``) in one
 answer, and where that is not all, a cursor from which the next request continues. A cursor must lie in the
 topics that are asked for. Among all topics, one that was deleted since the last page is passed over; a topic
-that was asked for by name gets its error.
+that was asked for by name gets its error. A topic without DESCRIBE is TOPIC_AUTHORIZATION_FAILED when it was
+asked for by name, and else left out; neither counts for the limit.
 
 Where it differs from Kafka: a limit below 1 counts as 1, because with none an asker would never get on.
 Eligible leader replicas are known to the controller only, so those lists are empty.
@@ -18,7 +19,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.apis.shared.authorized_operations import NOT_ASKED, TOPIC_OPERATIONS
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import NOT_ASKED, authorized_operations, permission
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata
 from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
 from minikafka.server.requests.context import RequestContext
@@ -44,6 +46,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
             return (yield from _refuse(request))
         names = yield from _from_cursor_on(names, cursor.topic_name)
     listener_name = context.connection.listener_name
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
     remaining = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     answers: list[dict[str, Any]] = []
     last = None
@@ -52,10 +55,18 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
         if name == last:
             continue
         last = name
+        if describable is not None and not describable[name]:
+            if not asked_for_all:
+                answers.append(_denied(name))
+            continue
         if remaining == 0:
             return _body(answers, next_cursor=(name, 0))
         start = cursor.partition_index if cursor is not None and cursor.topic_name == name else 0
         answer = _topic(metadata, listener_name, name, start=start, limit=remaining)
+        if answer["error_code"] is ErrorCode.NONE:
+            answer["topic_authorized_operations"] = authorized_operations(
+                services, context, ResourceType.TOPIC, name, asked=True
+            )
         answers.append(answer)
         remaining -= len(answer["partitions"])
         topic, end = metadata.topic(name), start + len(answer["partitions"])
@@ -95,6 +106,11 @@ def _refuse(request: Any) -> Steps[Body]:
     return _body(topics, next_cursor=None)
 
 
+def _denied(name: str) -> dict[str, Any]:
+    """Of a topic that may not be described. Whether there is one of that name is not told."""
+    return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name) | {"is_internal": False}
+
+
 def _error(code: ErrorCode, name: str) -> dict[str, Any]:
     return {
         "error_code": code,
@@ -125,7 +141,7 @@ def _topic(
             _partition(metadata, listener_name, partition)
             for partition in topic.partitions[start : start + limit]
         ],
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": NOT_ASKED,
     }
 
 

@@ -2,9 +2,9 @@
 
 Behaviour (``KafkaApis.handleElectLeaders``, ``DelayedElectLeader``): only the controller's broker holds
 elections, all others answer NOT_CONTROLLER for the whole and, because version 0 has no place for that, for
-each partition. Each partition has its own outcome; of all partitions (a null list) only those for which there
-was something to do. The answer waits until this broker has heard of the new leaders, or for the request's
-timeout.
+each partition; so is CLUSTER_AUTHORIZATION_FAILED answered to one without ALTER on the cluster. Each
+partition has its own outcome; of all partitions (a null list) only those for which there was something to do.
+The answer waits until this broker has heard of the new leaders, or for the request's timeout.
 
 Versions: 0 knows preferred elections only; 1 the election type and an error for the whole; 2 flexible.
 """
@@ -17,6 +17,8 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import require_on_cluster
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
@@ -35,6 +37,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
             )
         )
     try:
+        require_on_cluster(services, context, AclOperation.ALTER)
         election_type = _election_type(field(request, "election_type", ElectionType.PREFERRED))
         results = await services.controller.elect_leaders(asked, election_type)
     except KafkaError as error:

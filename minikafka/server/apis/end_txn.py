@@ -22,6 +22,8 @@ from minikafka.coordinator.transaction.messages import (
 from minikafka.errors import KafkaError
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.coordinator_requests import ask_transaction, known_error
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -30,7 +32,7 @@ FIRST_VERSION_WITH_PRODUCER_FENCED = 2
 FIRST_VERSION_WITH_EPOCHS = 5
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> PendingResponse:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | PendingResponse:
     raises_epoch = context.api_version >= FIRST_VERSION_WITH_EPOCHS
     wanted = EndTxn(
         transactional_id=request.transactional_id,
@@ -38,6 +40,10 @@ def handle(services: Services, context: RequestContext, request: Any) -> Pending
         producer_epoch=request.producer_epoch,
         is_commit=request.committed,
         client_transaction_version=TRANSACTION_VERSION_2 if raises_epoch else TRANSACTION_VERSION_1,
+    )
+
+    error = denied(
+        services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, wanted.transactional_id
     )
 
     def body(result: EndTxnResult | KafkaError) -> Body:
@@ -50,6 +56,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Pending
             "producer_epoch": producer.producer_epoch,
         }
 
+    if error is not None:
+        return body(error)
     return ask_transaction(
         services,
         context,

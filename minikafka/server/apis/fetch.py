@@ -10,8 +10,10 @@ partitions counts for the leader's replication quota when it is answered, whiche
 
 A consumer beyond a quota gets an empty answer with the throttle time, and its connection reads no more for so
 long; what it would have got does not count then. Its max bytes are what it may have at once at all. Bytes are
-those of the records; Kafka counts the fields around them too. A follower has no quota of this kind, and who
-claims to be one is believed: there is no authentication.
+those of the records; Kafka counts the fields around them too. A follower has no quota of this kind.
+
+A topic without READ is TOPIC_AUTHORIZATION_FAILED; for who gives a replica id and has not CLUSTER_ACTION
+every topic is.
 
 Versions: 4 isolation level; 5 log start offset; 7 sessions; 9 current leader epoch; 11 rack id; 12
 flexible, last fetched epoch and diverging epoch; 13 topic ids; 15 replica state as a tagged field; 16 node
@@ -21,7 +23,7 @@ ids; 18 the follower's high watermark.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -39,6 +41,8 @@ from minikafka.replication.fetch_session import (
     SessionResponse,
 )
 from minikafka.replication.partition_replicas import NO_BROKER_EPOCH
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied_on_cluster, permission
 from minikafka.server.apis.shared.current_leader import current_leader, leader_endpoints
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_fetch import Fetch
@@ -49,10 +53,10 @@ from minikafka.server.replica.partition_reads import (
     PartitionRead,
     WantedPartition,
 )
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests.context import RequestContext, client_of
 from minikafka.server.services import Services
 from minikafka.steps import ELEMENTS_A_STEP, Steps, each
-from minikafka.types import NO_EPOCH, NO_OFFSET, Buffer, Offset, TopicPartition
+from minikafka.types import NO_EPOCH, NO_OFFSET, BrokerId, Buffer, Offset, TopicPartition
 
 FIRST_VERSION_WITH_SESSIONS = 7
 FIRST_VERSION_WITH_RACK = 11
@@ -74,25 +78,42 @@ LED_ELSEWHERE = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
-    client = services.client_quotas.client(context.header.client_id)
+    client = client_of(services.client_quotas, context)
     params = fetch_params(services, context, request, client)
+    readable: Mapping[str, bool] | None
+    if not params.is_from_follower:
+        readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
+    elif denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION) is None:
+        readable = None
+    else:  # it gets nothing, and is a consumer in all that a follower has for itself (CVE-2018-1288)
+        readable = _Nothing()
+        params = params._replace(replica_id=BrokerId(CONSUMER_REPLICA_ID))
     if params.replica_id == CONSUMER_REPLICA_ID:
         params = params.at_most(context.connection.answer_bytes_max)
     elif params.is_from_follower:
         context.connection.is_follower = True
     session = yield from _session(services, context, request, is_follower=params.is_from_follower)
-    keys, wanted = [], []
+    keys: list[PartitionKey] = []
+    wanted: list[WantedPartition] = []
+    refused: dict[int, PartitionRead] = {}
     for key, want in session.partitions():
         if not want.topic_partition.topic:  # its id was unknown when the session began; it may be known now
             want = _with_name(services, want)
             if want.topic_partition.topic:
                 session.remember(key, want)
+        # Asked anew for each request of a session: it may have been allowed when the session began.
+        topic = want.topic_partition.topic
+        if readable is not None and topic and not readable[topic]:
+            refused[len(keys)] = PartitionRead(want, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        else:
+            wanted.append(want)
         keys.append(key)
-        wanted.append(want)
         if len(keys) % ELEMENTS_A_STEP == 0:
             yield
 
     def respond(reads: list[PartitionRead]) -> Steps[Sequence[Buffer]]:
+        if refused:
+            reads = yield from _with_refused(reads, refused)
         if params.is_from_follower:
             told = session.respond(zip(keys, reads, strict=True))
             if services.replication_quotas.leader.is_active:
@@ -121,6 +142,28 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
         scheduler=services.scheduler if is_large else None,
     )
     return (yield from fetch.start())
+
+
+class _Nothing(dict[str, bool]):
+    """What a client may read that says it is a broker and is none."""
+
+    def __missing__(self, name: str) -> bool:
+        return False
+
+
+def _with_refused(
+    reads: Iterable[PartitionRead], refused: Mapping[int, PartitionRead]
+) -> Steps[list[PartitionRead]]:
+    """``reads`` with those that were not to be read in their places."""
+    answers: list[PartitionRead] = []
+    left = iter(reads)
+    while True:
+        read = refused.get(len(answers)) or next(left, None)
+        if read is None:
+            return answers
+        answers.append(read)
+        if len(answers) % ELEMENTS_A_STEP == 0:
+            yield
 
 
 def fetch_params(
@@ -220,7 +263,7 @@ def _throttle(
     """Count what a consumer is about to get. Returns the throttle time, in ms: then the connection is muted,
     and nothing was counted."""
     quotas = services.client_quotas
-    client = quotas.client(context.header.client_id)  # who came with the request may be forgotten by now
+    client = client_of(quotas, context)  # who came with the request may be forgotten by now
     size_bytes = sum(len(read.records) for _, read in answers)
     sensor = client.sensors.get(QuotaType.FETCH)
     bandwidth = None if sensor is None else sensor.record(size_bytes, quotas.clock)

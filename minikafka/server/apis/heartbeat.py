@@ -2,7 +2,7 @@
 
 Behaviour (``GroupCoordinatorService.heartbeat``): the answer says whether the group rebalances
 (REBALANCE_IN_PROGRESS). While the group is being loaded all is well: its sessions begin when that is done. An
-empty group id is INVALID_GROUP_ID.
+empty group id is INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED.
 
 Versions: 1 throttle time; 3 group instance ids; 4 flexible.
 """
@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import Any
 
 from minikafka.coordinator.group.messages import Heartbeat
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.coordinator_requests import (
     GroupQuestion,
     ask_group,
@@ -25,8 +27,18 @@ from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | Result:
+    error = refusal(services, context, request)
+    if error is not None:
+        return _body(error)
     return ask_group(services, context, *question(context, request))
+
+
+def refusal(
+    services: Services, context: RequestContext, request: Any, *, logs: bool = True
+) -> KafkaError | None:
+    """Why who asks may not ask that."""
+    return denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id, logs=logs)
 
 
 def question(context: RequestContext, request: Any) -> GroupQuestion:

@@ -2,7 +2,9 @@
 
 Behaviour (``ConfigAdminManager``): SET, DELETE (back to the default), and for lists APPEND and SUBTRACT; one
 result per resource, each with its own error, and nothing of a resource is written when one of its changes is
-bad. A resource that appears twice is INVALID_REQUEST each time. ``validate_only`` checks and writes nothing.
+bad. A resource that appears twice is INVALID_REQUEST each time. It needs ALTER_CONFIGS on the topic, the
+group, or for all else the cluster (TOPIC_, GROUP_, CLUSTER_AUTHORIZATION_FAILED). ``validate_only`` checks
+and writes nothing.
 
 Versions: 1 flexible.
 """
@@ -15,6 +17,8 @@ from typing import Any
 from minikafka.config.resource import Alteration, ConfigResource
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_config
 from minikafka.server.apis.shared.config_count import check_config_count
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
@@ -33,6 +37,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         try:
             if counts[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            refusal = denied_config(services, context, AclOperation.ALTER_CONFIGS, resource)
+            if refusal is not None:
+                raise refusal
             check_config_count(wanted.configs)
             alterations = [
                 Alteration(config.name, config.config_operation, config.value) for config in wanted.configs

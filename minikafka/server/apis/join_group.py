@@ -2,7 +2,8 @@
 
 Behaviour (``KafkaApis.handleJoinGroupRequest``, ``GroupCoordinatorService.joinGroup``): the answer waits
 until the rebalance has gathered its members, and only the leader's lists them. An empty group id is
-INVALID_GROUP_ID. What else is wrong is for the groups to say (``classic_groups``).
+INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED. What else is wrong is for the groups to say
+(``classic_groups``).
 
 Versions: 1 a rebalance timeout apart from the session timeout, which before is both; 2 throttle time; 4
 members without an id get one first (KIP-394); 5 group instance ids (KIP-345); 6 flexible; 7 the protocol type
@@ -18,6 +19,8 @@ from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
 from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.coordinator_requests import (
     ask_group,
     check_group_id,
@@ -35,9 +38,13 @@ REASON_LENGTH_MAX = 255
 """``JoinGroupRequest.maybeTruncateReason``."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | Result:
     version = context.api_version
     join = _join(context, request)
+
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, join.group_id)
+    if error is not None:
+        return _body(JoinGroupResult(error=error.code, member_id=""), version)
 
     def body(result: JoinGroupResult | KafkaError) -> Body:
         if isinstance(result, KafkaError):

@@ -10,7 +10,7 @@ The configurations of topics that are new here are read first, because their log
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
-from minikafka.server.apis.shared.control_requests import check_broker_epoch, refused
+from minikafka.server.apis.shared.control_requests import check_broker_epoch, check_peer, refused
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
@@ -18,6 +18,9 @@ from minikafka.server.services import Services
 async def handle(
     services: Services, context: RequestContext | None, request: LeaderAndIsrRequest
 ) -> LeaderAndIsrResponse:
+    error_code = check_peer(services, context)
+    if error_code:
+        return LeaderAndIsrResponse(error_code)
     async with services.replica_manager.state_changes:
         error_code = check_broker_epoch(services, request.broker_epoch, "LeaderAndIsr", request.controller_id)
         if error_code:

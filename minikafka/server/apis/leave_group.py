@@ -2,7 +2,7 @@
 
 Behaviour (``GroupCoordinatorService.leaveGroup``, ``LeaveGroupResponse``): each member has its own error;
 before version 3 there is one member, and its error is that of the whole. An empty group id is
-INVALID_GROUP_ID.
+INVALID_GROUP_ID, one without READ GROUP_AUTHORIZATION_FAILED.
 
 Versions: 1 throttle time; 3 several members, by id or by instance id (KIP-345); 4 flexible; 5 why a member
 leaves (KIP-800).
@@ -16,6 +16,8 @@ from minikafka.coordinator.group.messages import LeaveGroup, LeaveGroupResult, L
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.coordinator_requests import ask_group, check_group_id
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -23,7 +25,7 @@ from minikafka.server.services import Services
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Result:
+def handle(services: Services, context: RequestContext, request: Any) -> Body | Result:
     leave = LeaveGroup(request.group_id, _members(context, request))
 
     def body(result: LeaveGroupResult | KafkaError) -> Body:
@@ -44,6 +46,10 @@ def handle(services: Services, context: RequestContext, request: Any) -> Result:
                 for member, error in result.members
             ],
         }
+
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, leave.group_id)
+    if error is not None:
+        return body(error)
 
     def call(shard: Any, ticket: Any, now_ms: int) -> Any:
         check_group_id(leave.group_id)

@@ -2,7 +2,7 @@
 
 Behaviour (``KafkaApis.handleListConfigResources``): those of the types that were asked for, of all types
 when none was; an unknown type is UNSUPPORTED_VERSION. Groups and client metrics subscriptions are those for
-which something is set.
+which something is set. It needs DESCRIBE_CONFIGS on the cluster.
 
 Versions: 0 lists client metrics subscriptions only; 1 takes resource types.
 """
@@ -14,6 +14,8 @@ from typing import Any
 from minikafka.config.resource import ConfigResourceType
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
@@ -27,6 +29,9 @@ LISTED_TYPES = (
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    error = denied_on_cluster(services, context, AclOperation.DESCRIBE_CONFIGS)
+    if error is not None:
+        return {"throttle_time": 0, "error_code": error.code, "config_resources": []}
     if context.api_version == 0:
         wanted = (int(ConfigResourceType.CLIENT_METRICS),)
     else:

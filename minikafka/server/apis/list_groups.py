@@ -2,7 +2,7 @@
 
 Behaviour (``GroupCoordinatorService.listGroups``): when one of its partitions is being loaded the whole
 answer is COORDINATOR_LOAD_IN_PROGRESS, because some groups would be missing. Filters do not care about case;
-a state or type that there is none of matches nothing.
+a state or type that there is none of matches nothing. Groups that the client may not describe are left out.
 
 Versions: 1 throttle time; 3 flexible; 4 states, and a filter by state (KIP-518); 5 types, and a filter by
 type (KIP-848).
@@ -15,6 +15,8 @@ from typing import Any
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
@@ -29,11 +31,17 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
             not types or group.group_type.lower() in types
         )
 
+    # DESCRIBE on the cluster shows all of them, as before KIP-88.
+    describable = None
+    if not is_authorized_on_cluster(services, context, AclOperation.DESCRIBE, logs_denied=False):
+        describable = permission(
+            services, context, AclOperation.DESCRIBE, ResourceType.GROUP, logs_denied=False
+        )
     try:
         groups = []
         for shard in services.groups.shards():
             for group in shard.list_groups():
-                if is_wanted(group):
+                if is_wanted(group) and (describable is None or describable[group.group_id]):
                     groups.append(group)
                 yield
     except KafkaError as error:

@@ -7,7 +7,8 @@ or after the time.
 
 A consumer sees what is committed, and only on the leader. While the high watermark of a new leader is behind
 the start of its epoch, the end is OFFSET_NOT_AVAILABLE (KIP-207), before version 5 LEADER_NOT_AVAILABLE. A
-broker (it gives its replica id) sees the log end; a debugging tool (-2) too, on any replica.
+broker (it gives its replica id) sees the log end; a debugging tool (-2) too, on any replica. A topic without
+DESCRIBE is TOPIC_AUTHORIZATION_FAILED.
 
 Versions: 1 one offset; 2 isolation level and throttle time; 4 leader epochs (KIP-320); 6 flexible; 10 a
 timeout for remote storage, which is not used here. A place that the version does not know is
@@ -23,6 +24,8 @@ from typing import Any, NamedTuple
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.log.segment.fetch_data import ColdRead, FetchIsolation
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import permission
 from minikafka.server.replica import partition as places
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -64,9 +67,12 @@ def handle(
             lookups.append(_Lookup(topic.name, partition))
             counts[topic.name, partition.partition_index] += 1
             yield
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC)
     answers: _Answers = {}
     for place, (topic, wanted) in enumerate(lookups):
-        if counts[topic, wanted.partition_index] > 1:
+        if describable is not None and not describable[topic]:
+            answers[place] = _refusal(wanted.partition_index, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        elif counts[topic, wanted.partition_index] > 1:
             answers[place] = _refusal(wanted.partition_index, ErrorCode.INVALID_REQUEST)
         else:
             answers[place] = _answer(services, context, request, topic, wanted, cached_only=True)

@@ -3,7 +3,7 @@
 Behaviour (``KafkaApis.handleListPartitionReassignmentsRequest``): of the partitions that are asked for, or of
 all when the list of topics is null, those that are being moved; all others, unknown ones too, are left out.
 ``replicas`` are all that hold the partition or are to hold it. One that is both added and removed was wanted
-and is not any more, and has not been stopped yet.
+and is not any more, and has not been stopped yet. It needs DESCRIBE on the cluster.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
@@ -20,6 +22,9 @@ from minikafka.types import TopicPartition
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    denied = denied_on_cluster(services, context, AclOperation.DESCRIBE)
+    if denied is not None:
+        return {"throttle_time": 0, **error_fields(denied), "topics": []}
     asked = None
     if request.topics is not None:
         asked = [

@@ -1,8 +1,9 @@
 """ListTransactions (key 66): the transactional ids that this broker coordinates (KIP-664).
 
 Behaviour (``TransactionStateManager.listTransactionStates``): when one of its partitions is being loaded the
-whole answer is COORDINATOR_LOAD_IN_PROGRESS, because some would be missing. Names of states that there are
-not match nothing, and are told back. A pattern that is none is INVALID_REGULAR_EXPRESSION.
+whole answer is COORDINATOR_LOAD_IN_PROGRESS, because some would be missing. Ids without DESCRIBE are left
+out. Names of states that there are not match nothing, and are told back. A pattern that is none is
+INVALID_REGULAR_EXPRESSION.
 
 Versions: 1 transactions that have been going on for long (KIP-994); 2 a pattern of transactional ids
 (KIP-1152).
@@ -19,6 +20,8 @@ from minikafka.coordinator.transaction.shard import unknown_states
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.regex import compile_regex
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import permission
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 from minikafka.steps import Steps, finish
@@ -34,21 +37,21 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body | 
         transactional_id_pattern=field(request, "transactional_id_pattern", None) or "",
     )
     if wanted.transactional_id_pattern:
-        return _by_pattern(services, wanted)
-    return finish(_listed(services, wanted))
+        return _by_pattern(services, context, wanted)
+    return finish(_listed(services, context, wanted))
 
 
-async def _by_pattern(services: Services, wanted: ListTransactions) -> Body:
+async def _by_pattern(services: Services, context: RequestContext, wanted: ListTransactions) -> Body:
     """Compile the pattern in a thread and match it in slices."""
     compiled = partial(compile_regex, wanted.transactional_id_pattern, name="TransactionalIdPattern")
     try:
         await services.scheduler.finished(services.scheduler.apart(compiled))
     except KafkaError as error:
         return _body(error.code, [], [])
-    return await services.scheduler.finished(_listed(services, wanted))
+    return await services.scheduler.finished(_listed(services, context, wanted))
 
 
-def _listed(services: Services, wanted: ListTransactions) -> Steps[Body]:
+def _listed(services: Services, context: RequestContext, wanted: ListTransactions) -> Steps[Body]:
     now_ms = services.clock.now_ms()
     listed = []
     try:
@@ -57,14 +60,18 @@ def _listed(services: Services, wanted: ListTransactions) -> Steps[Body]:
             yield
     except KafkaError as error:
         return _body(error.code, [], [])
-    states = [
-        {
-            "transactional_id": each.transactional_id,
-            "producer_id": each.producer_id,
-            "transaction_state": each.state,
-        }
-        for each in listed
-    ]
+    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TRANSACTIONAL_ID)
+    states = []
+    for each in listed:
+        if describable is None or describable[each.transactional_id]:
+            states.append(
+                {
+                    "transactional_id": each.transactional_id,
+                    "producer_id": each.producer_id,
+                    "transaction_state": each.state,
+                }
+            )
+        yield
     return _body(ErrorCode.NONE, list(unknown_states(wanted.states)), states)
 
 

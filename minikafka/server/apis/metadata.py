@@ -5,7 +5,10 @@ Behaviour (``KafkaApis.handleTopicMetadataRequest``, ``KRaftMetadataCache``):
 - addresses are those of the listener that the question came on; brokers without that listener are left out;
 - a topic that does not exist is created when both the broker (``auto.create.topics.enable``) and the request
   allow it, and is UNKNOWN_TOPIC_OR_PARTITION otherwise; one asked for by id is UNKNOWN_TOPIC_ID;
-- each topic has its own error; none spoils the others.
+- each topic has its own error; none spoils the others;
+- a topic without DESCRIBE is TOPIC_AUTHORIZATION_FAILED, whether it exists or not: by name without its id, by
+  id without its name. Of all topics it is left out. To be created it needs CREATE on the cluster or on the
+  topic.
 
 Where it differs from Kafka: a broker that has just started answers when the controller has told it of the
 cluster; Kafka's says that there are no brokers and no controller, and some clients take minutes to ask again.
@@ -21,12 +24,21 @@ cluster operations (DescribeCluster has them); 12 topics by id (KIP-516); 13 an 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 from uuid import UUID
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.shared.authorized_operations import cluster_operations, topic_operations
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import (
+    NOT_ASKED,
+    Permission,
+    authorized_operations,
+    authorized_operations_on_cluster,
+    is_authorized_on_cluster,
+    permission,
+)
 from minikafka.server.apis.shared.mutation_quota import NEVER, MutationQuota
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.cluster.topic_validation import is_internal, validate_topic_name
@@ -45,9 +57,18 @@ STARTING_TIMEOUT_MS = 5_000
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     metadata, listener_name = services.metadata, context.connection.listener_name
     await metadata.wait_for(lambda: metadata.controller_id != NO_LEADER, timeout_ms=STARTING_TIMEOUT_MS)
-    errors = await _create_missing(services, context, request)
-    topic_bits = topic_operations(asked=field(request, "include_topic_authorized_operations", False))
-    topics = await services.scheduler.finished(_topics(metadata, context, request, errors, topic_bits))
+    asks_for_all = request.topics is None or (not request.topics and context.api_version == 0)
+    describable = permission(
+        services, context, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denied=not asks_for_all
+    )
+    errors = await _create_missing(services, context, request, describable)
+    if asks_for_all:
+        described = _all_topics(metadata, context, describable)
+    else:
+        described = _topics(metadata, context, request, errors, describable)
+    topics = await services.scheduler.finished(described)
+    if field(request, "include_topic_authorized_operations", False):
+        await services.scheduler.finished(_add_operations(services, context, topics))
     controller = metadata.broker(metadata.controller_id)
     reachable_controller = controller is not None and controller.endpoint(listener_name) is not None
     return {
@@ -56,8 +77,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         "cluster_id": services.cluster_id,
         "controller_id": metadata.controller_id if reachable_controller else NO_LEADER,
         "topics": topics,
-        "cluster_authorized_operations": cluster_operations(
-            asked=field(request, "include_cluster_authorized_operations", False)
+        "cluster_authorized_operations": authorized_operations_on_cluster(
+            services, context, asked=field(request, "include_cluster_authorized_operations", False)
         ),
         "error_code": ErrorCode.NONE,
     }
@@ -75,30 +96,61 @@ def describe_brokers(metadata: MetadataCache, listener_name: str) -> list[dict[s
     return brokers
 
 
-async def _create_missing(services: Services, context: RequestContext, request: Any) -> dict[str, KafkaError]:
+async def _create_missing(
+    services: Services, context: RequestContext, request: Any, describable: Permission | None
+) -> dict[str, KafkaError]:
     """Create the unknown topics, when that is allowed. Returns why a topic could not be created."""
     allowed = services.config.auto_create_topics_enable and field(request, "allow_auto_topic_creation", True)
     if not allowed or not request.topics:
         return {}
-    missing = await services.scheduler.finished(_missing(services.metadata, request))
+    missing = await services.scheduler.finished(_missing(services.metadata, request, describable))
     if not missing:
         return {}
+    refused: dict[str, KafkaError] = {}
+    if not is_authorized_on_cluster(services, context, AclOperation.CREATE, logs_denied=False):
+        creatable = permission(services, context, AclOperation.CREATE, ResourceType.TOPIC)
+        refused = await services.scheduler.finished(_not_creatable(missing, creatable))
+    wanted = [name for name in missing if name not in refused]
+    if not wanted:
+        return refused
     quota = MutationQuota(services.client_quotas, context, strict_since_version=NEVER)
-    return await services.topics.auto_create(list(missing), spend=quota.spend)
+    return refused | await services.topics.auto_create(wanted, spend=quota.spend)
 
 
-def _missing(metadata: MetadataCache, request: Any) -> Steps[dict[str, None]]:
-    """The names of topics that are not known."""
+def _not_creatable(names: Iterable[str], creatable: Permission | None) -> Steps[dict[str, KafkaError]]:
+    refused = {}
+    for name in names:
+        if creatable is not None and not creatable[name]:
+            refused[name] = KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        yield
+    return refused
+
+
+def _missing(metadata: MetadataCache, request: Any, describable: Permission | None) -> Steps[dict[str, None]]:
+    """The names of topics that are not known, of those that who asks may describe."""
     missing: dict[str, None] = {}
     for topic in request.topics:
         if (
             topic.name is not None
             and field(topic, "topic_id", None) is None
             and metadata.topic(topic.name) is None
+            and (describable is None or describable[topic.name])
         ):
             missing[topic.name] = None
         yield
     return missing
+
+
+def _all_topics(
+    metadata: MetadataCache, context: RequestContext, describable: Permission | None
+) -> Steps[list[dict[str, Any]]]:
+    """Without those that who asks may not describe."""
+    topics = []
+    for known in list(metadata.topics()):
+        if describable is None or describable[known.name]:
+            topics.append((yield from _describe(metadata, context, known)))
+        yield
+    return topics
 
 
 def _topics(
@@ -106,31 +158,40 @@ def _topics(
     context: RequestContext,
     request: Any,
     errors: dict[str, KafkaError],
-    operations: int,
+    describable: Permission | None,
 ) -> Steps[list[dict[str, Any]]]:
+    """Those that were asked for."""
     topics = []
-    if request.topics is None or (not request.topics and context.api_version == 0):
-        for known in list(metadata.topics()):
-            topics.append((yield from _describe(metadata, context, known)))
-            yield
-    else:
-        seen = set()
-        for topic in request.topics:
-            wanted = (topic.name, field(topic, "topic_id", None))
-            if wanted not in seen:
-                seen.add(wanted)
-                name, topic_id = wanted
-                topics.append((yield from _topic(metadata, context, errors, name=name, topic_id=topic_id)))
-            yield
-    for described in topics:
-        described["topic_authorized_operations"] = operations
+    seen = set()
+    for topic in request.topics:
+        wanted = (topic.name, field(topic, "topic_id", None))
+        if wanted not in seen:
+            seen.add(wanted)
+            name, topic_id = wanted
+            topics.append(
+                (yield from _topic(metadata, context, errors, describable, name=name, topic_id=topic_id))
+            )
+        yield
     return topics
+
+
+def _add_operations(
+    services: Services, context: RequestContext, topics: Iterable[dict[str, Any]]
+) -> Steps[None]:
+    """What who asks may do to the topics that it may describe and that have a name."""
+    for topic in topics:
+        if topic["name"] is not None and topic["error_code"] != ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            topic["topic_authorized_operations"] = authorized_operations(
+                services, context, ResourceType.TOPIC, topic["name"], asked=True
+            )
+        yield
 
 
 def _topic(
     metadata: MetadataCache,
     context: RequestContext,
     errors: dict[str, KafkaError],
+    describable: Permission | None,
     *,
     name: str | None,
     topic_id: UUID | None,
@@ -142,9 +203,13 @@ def _topic(
         topic = metadata.topic_by_id(topic_id)
         if topic is None:
             return _error(ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if describable is not None and not describable[topic.name]:
+            return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
         return (yield from _describe(metadata, context, topic))
     if name is None:
         return _error(ErrorCode.INVALID_REQUEST, name="")
+    if describable is not None and not describable[name]:
+        return _error(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name) | {"is_internal": False}
     topic = metadata.topic(name)
     if topic is not None:
         return (yield from _describe(metadata, context, topic))
@@ -164,6 +229,7 @@ def _error(code: ErrorCode, *, name: str | None, topic_id: UUID | None = None) -
         "topic_id": topic_id,
         "is_internal": name is not None and is_internal(name),
         "partitions": [],
+        "topic_authorized_operations": NOT_ASKED,
     }
 
 
@@ -177,6 +243,7 @@ def _describe(
         "topic_id": topic.topic_id,
         "is_internal": topic.is_internal,
         "partitions": partitions,
+        "topic_authorized_operations": NOT_ASKED,
     }
 
 

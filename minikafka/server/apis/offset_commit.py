@@ -2,8 +2,9 @@
 
 Behaviour (``KafkaApis.handleOffsetCommitRequest``, ``GroupCoordinatorService.commitOffsets``): a partition
 that does not exist is UNKNOWN_TOPIC_OR_PARTITION, the others are committed; an error of the group or of its
-coordinator is that of each of these. The group id may be empty, as in Kafka. The answer leaves when the
-offsets are in all in-sync replicas.
+coordinator is that of each of these. It needs READ on the group and on each topic (TOPIC_AUTHORIZATION_FAILED
+where it is missing). The group id may be empty, as in Kafka. The answer leaves when the offsets are in all
+in-sync replicas.
 
 Versions: 2 a retention time, until 4; 3 throttle time; 6 leader epochs (KIP-320); 7 group instance ids; 8
 flexible; 9 members of KIP-848 groups, with STALE_MEMBER_EPOCH and GROUP_ID_NOT_FOUND.
@@ -11,12 +12,15 @@ flexible; 9 members of KIP-848 groups, with STALE_MEMBER_EPOCH and GROUP_ID_NOT_
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from minikafka.coordinator.group.messages import OffsetCommit, OffsetCommitResult, OffsetToCommit
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import Permission, denied, permission
 from minikafka.server.apis.shared.coordinator_requests import ask_group
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -25,10 +29,14 @@ from minikafka.types import TopicPartition
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | Result]:
-    offsets = yield from known_offsets(services, request)
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
+    if error is not None:
+        return (yield from refused_commit_body(request, error))
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
+    offsets = yield from known_offsets(services, request, readable)
 
     def body(result: OffsetCommitResult | KafkaError | None) -> Steps[Body]:
-        return offset_commit_body(request, offsets, result)
+        return offset_commit_body(request, offsets, readable, result)
 
     if not offsets:
         return (yield from body(None))
@@ -50,10 +58,16 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
     )
 
 
-def known_offsets(services: Services, request: Any) -> Steps[dict[TopicPartition, OffsetToCommit]]:
-    """Those of partitions that exist. One that comes twice has its last offset."""
+def known_offsets(
+    services: Services, request: Any, readable: Permission | None
+) -> Steps[dict[TopicPartition, OffsetToCommit]]:
+    """Those of partitions that exist, of topics that may be read. One that comes twice has its last
+    offset."""
     offsets = {}
     for topic in request.topics:
+        if readable is not None and not readable[topic.name]:
+            yield
+            continue
         known = services.metadata.topic(topic.name)
         count = 0 if known is None else len(known.partitions)
         for partition in topic.partitions:
@@ -74,6 +88,7 @@ def known_offsets(services: Services, request: Any) -> Steps[dict[TopicPartition
 def offset_commit_body(
     request: Any,
     offsets: dict[TopicPartition, OffsetToCommit],
+    readable: Permission | None,
     result: OffsetCommitResult | KafkaError | None,
 ) -> Steps[Body]:
     """The response to ``request``, of which ``offsets`` were to be committed; of this API and of
@@ -83,13 +98,27 @@ def offset_commit_body(
         codes = dict(zip(offsets, result.errors, strict=True))
     else:
         codes = dict.fromkeys(offsets, ErrorCode.NONE if result is None else result.code)
+
+    def code_of(at: TopicPartition) -> ErrorCode:
+        if readable is not None and not readable[at.topic]:
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return codes.get(at, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+    return (yield from _body(request, code_of))
+
+
+def refused_commit_body(request: Any, error: KafkaError) -> Steps[Body]:
+    """``error`` for every partition of ``request``; of this API and of TxnOffsetCommit."""
+    return (yield from _body(request, lambda _: error.code))
+
+
+def _body(request: Any, code_of: Callable[[TopicPartition], ErrorCode]) -> Steps[Body]:
     topics = []
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
             at = TopicPartition(topic.name, partition.partition_index)
-            code = codes.get(at, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            partitions.append({"partition_index": at.partition, "error_code": code})
+            partitions.append({"partition_index": at.partition, "error_code": code_of(at)})
             yield
         topics.append({"name": topic.name, "partitions": partitions})
         yield

@@ -2,8 +2,9 @@
 
 Behaviour (``KafkaApis.handleOffsetDeleteRequest``, ``GroupCoordinatorService.deleteOffsets``): a partition
 that does not exist is UNKNOWN_TOPIC_OR_PARTITION, one of a topic that a member is subscribed to
-GROUP_SUBSCRIBED_TO_TOPIC; an error of the group (INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP) is
-that of the whole, and then no partition is listed.
+GROUP_SUBSCRIBED_TO_TOPIC, without READ on the topic TOPIC_AUTHORIZATION_FAILED; an error of the group
+(INVALID_GROUP_ID, GROUP_ID_NOT_FOUND, NON_EMPTY_GROUP, GROUP_AUTHORIZATION_FAILED without DELETE) is that of
+the whole, and then no partition is listed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from minikafka.coordinator.group.messages import OffsetCommitResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied, permission
 from minikafka.server.apis.shared.coordinator_requests import ask_group, check_group_id
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -21,7 +24,11 @@ from minikafka.steps import Steps
 from minikafka.types import TopicPartition
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[Result]:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | Result]:
+    error = denied(services, context, AclOperation.DELETE, ResourceType.GROUP, request.group_id)
+    if error is not None:
+        return {"error_code": error.code, "throttle_time": 0, "topics": []}
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
     codes: dict[TopicPartition, ErrorCode] = {}
     known = []
     for topic in request.topics:
@@ -29,7 +36,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
             at = TopicPartition(topic.name, partition.partition_index)
             if at not in codes:
                 codes[at] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                if services.metadata.partition(at) is not None:
+                if readable is not None and not readable[topic.name]:
+                    codes[at] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif services.metadata.partition(at) is not None:
                     known.append(at)
             yield
 

@@ -2,8 +2,10 @@
 
 Behaviour (``KafkaApis.handleOffsetFetchRequest``, ``GroupCoordinatorService.fetchOffsets``): a partition
 without an offset has -1 and no error; each group has its own error, and then no partitions. Version 1 has no
-error of a group: each partition asked for has it. The group id may be empty, as in Kafka.
-A group that is named again is answered once, unlike Kafka's: all its offsets, for each few bytes.
+error of a group: each partition asked for has it. It needs DESCRIBE on the group
+(GROUP_AUTHORIZATION_FAILED). A topic without DESCRIBE is TOPIC_AUTHORIZATION_FAILED when it was asked for,
+and else left out. The group id may be empty, as in Kafka. A group that is named again is answered once,
+unlike Kafka's: all its offsets, for each few bytes.
 
 Versions: 2 all partitions (null), an error of the group; 3 throttle time; 5 leader epochs; 6 flexible; 7
 require stable: a partition with an offset of an open transaction is UNSTABLE_OFFSET_COMMIT (KIP-447); 8
@@ -14,11 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from minikafka.coordinator.group.messages import FetchedOffset, OffsetFetchGroup, OffsetFetchResult
-from minikafka.errors import KafkaError
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import Permission, denied, permission
 from minikafka.server.apis.shared.coordinator_requests import error_code, outcome
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -35,14 +39,19 @@ _Partitions = tuple[TopicPartition, ...]
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
-    require_stable = field(request, "require_stable", False)
+    fetching = _Fetching(
+        services,
+        context,
+        permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC),
+        require_stable=field(request, "require_stable", False),
+    )
     if context.api_version >= FIRST_VERSION_WITH_SEVERAL_GROUPS:
         groups = []
         for group in {group.group_id: group for group in request.groups}.values():
-            groups.append((yield from _group(services, group, require_stable=require_stable)))
+            groups.append((yield from _group(fetching, group)))
             yield
         return {"throttle_time": 0, "groups": groups}
-    found = yield from _fetch(services, request, require_stable=require_stable)
+    found = yield from _fetch(fetching, request)
     topics = (yield from _topics(found.offsets)) if isinstance(found, OffsetFetchResult) else []
     if isinstance(found, KafkaError) and context.api_version < FIRST_VERSION_WITH_GROUP_ERRORS:
         wanted = yield from _wanted(request)
@@ -52,8 +61,17 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
     return {"throttle_time": 0, "topics": topics, "error_code": error_code(found)}
 
 
-def _group(services: Services, group: Any, *, require_stable: bool) -> Steps[dict[str, Any]]:
-    found = yield from _fetch(services, group, require_stable=require_stable)
+class _Fetching(NamedTuple):
+    """What holds for the whole request."""
+
+    services: Services
+    context: RequestContext
+    describable: Permission | None
+    require_stable: bool
+
+
+def _group(fetching: _Fetching, group: Any) -> Steps[dict[str, Any]]:
+    found = yield from _fetch(fetching, group)
     return {
         "group_id": group.group_id,
         "topics": (yield from _topics(found.offsets)) if isinstance(found, OffsetFetchResult) else [],
@@ -61,9 +79,16 @@ def _group(services: Services, group: Any, *, require_stable: bool) -> Steps[dic
     }
 
 
-def _fetch(services: Services, group: Any, *, require_stable: bool) -> Steps[OffsetFetchResult | KafkaError]:
+def _fetch(fetching: _Fetching, group: Any) -> Steps[OffsetFetchResult | KafkaError]:
+    services, context, describable, require_stable = fetching
+    error = denied(services, context, AclOperation.DESCRIBE, ResourceType.GROUP, group.group_id)
+    if error is not None:
+        return error
     partitions = yield from _wanted(group)
     offsets: list[FetchedOffset] = []
+    refused: list[FetchedOffset] = []
+    if describable is not None and partitions is not None:
+        partitions = yield from _described(partitions, describable, refused)
     for part in _parts(partitions):
         wanted = OffsetFetchGroup(
             group_id=group.group_id,
@@ -75,9 +100,27 @@ def _fetch(services: Services, group: Any, *, require_stable: bool) -> Steps[Off
         found = outcome(partial(_fetch_at_once, services, wanted))
         if isinstance(found, KafkaError):
             return found
-        offsets += found.offsets
+        offsets += (
+            found.offsets
+            if describable is None
+            else [each for each in found.offsets if describable[each.topic_partition.topic]]
+        )
         yield
-    return OffsetFetchResult(tuple(offsets))
+    return OffsetFetchResult((*offsets, *refused))
+
+
+def _described(
+    partitions: _Partitions, describable: Permission, refused: list[FetchedOffset]
+) -> Steps[_Partitions]:
+    """Those of topics that who asks may describe; the answers of the others are added to ``refused``."""
+    left = []
+    for at in partitions:
+        if describable[at.topic]:
+            left.append(at)
+        else:
+            refused.append(FetchedOffset(topic_partition=at, error=ErrorCode.TOPIC_AUTHORIZATION_FAILED))
+        yield
+    return tuple(left)
 
 
 def _fetch_at_once(services: Services, wanted: OffsetFetchGroup) -> OffsetFetchResult:

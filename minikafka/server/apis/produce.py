@@ -3,7 +3,9 @@
 Behaviour (``KafkaApis.handleProduceRequest``, ``ReplicaManager.handleProduceAppend``): acks 0, 1 or -1,
 anything else is INVALID_REQUIRED_ACKS for every partition; each partition answers for itself. acks=0 gets no
 response, and an error closes the connection, because that is the only way to tell the producer. Internal
-topics are their coordinators' own: INVALID_TOPIC_EXCEPTION.
+topics are their coordinators' own: INVALID_TOPIC_EXCEPTION. A topic without WRITE is
+TOPIC_AUTHORIZATION_FAILED, and where there are transactional records and no WRITE on the transactional id,
+every partition is TRANSACTIONAL_ID_AUTHORIZATION_FAILED.
 
 Transactional batches are all of one producer, or INVALID_PRODUCER_ID_MAPPING. Where the transaction has no
 records yet, its coordinator is asked first (``transaction_verification``), and the batch waits; the other
@@ -40,6 +42,8 @@ from minikafka.protocol.records.compression import CorruptBatch
 from minikafka.protocol.records.record_parser import InvalidRecords
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied, permission, topic_denied
 from minikafka.server.apis.shared.current_leader import answer_produce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.coordinator.transaction_verification import (
@@ -49,7 +53,7 @@ from minikafka.server.coordinator.transaction_verification import (
     produce_error,
 )
 from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests.context import RequestContext, client_of
 from minikafka.server.services import Services
 from minikafka.steps import ELEMENTS_A_STEP, Steps, finish
 from minikafka.types import Buffer, Offset, TopicPartition
@@ -143,14 +147,28 @@ class _Produce:
                 producers.add((header.producer_id, header.producer_epoch))
             if count % ELEMENTS_A_STEP == 0:
                 yield
+        if producers and not self._may_write_transactions():
+            self._unverified = 1
+            for slot in self._slots:
+                slot.refuse(KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+                yield
+            return self._answer_begun()
+        writable = permission(services, self._context, AclOperation.WRITE, ResourceType.TOPIC)
         self._unverified = 1  # until all have begun: an answer of the coordinator may come in between
         for slot in self._slots:
-            self._begin(slot, is_one_producer=len(producers) <= 1)
+            if writable is not None and slot.topic and not writable[slot.topic]:
+                slot.refuse(topic_denied())
+            else:
+                self._begin(slot, is_one_producer=len(producers) <= 1)
             if slot.heavy is not None:
                 yield from self._append_heavy(slot)
             yield
+        return self._answer_begun()
+
+    def _answer_begun(self) -> Result:
+        """Each partition is appended or refused, or waits for the coordinator of its transaction."""
         self._unverified -= 1
-        self._throttle_time_ms = _throttle(services, self._context)
+        self._throttle_time_ms = _throttle(self._services, self._context)
         if self._request.acks == 0:
             if not self._unverified:
                 _close_on_error(self._slots)
@@ -160,6 +178,24 @@ class _Produce:
             self._pending = PendingResponse(expected_bytes=waiting_bytes)
             return self._pending
         return self._replicate()
+
+    def _may_write_transactions(self) -> bool:
+        """Asked first, and for the whole request: who says that it writes in nobody's transaction must not
+        write in anybody's (CVE-2018-17196)."""
+        if self._services.authorizer is None:
+            return True
+        transactional_id = self._request.transactional_id
+        return (
+            transactional_id is not None
+            and denied(
+                self._services,
+                self._context,
+                AclOperation.WRITE,
+                ResourceType.TRANSACTIONAL_ID,
+                transactional_id,
+            )
+            is None
+        )
 
     # Appending
 
@@ -368,7 +404,7 @@ def _transactional_header(records: Buffer) -> BatchHeader | None:
 def _throttle(services: Services, context: RequestContext) -> int:
     """Count the request for its client. Returns the throttle time, in ms; the connection is muted for it."""
     quotas = services.client_quotas
-    client = quotas.client(context.header.client_id)
+    client = client_of(quotas, context)
     client.produced_bytes += context.size_bytes
     if not client.is_limited:
         return 0

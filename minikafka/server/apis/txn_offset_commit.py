@@ -2,10 +2,11 @@
 
 Behaviour (``KafkaApis.handleTxnOffsetCommitRequest``, ``GroupCoordinatorService``'s
 ``commitTransactionalOffsets``): a partition that does not exist is UNKNOWN_TOPIC_OR_PARTITION; an error of
-the group or of a coordinator is that of each of the others. An empty group id is INVALID_GROUP_ID. Where the
-transaction has no offsets in the group's partition of ``__consumer_offsets`` yet, its own coordinator is
-asked first, as for a produce (``transaction_verification``). The answer leaves when the offsets are in all
-in-sync replicas; they are seen when the transaction is committed.
+the group or of a coordinator is that of each of the others. It needs WRITE on the transactional id, READ on
+the group, and READ on each topic (TOPIC_AUTHORIZATION_FAILED where it is missing). An empty group id is
+INVALID_GROUP_ID. Where the transaction has no offsets in the group's partition of ``__consumer_offsets`` yet,
+its own coordinator is asked first, as for a produce (``transaction_verification``). The answer leaves when
+the offsets are in all in-sync replicas; they are seen when the transaction is committed.
 
 Versions: before 2 COORDINATOR_LOAD_IN_PROGRESS crashes clients (KAFKA-7296), who hear
 COORDINATOR_NOT_AVAILABLE; 2 leader epochs (KIP-320); 3 flexible, and who reads (KIP-447); 4
@@ -20,7 +21,9 @@ from minikafka.coordinator.group.messages import OffsetCommitResult, OffsetToCom
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
-from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body, refused_commit_body
+from minikafka.server.apis.shared.authorization import denied, permission
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, check_group_id
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
@@ -40,10 +43,17 @@ _Offsets = dict[TopicPartition, OffsetToCommit]
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | Result]:
-    offsets = yield from known_offsets(services, request)
+    transactional_id, group_id = request.transactional_id, request.group_id
+    error = denied(
+        services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
+    ) or denied(services, context, AclOperation.READ, ResourceType.GROUP, group_id)
+    if error is not None:
+        return (yield from refused_commit_body(request, error))
+    readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
+    offsets = yield from known_offsets(services, request, readable)
 
     def body(result: OffsetCommitResult | KafkaError | None) -> Steps[Body]:
-        return offset_commit_body(request, offsets, _told(result, context.api_version))
+        return offset_commit_body(request, offsets, readable, _told(result, context.api_version))
 
     if not offsets:
         return (yield from body(None))

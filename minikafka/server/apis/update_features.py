@@ -4,7 +4,7 @@
 Behaviour (``FeatureControlManager.updateFeatures``): an empty update succeeds, and so does one that sets
 features to the level where they are, which is 0 for a feature that this cluster does not have. Any other
 level is INVALID_UPDATE_VERSION, for all features of the request: they change together or not at all.
-ApiVersions says the same.
+ApiVersions says the same. It needs ALTER on the cluster.
 
 Versions: 0 allow_downgrade; 1 upgrade_type and validate_only; 2 no results by feature.
 """
@@ -15,7 +15,10 @@ from typing import Any
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
 from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import error_fields
 from minikafka.server.runtime.features import LEVELS
 from minikafka.server.services import Services
 
@@ -24,6 +27,9 @@ UPGRADE_TYPES = (1, 2, 3)
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    error = denied_on_cluster(services, context, AclOperation.ALTER)
+    if error is not None:
+        return {"throttle_time": 0, **error_fields(error), "results": []}
     reasons = [
         reason for update in request.feature_updates if (reason := _refusal(services, update)) is not None
     ]

@@ -9,7 +9,7 @@ so are the offsets that groups have committed for them.
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import UpdateMetadataRequest, UpdateMetadataResponse
-from minikafka.server.apis.shared.control_requests import check_broker_epoch, refused
+from minikafka.server.apis.shared.control_requests import check_broker_epoch, check_peer, refused
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
@@ -17,6 +17,9 @@ from minikafka.server.services import Services
 async def handle(
     services: Services, context: RequestContext | None, request: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
+    error_code = check_peer(services, context)
+    if error_code:
+        return UpdateMetadataResponse(error_code)
     async with services.replica_manager.state_changes:
         error_code = check_broker_epoch(
             services, request.broker_epoch, "UpdateMetadata", request.controller_id

@@ -8,8 +8,8 @@ transaction become visible with it, or go; while it is loading, or elsewhere, th
 NOT_LEADER_OR_FOLLOWER, at which the transaction coordinator tries again. Answers are by producer id, also
 where a request has two markers of one.
 
-Kafka asks for the right ALTER or CLUSTER_ACTION on the cluster. There is no authorizer here, so, as in Kafka
-without one, every client is served: ``kafka-transactions.sh abort`` is such a client.
+It needs ALTER or CLUSTER_ACTION on the cluster, the latter for brokers, the former for
+``kafka-transactions.sh abort`` (KAFKA-12369); without them all partitions are CLUSTER_AUTHORIZATION_FAILED.
 
 Versions: 1 flexible; 2 the transaction version by which the epoch is checked (KIP-1228): from 2 on it has to
 be above the producer's. It is not advertised, see ``api_versions``.
@@ -29,6 +29,8 @@ from minikafka.log.producers.append import TRANSACTION_VERSION_UNKNOWN, AppendOr
 from minikafka.network.connection import PendingResponse
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker, marker_batch
 from minikafka.protocol.wire.codec import Body, field
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster, is_authorized_on_cluster
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.coordinator.transaction_markers import CoordinatorMarkers, WrittenMarkers
@@ -61,7 +63,7 @@ Done = Callable[[WrittenMarkers], None]
 """Told what became of each marker, by producer id and partition."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Steps[PendingResponse]:
+def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | PendingResponse]:
     markers = []
     for each in request.markers:
         version = field(each, "transaction_version", TRANSACTION_VERSION_UNKNOWN)
@@ -78,6 +80,11 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[P
                 markers.append(of_each(TopicPartition(topic.name, partition)))
                 yield
     producer_ids = dict.fromkeys(each.producer_id for each in request.markers)
+    if not is_authorized_on_cluster(services, context, AclOperation.ALTER, logs_denied=False):
+        error = denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION)
+        if error is not None:
+            refused = {(each.producer_id, each.at): error.code for each in markers}
+            return (yield from _body(producer_ids, refused))
     pending = PendingResponse()
 
     def done(written: WrittenMarkers) -> None:

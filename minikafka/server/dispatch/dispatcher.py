@@ -188,10 +188,10 @@ class Dispatcher:
         if path is FastPath.HEARTBEAT:
             preferred = (repeated_produce.RepeatedProduce, repeated_fetch.RepeatedFetch)
             if not (self._client_quotas.times_requests or isinstance(memory, preferred)):
-                connection.memory = repeated_heartbeat.RepeatedHeartbeat(
+                connection.memory = repeated_heartbeat.RepeatedHeartbeat.of(
                     self._services, context, request, frame
                 )
-        elif self._client_quotas.client(header.client_id).is_limited:
+        elif self._client_quotas.client(connection.principal.name, header.client_id).is_limited:
             return
         elif path is FastPath.PRODUCE:
             if not isinstance(memory, repeated_produce.RepeatedProduce):

@@ -22,11 +22,13 @@ from minikafka.metrics.broker_topic_stats import TopicStats
 from minikafka.metrics.request_metrics import TIMED_MASK, RequestTiming
 from minikafka.network.connection import Connection, Result
 from minikafka.protocol.wire.request_patterns import FetchAnswer, FetchPattern, WantedFields
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import permission
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.partition import CONSUMER_REPLICA_ID
 from minikafka.server.replica.partition_reads import Budget, FetchParams
 from minikafka.server.requests.accounting import timed
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests.context import RequestContext, client_of
 from minikafka.server.services import Services
 from minikafka.types import NO_EPOCH, Buffer
 
@@ -46,6 +48,7 @@ class RepeatedFetch:
         "_metrics",
         "_params",
         "_pattern",
+        "_readable",
         "_services",
         "_version",
         "epoch",
@@ -68,6 +71,17 @@ class RepeatedFetch:
         self._pattern = pattern
         self._params = params
         self._client = client
+        self._readable = permission(
+            services,
+            context,
+            AclOperation.READ,
+            ResourceType.TOPIC,
+            logs_allowed=False,
+            logs_denied=False,
+        )
+        """By name, for the epoch: a change of the rules begins a new one (``runtime.fast_paths``), and all
+        comes from one principal (``Connection.hand_over``). Topics are looked up as they are fetched, because
+        a fetch that follows the pattern may name others; there are no more than this broker has."""
 
     def __repr__(self) -> str:
         return f"RepeatedFetch({self._pattern})"
@@ -80,7 +94,7 @@ class RepeatedFetch:
         pattern = FetchPattern.of(context.header, request, frame)
         if pattern is None:
             return None
-        client = services.client_quotas.client(context.header.client_id)
+        client = client_of(services.client_quotas, context)
         params = fetch.fetch_params(services, context, request, client)
         if params.replica_id != CONSUMER_REPLICA_ID or services.replica_manager.replica_selector is not None:
             return None
@@ -129,7 +143,7 @@ class RepeatedFetch:
             KafkaError, ColdRead: of a partition; the slow path finds it again.
         """
         params = self._params.at_most(self._connection.answer_bytes_max)
-        hosted = self._services.replica_manager.by_topic_id
+        hosted, readable = self._services.replica_manager.by_topic_id, self._readable
         committed = params.isolation is FetchIsolation.TXN_COMMITTED
         budget = Budget(params.max_bytes)
         is_full = False
@@ -138,6 +152,10 @@ class RepeatedFetch:
             siblings = hosted.get(topic_id)
             if siblings is None:
                 return None
+            if readable is not None:
+                first = siblings.get(wanted[0][0])
+                if first is None or not readable[first.topic_partition.topic]:
+                    return None
             answer.begin_topic(topic_id, len(wanted))
             for index, epoch, fetch_offset, last_fetched_epoch, _, max_bytes in wanted:
                 partition = siblings.get(index)

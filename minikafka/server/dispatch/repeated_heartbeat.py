@@ -65,6 +65,19 @@ class RepeatedHeartbeat:
     def __repr__(self) -> str:
         return f"RepeatedHeartbeat({self._question.group_id!r}, last answer {self._answered!r})"
 
+    @classmethod
+    def of(
+        cls, services: Services, context: RequestContext, request: Any, frame: Buffer
+    ) -> RepeatedHeartbeat | None:
+        """What to expect after ``request``, which is being served the usual way; None: that refuses it. What
+        repeats it names the same group and topics, and comes from the same principal
+        (``Connection.hand_over``); a change of the rules begins a new epoch (``runtime.fast_paths``)."""
+        if services.authorizer is not None:
+            asked = QUESTIONS[context.header.api_key]
+            if asked.refusal(services, context, request, logs=False) is not None:
+                return None
+        return cls(services, context, request, frame)
+
     def serve(self, frame: Buffer) -> Result:
         """The answer, if ``frame`` is that request again; None: serve it the usual way."""
         data = bytes(frame)

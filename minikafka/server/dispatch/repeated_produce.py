@@ -23,12 +23,15 @@ from minikafka.protocol.wire.codec import RequestHeader
 from minikafka.protocol.wire.fast_paths import ProducePartitionResponse
 from minikafka.protocol.wire.produce_request import ProduceRequest
 from minikafka.protocol.wire.request_patterns import ProducePattern
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.server.apis.shared.authorization import denied
 from minikafka.server.apis.shared.current_leader import answer_produce
 from minikafka.server.cluster.topic_validation import is_internal
 from minikafka.server.quota.client_quotas import QuotaClient
 from minikafka.server.replica.delayed_produce import DelayedProduce, UncommittedAppend
 from minikafka.server.replica.partition import Partition
 from minikafka.server.requests.accounting import timed
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.fast_paths import NEVER
 from minikafka.server.services import Services
 from minikafka.steps import finish
@@ -160,7 +163,7 @@ class RepeatedProduce:
         if self._tried_epoch != epoch:
             self._tried_epoch, self._misses = epoch, 0
         self._misses += 1
-        client = services.client_quotas.client(header.client_id)
+        client = services.client_quotas.client(self._connection.principal.name, header.client_id)
         if self._client is not None and self._client.client_id == client.client_id:
             self._client = client  # that one may have been forgotten
         if self._misses & (self._misses - 1) or request.acks not in (-1, 1):
@@ -170,11 +173,30 @@ class RepeatedProduce:
         self._partition = partition = None if pattern is None else self._led_here(pattern)
         if partition is None or partition.log.config.flush_messages < LONG_MAX:
             return
+        if not self._is_authorized(header, request, partition.topic_partition.topic):
+            return
         self._client = client
         self._topic_partition = partition.topic_partition
         self._counter = self._metrics.counter(header.api_version)
         self._tally = partition.stats.tally(self._counter)
         self.epoch = epoch
+
+    def _is_authorized(self, header: RequestHeader, request: ProduceRequest, topic: str) -> bool:
+        """Whether who asks may do all that ``request`` asks for, as the usual way finds for itself. What
+        repeats it names the same topic and transactional id, and comes from the same principal
+        (``Connection.hand_over``); a change of the rules begins a new epoch (``runtime.fast_paths``)."""
+        services = self._services
+        if services.authorizer is None:
+            return True
+        context = RequestContext(self._connection, header)
+        transactional_id = request.transactional_id
+        asked = [(ResourceType.TOPIC, topic)]
+        if transactional_id is not None:
+            asked.append((ResourceType.TRANSACTIONAL_ID, transactional_id))
+        return all(
+            denied(services, context, AclOperation.WRITE, kind, name, logs=False) is None
+            for kind, name in asked
+        )
 
     def _led_here(self, pattern: ProducePattern) -> Partition | None:
         """The partition that ``pattern`` means, where everyone may write."""

@@ -1,10 +1,10 @@
 """Client quotas of one broker: who the clients are, what they moved, what counts for each of them.
 
-Kafka: ``QuotaFactory.QuotaManagers`` with its ``ClientQuotaManager``s. There is no authentication, so every
-client is the user ANONYMOUS; users' quotas hold for that name or by default. Who handles a request asks for
-the ``QuotaClient`` of its client id, adds to its counters, and looks at ``is_limited``: as long as no quota
-counts for that client, this is all it costs. Else it records with the quota's ``ClientSensor`` and hands
-what comes of it to ``slow_down``.
+Kafka: ``QuotaFactory.QuotaManagers`` with its ``ClientQuotaManager``s. A client is a user, which is the name
+of its connection's principal (ANONYMOUS without authentication), and a client id. Who handles a request asks
+for its ``QuotaClient``, adds to its counters, and looks at ``is_limited``: as long as no quota counts for
+that client, this is all it costs. Else it records with the quota's ``ClientSensor`` and hands what comes of
+it to ``slow_down``.
 
 What is measured for one quota of one entity, how long it is throttled, and its last throttles are in its
 ``ClientSensor`` (``ClientSensors``, ``ClientQuotaManager``, ``ClientRequestQuotaManager`` and
@@ -241,9 +241,6 @@ class Violation(NamedTuple):
     throttle_time_ms: int
 
 
-ANONYMOUS = "ANONYMOUS"
-"""``KafkaPrincipal.ANONYMOUS``."""
-
 CLIENT_LIFE_MS = 3_600_000
 """``QuotaConfig.INACTIVE_SENSOR_EXPIRATION_TIME_SECONDS``."""
 
@@ -313,7 +310,7 @@ class ClientQuotas:
             config.controller_quota_window_num, config.controller_quota_window_size_seconds * 1000
         )
         self._quotas: dict[QuotaEntity, Quotas] = {}
-        self._clients: dict[str, QuotaClient] = {}
+        self._clients: dict[tuple[str, str], QuotaClient] = {}
         self._sensors: dict[tuple[QuotaType, str, str], ClientSensor] = {}
         self._looked_ms = clock.monotonic_ms()
         self._followers: list[Callable[[], None]] = []
@@ -337,10 +334,10 @@ class ClientQuotas:
         for tell in self._followers:
             tell()
 
-    def client(self, client_id: str | None) -> QuotaClient:
-        """Who has this client id."""
-        known = self._clients.get(client_id or "")
-        return self._new_client(client_id or "") if known is None else known
+    def client(self, user: str, client_id: str | None) -> QuotaClient:
+        """Who has this client id. ``user``: the name of the principal of its connection."""
+        known = self._clients.get((user, client_id or ""))
+        return self._new_client(user, client_id or "") if known is None else known
 
     def clients(self) -> list[QuotaClient]:
         """All that did something within the last hour."""
@@ -380,13 +377,13 @@ class ClientQuotas:
         connection.mute(longest.throttle_time_ms)
         return longest.throttle_time_ms
 
-    def _new_client(self, client_id: str) -> QuotaClient:
+    def _new_client(self, user: str, client_id: str) -> QuotaClient:
         now_ms = self.clock.monotonic_ms()
         if now_ms - self._looked_ms >= FORGET_PAUSE_MS:
             self._forget_idle()
         if len(self._clients) >= CLIENTS_MAX:
             self._forget([next(iter(self._clients.values()))])
-        client = self._clients[client_id] = QuotaClient(ANONYMOUS, client_id, now_ms=now_ms)
+        client = self._clients[user, client_id] = QuotaClient(user, client_id, now_ms=now_ms)
         self._resolve(client)
         return client
 
@@ -426,6 +423,6 @@ class ClientQuotas:
 
     def _forget(self, clients: list[QuotaClient]) -> None:
         for client in clients:
-            del self._clients[client.client_id]
+            del self._clients[client.user, client.client_id]
             self._release(client.sensors)
             client.is_limited = True  # who holds it is to ask again

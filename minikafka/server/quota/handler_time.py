@@ -17,7 +17,7 @@ from typing import Any, TypeVar, cast
 from minikafka.config.client_quotas import QuotaType
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.codec import AnyBody, Body
-from minikafka.server.quota.client_quotas import ClientQuotas, Violation
+from minikafka.server.quota.client_quotas import ClientQuotas, QuotaClient, Violation
 from minikafka.steps import Steps as WorkSteps
 
 T = TypeVar("T")
@@ -57,14 +57,17 @@ class HandlerTime:
         self.pause()
         self._started_ns = self._now_ns()
 
+    def _client(self) -> QuotaClient:
+        return self._quotas.client(self._connection.principal.name, self._client_id)
+
     def record(self) -> Violation | None:
         """Count the time so far for the client; once a request."""
-        sensor = self._quotas.client(self._client_id).sensors.get(QuotaType.REQUEST)
+        sensor = self._client().sensors.get(QuotaType.REQUEST)
         return None if sensor is None else sensor.record(self.spent_ns * PERCENT_PER_NS, self._quotas.clock)
 
     def throttled(self, body: Body) -> Body:
         """The answer, with the throttle time that the request costs its client; the connection is muted."""
-        client = self._quotas.client(self._client_id)
+        client = self._client()
         throttle_time_ms = self._quotas.slow_down(self._connection, client, self.record())
         if throttle_time_ms <= body.get("throttle_time", throttle_time_ms):
             return body

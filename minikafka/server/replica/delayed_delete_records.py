@@ -40,7 +40,7 @@ class PartitionDeletion:
         try:
             self.required_offset = replicas.delete_records(self.topic_partition, offset)
         except KafkaError as error:
-            self._settle(error.code)
+            self.settle(error.code)
 
     def try_settle(self, replicas: ReplicaManager) -> bool:
         """Whether it is settled, now or before."""
@@ -48,15 +48,16 @@ class PartitionDeletion:
             try:
                 low_watermark = replicas.hosted(self.topic_partition).low_watermark()
             except KafkaError as error:
-                self._settle(error.code)
+                self.settle(error.code)
             else:
                 if low_watermark < self.required_offset:
                     return False
                 self.low_watermark = low_watermark
-                self._settle(ErrorCode.NONE)
+                self.settle(ErrorCode.NONE)
         return True
 
-    def _settle(self, error: ErrorCode) -> None:
+    def settle(self, error: ErrorCode) -> None:
+        """There is nothing more to wait for."""
         self.error = error
         self.is_pending = False
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.codec import RequestHeader
+from minikafka.server.quota.client_quotas import ClientQuotas, QuotaClient
 from minikafka.server.quota.handler_time import HandlerTime
 
 
@@ -22,3 +23,8 @@ class RequestContext(NamedTuple):
     @property
     def api_version(self) -> int:
         return self.header.api_version
+
+
+def client_of(quotas: ClientQuotas, context: RequestContext) -> QuotaClient:
+    """Who asks, as quotas know it: the user is the name of the principal, whatever its type."""
+    return quotas.client(context.connection.principal.name, context.header.client_id)

@@ -6,8 +6,9 @@ one connection's, so it is one principal's.
 
 When it is dropped: all of it at once, with the epoch (``drop``). What was looked up may have changed when a
 quota, the configuration of a topic or of the broker, the leader of a partition here or the set of topics
-did; ``assembly`` has each of those call ``drop``. An authorizer is to do the same with each change of its
-rules, and code that lets a connection change its principal forgets that connection's memory. What may differ
+did; ``assembly`` has each of those call ``drop``, and so does the authorizer with each change of its rules:
+what was allowed once is not asked again within an epoch. A connection changes its principal by
+``Connection.hand_over`` only, which forgets its memory. What may differ
 between two requests of one epoch (offsets, the ISR, a transaction's state) is looked at each time.
 
 Who says "not now": ``Dispatcher._remember``, once an epoch. Then nothing is remembered, and requests take

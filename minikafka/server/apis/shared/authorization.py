@@ -1,17 +1,20 @@
 """What the handlers ask of the authorizer. Kafka: ``AuthHelper``.
 
-On an open broker (``services.authorizer`` is None) everybody may do everything, and nothing is asked.
+On an open broker (``services.authorizer`` is None) everybody may do everything, and nothing is asked: there
+``denied`` and ``denied_on_cluster`` answer at once, and ``permission`` is None. A handler that goes through
+many names takes one ``Permission`` and looks each of them up as it comes to it, so that what it costs is
+spread over the steps of the handler (``minikafka.steps``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
+from minikafka.config.resource import ConfigResource, ConfigResourceType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import CLUSTER_NAME, SUPPORTED_OPERATIONS, AclOperation, ResourceType
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.security.authorizer import Asker
+from minikafka.server.security.authorizer import Asker, Authorizer
 from minikafka.server.services import Services
 
 NOT_ASKED: Final = -2_147_483_648
@@ -55,45 +58,143 @@ def is_authorized(
     )
 
 
-def is_authorized_on_cluster(services: Services, context: RequestContext, operation: AclOperation) -> bool:
-    return is_authorized(services, context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+def is_authorized_on_cluster(
+    services: Services, context: RequestContext, operation: AclOperation, *, logs_denied: bool = True
+) -> bool:
+    return is_authorized(
+        services, context, operation, ResourceType.CLUSTER, CLUSTER_NAME, logs_denied=logs_denied
+    )
 
 
-def require_on_cluster(services: Services, context: RequestContext, operation: AclOperation) -> None:
-    """Raises KafkaError: CLUSTER_AUTHORIZATION_FAILED."""
-    if not is_authorized_on_cluster(services, context, operation):
-        raise KafkaError(
-            ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
-            f"{context.connection.principal} may not do this: it needs {operation.name} on the cluster",
-        )
-
-
-def authorized_names(
+def denied(
     services: Services,
     context: RequestContext,
     operation: AclOperation,
     resource_type: ResourceType,
-    names: Iterable[str],
+    name: str,
     *,
+    logs: bool = True,
+) -> KafkaError | None:
+    """Why who asks may not do this to the resource; None: it may."""
+    if services.authorizer is None or is_authorized(
+        services, context, operation, resource_type, name, logs_allowed=logs, logs_denied=logs
+    ):
+        return None
+    kind = resource_type.name.lower().replace("_", " ")
+    what = f"the {kind}" if resource_type is ResourceType.CLUSTER else f"the {kind} {name}"
+    return KafkaError(
+        DENIED[resource_type],
+        f"{context.connection.principal} may not do this: it needs {operation.name} on {what}.",
+    )
+
+
+def topic_denied() -> KafkaError:
+    """For a topic that may have been named by its id: the message does not say its name."""
+    return KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Topic authorization failed.")
+
+
+def denied_on_cluster(
+    services: Services, context: RequestContext, operation: AclOperation
+) -> KafkaError | None:
+    """Why who asks may not do this to the cluster, CLUSTER_AUTHORIZATION_FAILED; None: it may."""
+    return denied(services, context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def require(
+    services: Services,
+    context: RequestContext,
+    operation: AclOperation,
+    resource_type: ResourceType,
+    name: str,
+) -> None:
+    """Raises KafkaError: who asks may not do this to the resource."""
+    error = denied(services, context, operation, resource_type, name)
+    if error is not None:
+        raise error
+
+
+def require_on_cluster(services: Services, context: RequestContext, operation: AclOperation) -> None:
+    """Raises KafkaError: CLUSTER_AUTHORIZATION_FAILED."""
+    require(services, context, operation, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+def denied_config(
+    services: Services, context: RequestContext, operation: AclOperation, resource: ConfigResource
+) -> KafkaError | None:
+    """Why who asks may not do this to what is configured there (``authorizeAlterResource``,
+    ``ConfigHelper``): topics and groups are themselves, everything else is the cluster's. None: it may, or
+    there is no such type, which is for the configurations to say."""
+    match resource.type:
+        case ConfigResourceType.TOPIC:
+            return denied(services, context, operation, ResourceType.TOPIC, resource.name)
+        case ConfigResourceType.GROUP:
+            return denied(services, context, operation, ResourceType.GROUP, resource.name)
+        case ConfigResourceType.BROKER | ConfigResourceType.BROKER_LOGGER | ConfigResourceType.CLIENT_METRICS:
+            return denied_on_cluster(services, context, operation)
+    return None
+
+
+class Permission(dict[str, bool]):
+    """Whether who asks may do one thing to resources of one type, by their names. Each name is asked about
+    once, when it is first looked up (``filterByAuthorized``); it lives as long as the request."""
+
+    __slots__ = ("_asker", "_authorizer", "_logs_allowed", "_logs_denied", "_operation", "_resource_type")
+
+    def __init__(
+        self,
+        authorizer: Authorizer,
+        context: RequestContext,
+        operation: AclOperation,
+        resource_type: ResourceType,
+        *,
+        logs_allowed: bool,
+        logs_denied: bool,
+    ) -> None:
+        super().__init__()
+        self._authorizer = authorizer
+        self._asker = asker(context)
+        self._operation = operation
+        self._resource_type = resource_type
+        self._logs_allowed = logs_allowed
+        self._logs_denied = logs_denied
+
+    def __missing__(self, name: str) -> bool:
+        allowed = self[name] = self._authorizer.is_allowed(
+            self._asker,
+            self._operation,
+            self._resource_type,
+            name,
+            logs_allowed=self._logs_allowed,
+            logs_denied=self._logs_denied,
+        )
+        return allowed
+
+
+def permission(
+    services: Services,
+    context: RequestContext,
+    operation: AclOperation,
+    resource_type: ResourceType,
+    *,
+    logs_allowed: bool = True,
     logs_denied: bool = True,
-) -> set[str]:
-    """Those of ``names`` that who asks may do this to (``filterByAuthorized``)."""
-    distinct = set(names)
+) -> Permission | None:
+    """None on an open broker: for all names."""
     authorizer = services.authorizer
     if authorizer is None:
-        return distinct
-    asks = asker(context)
-    return {
-        name
-        for name in distinct
-        if authorizer.is_allowed(asks, operation, resource_type, name, logs_denied=logs_denied)
-    }
+        return None
+    return Permission(
+        authorizer, context, operation, resource_type, logs_allowed=logs_allowed, logs_denied=logs_denied
+    )
 
 
 def authorized_operations(
-    services: Services, context: RequestContext, resource_type: ResourceType, name: str
+    services: Services, context: RequestContext, resource_type: ResourceType, name: str, *, asked: bool
 ) -> int:
-    """What who asks may do to a resource, a bit for each operation (KIP-430)."""
+    """What who asks may do to a resource, a bit for each operation (KIP-430); ``NOT_ASKED`` when it did not
+    want to know."""
+    if not asked:
+        return NOT_ASKED
     operations = SUPPORTED_OPERATIONS[resource_type]
     authorizer = services.authorizer
     if authorizer is not None:
@@ -104,3 +205,10 @@ def authorized_operations(
             if authorizer.is_allowed(asks, each, resource_type, name, logs_allowed=False, logs_denied=False)
         )
     return sum(1 << each for each in operations)
+
+
+def authorized_operations_on_cluster(services: Services, context: RequestContext, *, asked: bool) -> int:
+    """The same of the cluster; nothing to one that may not describe it."""
+    if asked and not is_authorized_on_cluster(services, context, AclOperation.DESCRIBE):
+        return 0
+    return authorized_operations(services, context, ResourceType.CLUSTER, CLUSTER_NAME, asked=asked)

@@ -10,9 +10,21 @@ import msgspec
 
 from minikafka.coordination.store import StoreError
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.security.acl import AclOperation
+from minikafka.server.apis.shared.authorization import denied_on_cluster
+from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 logger = logging.getLogger(__name__)
+
+
+def check_peer(services: Services, context: RequestContext | None) -> int:
+    """CLUSTER_AUTHORIZATION_FAILED for who is no broker, that is, has not CLUSTER_ACTION, else 0 (KafkaApis
+    of 3.9: ``authorizeClusterOperation``). ``context`` None: this broker's own controller."""
+    if context is None:
+        return ErrorCode.NONE
+    error = denied_on_cluster(services, context, AclOperation.CLUSTER_ACTION)
+    return ErrorCode.NONE if error is None else error.code
 
 
 def check_broker_epoch(services: Services, broker_epoch: int, api: str, controller_id: int) -> int:

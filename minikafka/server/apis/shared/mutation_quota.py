@@ -11,7 +11,7 @@ from __future__ import annotations
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.quota.client_quotas import ClientQuotas, Violation
-from minikafka.server.requests.context import RequestContext
+from minikafka.server.requests.context import RequestContext, client_of
 
 NEVER = 32767
 """A version that there is none of: the request spends tokens, and is never refused."""
@@ -25,7 +25,7 @@ class MutationQuota:
     def __init__(self, quotas: ClientQuotas, context: RequestContext, *, strict_since_version: int) -> None:
         self._quotas = quotas
         self._context = context
-        self._client = quotas.client(context.header.client_id)
+        self._client = client_of(quotas, context)
         self._is_strict = context.api_version >= strict_since_version
         self._violation: Violation | None = None
         self._violated_ms = 0

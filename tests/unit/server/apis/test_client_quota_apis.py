@@ -103,7 +103,7 @@ async def test_what_is_set_is_found_kept_in_kafkas_form_and_survives_a_restart(
     await admin_broker.stop()
     again = await admin_broker.restarted()
     assert await describe(again, version=version) == found
-    assert again.services.client_quotas.client("a b/c").sensors.keys() == set(QuotaType)
+    assert again.services.client_quotas.client("ANONYMOUS", "a b/c").sensors.keys() == set(QuotaType)
     await again.stop()
 
 
@@ -115,7 +115,7 @@ async def test_quotas_are_removed_one_by_one_and_the_node_with_the_last(admin_br
     await alter(admin_broker, entry(entity, consumer_byte_rate=None))
     assert await describe(admin_broker) == {}
     assert await admin_broker.store.children("/config/clients") == []
-    assert not admin_broker.services.client_quotas.client("c").is_limited
+    assert not admin_broker.services.client_quotas.client("ANONYMOUS", "c").is_limited
 
 
 async def test_a_users_other_properties_stay(admin_broker: Any) -> None:

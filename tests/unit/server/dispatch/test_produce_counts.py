@@ -139,7 +139,7 @@ class World:
         produce = self.metrics.of(ApiKey.PRODUCE)
         assert produce.counts == self.versions
         assert produce.count == self.versions.total()
-        assert self.quotas.client(CLIENT).produced_bytes == self.client_bytes
+        assert self.quotas.client("ANONYMOUS", CLIENT).produced_bytes == self.client_bytes
 
 
 @pytest.fixture

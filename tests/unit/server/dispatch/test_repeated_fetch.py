@@ -124,7 +124,7 @@ class Fetcher:
         """All that a fetch is counted in."""
         total = self.services.replica_manager.stats.total()
         metrics = self.services.request_metrics
-        client = self.services.client_quotas.client("test")
+        client = self.services.client_quotas.client("ANONYMOUS", "test")
         found = [total.bytes_out, total.fetch_requests, total.failed_fetch_requests, client.fetched_bytes]
         return [*found, metrics.fetch_consumer.count, metrics.of(ApiKey.FETCH).count]
 

@@ -11,7 +11,6 @@ from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import DEFAULT, QuotaEntity, QuotaFilter, QuotaType
 from minikafka.metrics.registry import Metrics
 from minikafka.server.quota.client_quotas import (
-    ANONYMOUS,
     CLIENT_LIFE_MS,
     CLIENTS_MAX,
     FORGET_PAUSE_MS,
@@ -21,6 +20,7 @@ from minikafka.server.quota.client_quotas import (
     QuotaClient,
 )
 
+ANONYMOUS = "ANONYMOUS"
 PRODUCE, FETCH, MUTATION, REQUEST = QuotaType
 DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 ANYTHING = QuotaFilter({}, strict=False)
@@ -48,7 +48,7 @@ class World:
 
     def produce(self, client_id: str, size_bytes: int, quota: QuotaType = PRODUCE) -> int:
         """One request. Returns the throttle time, in ms."""
-        client = self.quotas.client(client_id)
+        client = self.quotas.client(ANONYMOUS, client_id)
         client.produced_bytes += size_bytes
         if not client.is_limited:
             return 0
@@ -71,7 +71,7 @@ def world() -> World:
 
 def test_a_client_is_counted_before_there_is_any_quota(world: World) -> None:
     assert world.produce("c", 500) == 0
-    client = world.quotas.client("c")
+    client = world.quotas.client(ANONYMOUS, "c")
     assert (client.user, client.produced_bytes, client.is_limited) == (ANONYMOUS, 500, False)
     assert [each.client_id for each in world.quotas.clients()] == ["c"]
     assert not world.metrics.metrics
@@ -101,12 +101,12 @@ def test_windows_are_configured() -> None:
     world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0})
     assert world.produce("c", 400) == 0, "two windows of two seconds"
     assert world.produce("c", 100) == 1000
-    assert world.quotas.client("c").sensors[PRODUCE].value_max == 400
+    assert world.quotas.client(ANONYMOUS, "c").sensors[PRODUCE].value_max == 400
 
 
 def test_strict_mutations_are_refused_when_the_bucket_is_overspent_and_not_by_how_much(world: World) -> None:
     world.quotas.update(DEFAULT_CLIENT, {MUTATION: 2.0})
-    sensor = world.quotas.client("c").sensors[MUTATION]
+    sensor = world.quotas.client(ANONYMOUS, "c").sensors[MUTATION]
     assert sensor.record_if_free(30, world.clock) is None, "the burst is 22, but it was not overspent"
     refused = sensor.record_if_free(1, world.clock)
     assert refused is not None and (refused.observed, refused.throttle_time_ms) == (-8, 4000)
@@ -121,7 +121,7 @@ def test_strict_mutations_are_refused_when_the_bucket_is_overspent_and_not_by_ho
 def test_mutations_have_windows_of_their_own() -> None:
     world = World(**{"controller.quota.window.num": 2, "controller.quota.window.size.seconds": 5})
     world.quotas.update(DEFAULT_CLIENT, {MUTATION: 2.0})
-    world.quotas.client("c")
+    world.quotas.client(ANONYMOUS, "c")
     assert world.values("tokens") == {"c": 20}
 
 
@@ -136,7 +136,7 @@ def test_a_users_quota_is_shared_by_all_his_clients_and_a_default_is_for_each(wo
 
 
 def test_a_change_holds_at_once_for_who_is_there_and_keeps_what_was_measured(world: World) -> None:
-    held = world.quotas.client("c")
+    held = world.quotas.client(ANONYMOUS, "c")
     assert not held.is_limited
     world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0})
     assert held.is_limited and world.produce("c", 1500) == 5000
@@ -159,7 +159,7 @@ def test_requests_are_timed_only_while_a_request_quota_is_set_anywhere(world: Wo
 
 def test_of_two_violations_the_longer_one_counts(world: World) -> None:
     world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 100.0, REQUEST: 1.0})
-    client = world.quotas.client("c")
+    client = world.quotas.client(ANONYMOUS, "c")
     violations = (
         client.sensors[PRODUCE].record(1005, world.clock),
         client.sensors[REQUEST].record(15, world.clock),
@@ -171,7 +171,7 @@ def test_of_two_violations_the_longer_one_counts(world: World) -> None:
 
 def test_what_was_taken_back_did_not_count(world: World) -> None:
     world.quotas.update(DEFAULT_CLIENT, {FETCH: 100.0})
-    sensor = world.quotas.client("c").sensors[FETCH]
+    sensor = world.quotas.client(ANONYMOUS, "c").sensors[FETCH]
     assert sensor.record(900, world.clock) is None
     assert sensor.record(500, world.clock) is not None
     sensor.unrecord(500, world.clock)
@@ -226,27 +226,29 @@ def test_the_log_says_when_throttling_begins_and_not_each_time(
 
 def test_who_does_nothing_for_an_hour_is_forgotten(world: World) -> None:
     world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 500.0})
-    idle, busy = world.quotas.client("idle"), world.quotas.client("busy")
+    idle, busy = world.quotas.client(ANONYMOUS, "idle"), world.quotas.client(ANONYMOUS, "busy")
     world.clock.advance(FORGET_PAUSE_MS)
     world.quotas.clients()
     world.clock.advance(CLIENT_LIFE_MS - 1)
     world.produce("busy", 1)
-    world.quotas.client("new")
+    world.quotas.client(ANONYMOUS, "new")
     world.clock.advance(1)
     assert [each.client_id for each in world.quotas.clients()] == ["busy", "new"]
     assert idle.is_limited, "who holds it asks again"
-    assert world.quotas.client("idle") is not idle and world.quotas.client("busy") is busy
+    assert (
+        world.quotas.client(ANONYMOUS, "idle") is not idle and world.quotas.client(ANONYMOUS, "busy") is busy
+    )
 
 
 def test_there_are_so_many_clients_at_most(world: World) -> None:
     world.quotas.update(DEFAULT_CLIENT, {PRODUCE: 500.0})
-    first = world.quotas.client("first")
+    first = world.quotas.client(ANONYMOUS, "first")
     for number in range(CLIENTS_MAX):
-        world.quotas.client(str(number))
+        world.quotas.client(ANONYMOUS, str(number))
     assert len(world.quotas.clients()) == len(world.values("byte-rate")) == CLIENTS_MAX
     assert isinstance(first, QuotaClient) and first.is_limited
     world.quotas.update(DEFAULT_CLIENT, {})
-    assert first is not world.quotas.client("first")
+    assert first is not world.quotas.client(ANONYMOUS, "first")
 
 
 @pytest.mark.parametrize(("clients", "request_bytes"), [(1, 1000), (1, 10_000), (1, 50_000), (10, 1000)])

@@ -68,7 +68,7 @@ class World:
 
     def used_percent(self) -> float:
         """Of a second, by the client within all windows, however long they are by now."""
-        sensor = self.client_quotas.client("c").sensors[QuotaType.REQUEST]
+        sensor = self.client_quotas.client("ANONYMOUS", "c").sensors[QuotaType.REQUEST]
         return sensor._rate._sum.measure(self.clock.monotonic_ms())
 
     async def ask(self) -> int:
