@@ -139,6 +139,7 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.SYNC_GROUP: VersionRange(0, 5),
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
+    ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
     ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 6),
@@ -157,6 +158,7 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
@@ -182,8 +184,6 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 """What requests are served in; the codec reads and writes every one of these."""
 
 REFUSED: Final[dict[ApiKey, VersionRange]] = {
-    ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
-    ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(1, 3),
     ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(1, 2),
     ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(1, 2),
