@@ -5,8 +5,8 @@ There is no counterpart in Kafka. Everything in it is the owner's alone::
     ca.pem, ca.key          the authority
     crl.pem                 what is revoked; brokers read it again when it changes
     index.json              every certificate that was issued
-    brokers/NAME/           keystore.pem, ca.pem and crl.pem, to be copied to another machine; of a secure broker
-                            of here also its properties and its address
+    brokers/NAME/           keystore.pem, ca.pem and crl.pem, to be copied to another machine; with
+                            ``--secure`` also its properties and its address
     clients/NAME/           keystore.pem, ca.pem, and files that clients take (``security.client_files``)
     users/NAME/             password, ca.pem, and such files
 

@@ -71,7 +71,7 @@ class SecureSetup(NamedTuple):
         return self.directory.login(user, bootstrap_servers, password)
 
     def write_admin_files(self, address: str) -> str:
-        """The files of the administrator, which name all brokers of the directory; this one is at ``address``.
+        """The files of the administrator, which name all brokers of the directory, this one by ``address``.
 
         Returns the directory that they are in. Raises ConfigError: they cannot be written.
         """

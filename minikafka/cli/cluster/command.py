@@ -370,8 +370,8 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
 
 
 def _secured(configs: Sequence[MemberConfig], directory: Path) -> list[MemberConfig]:
-    """With what ``--secure`` makes for each; all of it before the first starts, so that a mistake is said once
-    and the administrator's files name all brokers. Raises ConfigError."""
+    """With what ``--secure`` makes for each; all of it before the first starts, so that a mistake is said
+    once and the administrator's files name all brokers. Raises ConfigError."""
     from minikafka.network.client_security import client_security
     from minikafka.security.client_files import java_settings
     from minikafka.security.secure_setup import BROKER_USER
