@@ -189,6 +189,19 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    sasl_server_callback_handler_class: (
+        Annotated[
+            str,
+            prop(
+                CLASS,
+                MEDIUM,
+                "Who checks what clients log in with. No Java class is loaded: for OAUTHBEARER the names of "
+                "Kafka's own are known, OAuthBearerValidatorCallbackHandler and, for tokens without a "
+                "signature, OAuthBearerUnsecuredValidatorCallbackHandler, each with its package.",
+            ),
+        ]
+        | None
+    ) = None
     sasl_server_max_receive_size: Annotated[
         int, prop(INT, MEDIUM, "The largest request before a client has proved who it is.", ge=1)
     ] = 524_288

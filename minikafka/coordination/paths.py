@@ -74,6 +74,14 @@ PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 CONSUMERS = "/consumers"
 ACL_ROOTS = {PatternType.LITERAL: "/kafka-acl", PatternType.PREFIXED: "/kafka-acl-extended/prefixed"}
 ACL_CHANGES = {PatternType.LITERAL: "/kafka-acl-changes", PatternType.PREFIXED: "/kafka-acl-extended-changes"}
+DELEGATION_TOKENS = "/delegation_token/tokens"
+DELEGATION_TOKEN_CHANGES = "/delegation_token/token_changes"
+DELEGATION_TOKEN_CHANGE_PREFIX = "/delegation_token/token_changes/token_change_"
+LOGIN_SECRET = "/minikafka/login_secret"
+"""Not Kafka's: random bytes that are the same on all brokers and known to nobody else."""
+
+_SECRET_PATHS = (f"{CONFIGS}/users", f"{CONFIGS}/brokers", "/delegation_token", LOGIN_SECRET)
+"""Below which nodes hold what no log may have."""
 
 DEFAULT_ENTITY = "<default>"
 """Kafka's ``ZooKeeperInternals.DEFAULT_STRING``: what holds for every broker that has nothing of its own."""
@@ -131,6 +139,15 @@ def named_config_path(root: str, name: str) -> str:
     """The configuration of a group or of a client metrics subscription (``GROUP_CONFIGS``,
     ``CLIENT_METRICS_CONFIGS``). Those have any names, so they are escaped like Kafka's user names."""
     return f"{root}/{sanitize(name)}"
+
+
+def user_config_path(user: str) -> str:
+    """What is set for a user: quotas and SCRAM credentials."""
+    return f"{USER_CONFIGS}/{sanitize(user)}"
+
+
+def delegation_token_path(token_id: str) -> str:
+    return f"{DELEGATION_TOKENS}/{token_id}"
 
 
 def sanitize(name: str) -> str:
@@ -211,8 +228,10 @@ class DamagedNodeError(StoreError):
     """A node's data is not what Kafka writes there."""
 
     def __init__(self, path: str, reason: str, data: bytes) -> None:
-        excerpt = data if len(data) <= 200 else data[:200] + b"..."
-        super().__init__(f"{path}: {reason}; the node holds {excerpt!r}")
+        excerpt = repr(data if len(data) <= 200 else data[:200] + b"...")
+        if path.startswith(_SECRET_PATHS):
+            excerpt = f"{len(data)} bytes"
+        super().__init__(f"{path}: {reason}; the node holds {excerpt}")
         self.path = path
         self.reason = reason
 
@@ -636,6 +655,77 @@ def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
     if not 0 <= first <= last:
         raise DamagedNodeError(PRODUCER_ID_BLOCK, f"a block from {first} to {last}", data)
     return ProducerIdBlock(BrokerId(raw.broker), first, last)
+
+
+# Delegation tokens
+
+
+class StoredToken(msgspec.Struct, frozen=True):
+    """``/delegation_token/tokens/<id>``: principals are ``Type:name``, times milliseconds since the epoch."""
+
+    token_id: str
+    owner: str
+    requester: str
+    renewers: tuple[str, ...]
+    issued_ms: int
+    max_ms: int
+    expires_ms: int
+
+
+class _DelegationTokenJson(msgspec.Struct):
+    version: int
+    owner: str
+    renewers: tuple[str, ...]
+    issueTimestamp: int  # noqa: N815 Kafka's, as the next ones
+    expiryTimestamp: int  # noqa: N815
+    maxTimestamp: int  # noqa: N815
+    tokenId: str  # noqa: N815
+    tokenRequester: str | None = None  # noqa: N815
+
+
+def encode_delegation_token(token: StoredToken) -> bytes:
+    """Version 3 (``DelegationTokenManagerZk``)."""
+    return _to_json(
+        {
+            "version": 3,
+            "owner": sanitize(token.owner),
+            "tokenRequester": sanitize(token.requester),
+            "renewers": [sanitize(each) for each in token.renewers],
+            "issueTimestamp": token.issued_ms,
+            "maxTimestamp": token.max_ms,
+            "expiryTimestamp": token.expires_ms,
+            "tokenId": token.token_id,
+        }
+    )
+
+
+def decode_delegation_token(token_id: str, data: bytes) -> StoredToken:
+    """Versions 1 to 3; before version 3 the owner had asked for it."""
+    path = delegation_token_path(token_id)
+    raw = _from_json(path, data, _DelegationTokenJson)
+    if not 1 <= raw.version <= 3 or raw.tokenId != token_id:
+        raise DamagedNodeError(path, "no delegation token of a known version and of this id", data)
+    return StoredToken(
+        token_id,
+        unquote(raw.owner),
+        unquote(raw.owner if raw.tokenRequester is None else raw.tokenRequester),
+        tuple(map(unquote, raw.renewers)),
+        raw.issueTimestamp,
+        raw.maxTimestamp,
+        raw.expiryTimestamp,
+    )
+
+
+def decode_delegation_token_change(data: bytes, path: str = DELEGATION_TOKEN_CHANGES) -> str:
+    """The id of the token that has changed."""
+    return _utf8(path, data)
+
+
+def _utf8(path: str, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise DamagedNodeError(path, "it is no UTF-8", data) from error
 
 
 # What one broker, or an operator's tool, leaves in the tree for another broker to act upon. A notification

@@ -32,7 +32,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -119,6 +119,16 @@ PORT_ATTEMPTS = 16
 """Tries to find a port that is free on several addresses, when the system picks it for the first one."""
 
 
+class Gate(Protocol):
+    """What the connections of a listener have to pass before their requests are handled like all others."""
+
+    def opened(self, connection: Connection) -> None:
+        """Called before anything was read; hands the connection over to its own handler."""
+        ...
+
+    def closed(self, connection: Connection) -> None: ...
+
+
 class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Kafka's properties, ``.`` written as ``_``, with Kafka's defaults."""
 
@@ -145,11 +155,14 @@ class SocketServer:
         config: SocketServerConfig | None = None,
         *,
         tls: Mapping[str, TlsListener] | None = None,
+        gates: Mapping[str, Gate] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``tls``: of the listeners that speak it, by name. ``now_ns``: when frames arrive is noted by it."""
+        """``tls``: of the listeners that speak it, by name; ``gates``: of those that have one. ``now_ns``:
+        when frames arrive is noted by it."""
         self._listeners = tuple(listeners)
         self._handler = handler
+        self._gates = dict(gates or {})
         self._config = config or SocketServerConfig()
         self._now_ns = now_ns
         self._tls = dict(tls or {})
@@ -252,6 +265,9 @@ class SocketServer:
             logger.info("refusing a connection from %s on %s: %s", connection.peer, local, refusal)
             return False
         self.connections[connection] = None
+        gate = self._gates.get(connection.listener_name)
+        if gate is not None:
+            gate.opened(connection)
         logger.debug("connection %s opened on %s", connection.id, connection.listener_name)
         return True
 
@@ -259,6 +275,9 @@ class SocketServer:
         if connection in self.connections:
             del self.connections[connection]
             self.limits.release(connection.peer_host)
+            gate = self._gates.get(connection.listener_name)
+            if gate is not None:
+                gate.closed(connection)
             logger.debug("connection %s closed", connection.id)
         if not self.connections and self._all_closed is not None:
             self._all_closed.set()

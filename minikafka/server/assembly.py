@@ -11,14 +11,17 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
+from minikafka.coordination import paths
 from minikafka.coordination.paths import BrokerRegistration, Endpoint, partition_state_path
 from minikafka.coordination.store import CheckOp, CoordinationStore, StoreError
 from minikafka.deferred import deferred
+from minikafka.errors import ConfigError, StartError
 from minikafka.files import Files
 from minikafka.log.files.checkpoint import encode_uuid
 from minikafka.log.files.open_files import OpenFiles
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
+from minikafka.network.connection import Handler
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.replication.replica_selector import replica_selector
 from minikafka.server.cluster.broker_connection import Connect
@@ -41,7 +44,7 @@ from minikafka.server.replica.replica_manager import ParkedOperations, ReplicaMa
 from minikafka.server.replica.replication_quotas import ReplicationQuotas
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.services import Services
@@ -53,13 +56,15 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
-    from minikafka.server.security import acl_authorizer, acl_store
+    from minikafka.server.security import acl_authorizer, acl_store, authentication, delegation_tokens
     from minikafka.server.security.acl_store import AclStore
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
     acl_authorizer = deferred("minikafka.server.security.acl_authorizer")
     acl_store = deferred("minikafka.server.security.acl_store")
+    authentication = deferred("minikafka.server.security.authentication")
+    delegation_tokens = deferred("minikafka.server.security.delegation_tokens")
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +203,55 @@ def make_services(
     return services
 
 
+async def start_authentication(
+    services: Services, handler: Handler, *, sessions: SessionKeeper, rng: random.Random
+) -> None:
+    """What SASL listeners and delegation tokens need, where there are any.
+
+    Raises:
+        StartError: they are configured so that nobody can log in. StoreError.
+    """
+    config, store = services.config, services.store
+    until_connected = StorePatience(store, services.clock).until_connected
+    if config.delegation_token_secret_key is not None:
+        services.delegation_tokens = tokens = delegation_tokens.DelegationTokens(
+            store,
+            secret_key=config.delegation_token_secret_key,
+            config=lambda: services.config,
+            clock=services.clock,
+            rng=rng,
+        )
+        changes = ConfigChangeListener(
+            store,
+            clock=services.clock,
+            reload=tokens.reload,
+            path=paths.DELEGATION_TOKEN_CHANGES,
+            decode=paths.decode_delegation_token_change,
+        )
+        await until_connected("the list of changed delegation tokens", changes.begin)
+        await until_connected("the delegation tokens", tokens.load)
+        sessions.on_new_session(changes.session_began)
+        services.supervisor.start("delegation-token-changes", changes.run, restart=Restart.ALWAYS)
+        services.supervisor.start("delegation-token-expiry", tokens.remove_expired, restart=Restart.ALWAYS)
+    if not any(listener.protocol.startswith("SASL") for listener in config.endpoints()):
+        return
+    secret = await until_connected("the login secret", lambda: authentication.read_login_secret(store, rng))
+    try:
+        services.authentication = authentication.Authentication(
+            config,
+            handler=handler,
+            credentials=services.configs.scram.credentials,
+            tokens=services.delegation_tokens,
+            login_secret=secret,
+            clock=services.clock,
+            rng=rng,
+            scheduler=services.scheduler,
+            supervisor=services.supervisor,
+        )
+    except ConfigError as error:
+        raise StartError(str(error)) from error
+
+
 def drop_fast_paths_with_changes(services: Services) -> None:
     """Of all that a fast path looks up once. See ``runtime.fast_paths``."""
     drop = services.fast_paths.drop
@@ -208,7 +262,6 @@ def drop_fast_paths_with_changes(services: Services) -> None:
     services.configs.subscribe_broker(drop)
     if services.authorizer is not None:
         services.authorizer.follow(drop)
-<<<<<<< HEAD
 
 
 def _authorizer(
@@ -220,8 +273,6 @@ def _authorizer(
     data = acl_authorizer.authorizer_data(config)
     acls = acl_store.AclStore(store, data, clock=clock)
     return acls, acl_authorizer.AclAuthorizer(data, acls)
-=======
->>>>>>> h-apis
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:

@@ -46,6 +46,7 @@ from minikafka.server.assembly import (
     make_services,
     open_log_manager,
     registration,
+    start_authentication,
 )
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.coordination_engine import create_top_level_paths, store_name
@@ -298,7 +299,9 @@ class Broker:
         services.groups.start()
         services.transactions.start()
         cleaner = self._start_maintenance(services, disk_work)
-        socket_server = await self._listen(services, budget)
+        dispatcher = Dispatcher(services, HANDLERS)
+        await start_authentication(services, dispatcher, sessions=sessions, rng=self._rng)
+        socket_server = await self._listen(services, dispatcher, budget)
         self._http = await self._start_http(services, cleaner, socket_server, budget)
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
@@ -340,11 +343,17 @@ class Broker:
         except OSError as error:
             raise StartError(f"cannot make the log directory {directory}: {error.strerror}") from error
 
-    async def _listen(self, services: Services, budget: DescriptorBudget) -> SocketServer:
+    async def _listen(
+        self, services: Services, dispatcher: Dispatcher, budget: DescriptorBudget
+    ) -> SocketServer:
         config = services.config  # with what was set dynamically before this start
+        gates = {} if services.authentication is None else services.authentication.listeners
+        for listener in config.endpoints():
+            if listener.protocol.startswith("SASL") and listener.name not in gates:
+                raise InvariantError(f"listener {listener} would take everybody")
         self._socket_server = server = SocketServer(
             config.endpoints(),
-            Dispatcher(services, HANDLERS),
+            dispatcher,
             SocketServerConfig(
                 socket_request_max_bytes=config.socket_request_max_bytes,
                 socket_send_buffer_bytes=config.socket_send_buffer_bytes,
@@ -357,6 +366,7 @@ class Broker:
                 queued_max_request_bytes=config.queued_max_request_bytes,
                 descriptors_for_connections=budget.connections,
             ),
+            gates=gates,
             now_ns=self._clock.monotonic_ns,
         )
         await server.start()
@@ -420,6 +430,8 @@ class Broker:
             producer_id_expiration_ms=config.producer_id_expiration_ms,
             verifies_transactions=config.transaction_partition_verification_enable,
         )
+        if services.authentication is not None:
+            services.authentication.reconfigure(config)
         if self._socket_server is not None:
             limits = self._socket_server.limits
             limits.max_connections = config.max_connections
@@ -448,6 +460,8 @@ class Broker:
             await self._services.replica_manager.close()
             await self._services.transaction_verification.close()
             self._services.scheduler.close()
+            if self._services.authentication is not None:
+                self._services.authentication.close()
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is not None:
             await supervisor.stop()

@@ -44,6 +44,8 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security.acl_store import AclStore
+    from minikafka.server.security.authentication import Authentication
+    from minikafka.server.security.delegation_tokens import DelegationTokens
 
 
 class SwapInStaged(Protocol):
@@ -95,6 +97,10 @@ class Services(msgspec.Struct, kw_only=True):
     """None: everybody may do everything (``authorizer.class.name`` is not set)."""
     acls: AclStore | None = None
     """What the authorizer decides by; None without one."""
+    authentication: Authentication | None = None
+    """None: there is no SASL listener."""
+    delegation_tokens: DelegationTokens | None = None
+    """None: ``delegation.token.secret.key`` is not set."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None

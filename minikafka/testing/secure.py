@@ -87,16 +87,11 @@ class SecureAccess:
             "salted_password": salted,
         }
         body = {"deletions": [], "upsertions": [upsertion]}
-        for broker in brokers:
-            client = await self._connect(broker)
-            try:
-                answer = await client.request(
-                    ApiKey.ALTER_USER_SCRAM_CREDENTIALS, body, deadline_ms=DEADLINE_MS
-                )
-            finally:
-                await client.close()
-            if answer.results[0].error_code != ErrorCode.NOT_CONTROLLER:
-                break
+        client = await self._connect(brokers[0])
+        try:
+            answer = await client.request(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, body, deadline_ms=DEADLINE_MS)
+        finally:
+            await client.close()
         _raise_error(answer.results[0])
         self._passwords[name] = password
         async with asyncio.timeout(DEADLINE_MS / 1000):

@@ -17,8 +17,8 @@ What clients make of it:
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
 
 So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's
-own ranges do: they name share groups while ``share.version`` is 0, delegation tokens without a secret and
-SASL on a listener that has none, and each such request is answered with an error.
+own ranges do: they name share groups while ``share.version`` is 0, and each such request is answered with an
+error, as is one for delegation tokens without a secret, or for SASL on a listener that has none.
 
 Produce is advertised from version 0, as Kafka 4 does (KAFKA-18659): librdkafka compresses only when version
 0 lies in the range of Produce (librdkafka #4956; 7 for zstd), and otherwise sends the batch as it is.
@@ -160,6 +160,10 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
+    ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(1, 3),
+    ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(1, 2),
+    ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(1, 2),
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(1, 3),
     ApiKey.DELETE_GROUPS: VersionRange(0, 2),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
@@ -168,6 +172,8 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.OFFSET_DELETE: VersionRange(0, 0),
     ApiKey.DESCRIBE_CLIENT_QUOTAS: VersionRange(0, 1),
     ApiKey.ALTER_CLIENT_QUOTAS: VersionRange(0, 1),
+    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
     ApiKey.DESCRIBE_QUORUM: VersionRange(0, 2),
     ApiKey.UPDATE_FEATURES: VersionRange(0, 2),
     ApiKey.DESCRIBE_CLUSTER: VersionRange(0, 2),
@@ -184,12 +190,6 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
 """What requests are served in; the codec reads and writes every one of these."""
 
 REFUSED: Final[dict[ApiKey, VersionRange]] = {
-    ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(1, 3),
-    ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(1, 2),
-    ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(1, 2),
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(1, 3),
-    ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: VersionRange(0, 0),
     ApiKey.UNREGISTER_BROKER: VersionRange(0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),

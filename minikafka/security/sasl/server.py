@@ -8,8 +8,11 @@ from typing import Protocol
 class SaslServer(Protocol):
     """One authentication of one connection, for one mechanism."""
 
-    is_complete: bool
-    """Whether the client has proved who it is."""
+    @property
+    def is_complete(self) -> bool:
+        """Whether the client has proved who it is."""
+        ...
+
     authorization_id: str
     """Its name, when it has."""
     expires_at_ms: int | None

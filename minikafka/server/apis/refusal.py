@@ -42,12 +42,6 @@ def _groups_with_topics(request: Any) -> Body:
     return {"groups": [{"group_id": group.group_id} for group in request.groups]}
 
 
-def _users(request: Any) -> Body:
-    """Each once, as in Kafka."""
-    names = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
-    return {"results": [{"user": name} for name in names]}
-
-
 def _partitions(request: Any) -> Body:
     return {
         "results": [
@@ -61,7 +55,6 @@ def _partitions(request: Any) -> Body:
 
 
 _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
-    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _users,
     ApiKey.SHARE_GROUP_DESCRIBE: _groups,
     ApiKey.STREAMS_GROUP_DESCRIBE: _groups,
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: _groups_with_topics,

@@ -1,4 +1,4 @@
-"""Learning of configurations that other brokers have changed.
+"""Learning of configurations, and of delegation tokens, that other brokers have changed.
 
 Kafka: ``DynamicConfigManager``. A broker that changes a configuration leaves a notification under
 ``/config/changes`` that names it; every broker reads it, and then the configuration itself.
@@ -18,12 +18,20 @@ class ConfigChangeListener:
     """``begin`` before the configurations are loaded, then ``run`` as a task."""
 
     def __init__(
-        self, store: CoordinationStore, *, clock: Clock, reload: Callable[[str], Awaitable[None]]
+        self,
+        store: CoordinationStore,
+        *,
+        clock: Clock,
+        reload: Callable[[str], Awaitable[None]],
+        path: str = paths.CONFIG_CHANGES,
+        decode: Callable[[bytes, str], str] = paths.decode_config_change,
     ) -> None:
-        """``reload`` is given what follows ``/config/``."""
+        """``reload`` is given what ``decode`` reads in a notification below ``path``: of configurations, what
+        follows ``/config/``."""
+        self._decode = decode
         self._reload = reload
         self._notifications = ChangeNotifications(
-            store, paths.CONFIG_CHANGES, clock=clock, what="configuration changes", apply=self._apply
+            store, path, clock=clock, what="configuration changes", apply=self._apply
         )
 
     def __repr__(self) -> str:
@@ -42,4 +50,4 @@ class ConfigChangeListener:
         await self._notifications.run()
 
     async def _apply(self, path: str, data: bytes) -> None:
-        await self._reload(paths.decode_config_change(data, path))
+        await self._reload(self._decode(data, path))

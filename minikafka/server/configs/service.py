@@ -32,7 +32,11 @@ Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``User
 ``ClientIdConfigHandler``. Belongs to ``ConfigService``, whose lock is held while something changes.
 
 Invariants: what is known here is in the store and can be used; those who follow have heard of every change.
-Other properties of a user's node (Kafka keeps credentials there) stay as they are.
+Other properties of a user's node, its SCRAM credentials, stay as they are.
+
+The SCRAM credentials of users, in the same nodes as their quotas.
+
+Kafka: ``ZkAdminManager.alterUserScramCredentials``, ``UserConfigHandler``; KIP-554.
 """
 
 from __future__ import annotations
@@ -84,10 +88,12 @@ from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
 from minikafka.coordinator.group.settings import ConsumerGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
+from minikafka.security.sasl.scram import ScramCredential, encode_credential
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
 from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.security.scram_credentials import ScramCredentials
 from minikafka.types import BrokerId
 
 ROOT = "root"
@@ -165,9 +171,17 @@ ApplyQuotas = Callable[[QuotaEntity, Quotas], None]
 class ClientQuotaConfigs:
     """See the module header."""
 
-    def __init__(self, store: ConfigStore, lock: asyncio.Lock) -> None:
+    def __init__(
+        self,
+        store: ConfigStore,
+        lock: asyncio.Lock,
+        *,
+        user_read: Callable[[str, Mapping[str, str]], None],
+    ) -> None:
+        """``user_read`` is told what is set for a user, whatever it is, when that is read."""
         self._store = store
         self._lock = lock
+        self._user_read = user_read
         self._quotas: dict[QuotaEntity, Quotas] = {}
         self._followers: list[ApplyQuotas] = []
 
@@ -199,6 +213,8 @@ class ClientQuotaConfigs:
         if entity is None:
             return
         stored = await self._store.read(f"{paths.CONFIGS}/{entity_path}")
+        if entity.client_id is None and isinstance(entity.user, str):
+            self._user_read(entity.user, stored)
         quotas = stored_quotas(stored)
         for quota in QuotaType:
             if quota.value in stored and quota not in quotas:
@@ -243,6 +259,53 @@ class ClientQuotaConfigs:
             del self._quotas[entity]
         for apply in self._followers:
             apply(entity, quotas)
+
+
+class ScramCredentialConfigs:
+    """The credentials that are stored, and how they are changed. ``ConfigService`` has its lock and reads the
+    nodes."""
+
+    def __init__(self, store: ConfigStore, lock: asyncio.Lock) -> None:
+        self._store = store
+        self._lock = lock
+        self.credentials = ScramCredentials()
+        """As they are in the store."""
+
+    def __repr__(self) -> str:
+        return f"ScramCredentialConfigs({self.credentials})"
+
+    async def alter(self, user: str, changes: Mapping[str, ScramCredential | None]) -> None:
+        """Raises KafkaError: as ``alter_scram_credentials``."""
+        async with self._lock:
+            self.credentials.read(user, await alter_scram_credentials(self._store, user, changes))
+
+
+async def alter_scram_credentials(
+    store: ConfigStore, user: str, changes: Mapping[str, ScramCredential | None]
+) -> dict[str, str]:
+    """Set a user's credentials, mechanism → credential, and remove those whose change is None. Returns what
+    is set for the user now, quotas included. Needs no broker: a credential can be made before the first
+    starts.
+
+    Raises:
+        KafkaError: RESOURCE_NOT_FOUND: a credential to remove is not there; REQUEST_TIMED_OUT: the store
+            cannot be reached, or others were faster too often.
+    """
+
+    def changed(current: Mapping[str, str]) -> dict[str, str]:
+        texts = dict(current)
+        for mechanism, credential in changes.items():
+            if credential is not None:
+                texts[mechanism] = encode_credential(credential)
+            elif texts.pop(mechanism, None) is None:
+                raise KafkaError(
+                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
+                )
+        return texts
+
+    stored = await store.replace(paths.user_config_path(user), changed, validate_only=False)
+    assert stored is not None, "it was to be written"
+    return stored
 
 
 logger = logging.getLogger(__name__)
@@ -466,7 +529,10 @@ class ConfigService:
         self._client_metrics = NamedConfigs(
             self._config_store, paths.CLIENT_METRICS_CONFIGS, check=client_metrics_config
         )
-        self.client_quotas = ClientQuotaConfigs(self._config_store, self.changes)
+        self.scram = ScramCredentialConfigs(self._config_store, self.changes)
+        self.client_quotas = ClientQuotaConfigs(
+            self._config_store, self.changes, user_read=self.scram.credentials.read
+        )
         self._read_for: dict[str, UUID] = {}
         self._topic_subscribers: list[Apply] = []
         self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []

@@ -1,0 +1,104 @@
+"""AlterUserScramCredentials (key 51): set and remove what users log in with by SCRAM (KIP-554).
+
+Behaviour (``ZkAdminManager.alterUserScramCredentials``): clients send the salted password, from which the
+keys that are stored are made; no password comes here. Each user has one result, and its credentials are
+changed all or not at all: UNACCEPTABLE_CREDENTIAL for an empty name or iterations outside of 4,096 to 16,384,
+UNSUPPORTED_SASL_MECHANISM, DUPLICATE_RESOURCE for a mechanism of a user that is there twice,
+RESOURCE_NOT_FOUND for a credential to remove that is not there. Any broker does it; it holds here at once, on
+the others as soon as they hear of it. It needs ALTER on the cluster, or each user gets
+CLUSTER_AUTHORIZATION_FAILED.
+
+Where it differs from Kafka: an empty salt, or a salted password that is not as long as the mechanism's hash,
+is UNACCEPTABLE_CREDENTIAL too, because nobody could log in with it.
+
+Versions: 0 flexible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.wire.codec import Body
+from minikafka.security.acl import AclOperation
+from minikafka.security.sasl.scram import HASHES, ITERATIONS_MIN, ScramCredential, credential_of
+from minikafka.server.apis.shared.authorization import require_on_cluster
+from minikafka.server.apis.shared.scram_mechanisms import TYPES
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
+from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.services import Services
+
+ITERATIONS_MAX = 16_384
+"""``ScramControlManager.MAX_ITERATIONS``: what clients have to compute."""
+
+_Changes = dict[str, ScramCredential | None]
+"""Mechanism → credential; None: to be removed."""
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    users = dict.fromkeys(change.name for change in (*request.deletions, *request.upsertions))
+    try:
+        require_on_cluster(services, context, AclOperation.ALTER)
+    except KafkaError as error:
+        refused = error_fields(error)
+        return {"throttle_time": 0, "results": [{"user": user, **refused} for user in sorted(users)]}
+    changes, errors = _checked(request)
+    results = []
+    time_slice = TimeSlice()
+    for user in users:
+        await time_slice.give_way()
+        outcome = NO_ERROR
+        try:
+            if user in errors:
+                raise errors[user]
+            await services.configs.scram.alter(user, changes[user])
+        except KafkaError as error:
+            outcome = error_fields(error)
+        results.append({"user": user, **outcome})
+    return {"throttle_time": 0, "results": results}
+
+
+def _checked(request: Any) -> tuple[dict[str, _Changes], dict[str, KafkaError]]:
+    """By user: what is to be changed, or the first reason why nothing is."""
+    changes: dict[str, _Changes] = {}
+    errors: dict[str, KafkaError] = {}
+    for change in (*request.deletions, *request.upsertions):
+        try:
+            mechanism = _mechanism(change)
+            credential = _credential(mechanism, change) if hasattr(change, "salt") else None
+            of_user = changes.setdefault(change.name, {})
+            if mechanism in of_user:
+                raise KafkaError(
+                    ErrorCode.DUPLICATE_RESOURCE,
+                    "A user credential cannot be altered twice in the same request",
+                )
+            of_user[mechanism] = credential
+        except KafkaError as error:
+            errors.setdefault(change.name, error)
+    return changes, errors
+
+
+def _mechanism(change: Any) -> str:
+    if not change.name:
+        raise _unacceptable("Username must not be empty")
+    mechanism = TYPES.get(change.mechanism)
+    if mechanism is None:
+        raise KafkaError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism")
+    return mechanism
+
+
+def _credential(mechanism: str, upsertion: Any) -> ScramCredential:
+    if upsertion.iterations < ITERATIONS_MIN:
+        raise _unacceptable("Too few iterations")
+    if upsertion.iterations > ITERATIONS_MAX:
+        raise _unacceptable("Too many iterations")
+    salt, salted_password = bytes(upsertion.salt), bytes(upsertion.salted_password)
+    if not salt or len(salted_password) != hashlib.new(HASHES[mechanism]).digest_size:
+        raise _unacceptable(f"The salt is empty, or the salted password is none of {mechanism}")
+    return credential_of(mechanism, salted_password, salt, upsertion.iterations)
+
+
+def _unacceptable(message: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNACCEPTABLE_CREDENTIAL, message)

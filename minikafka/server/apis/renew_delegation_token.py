@@ -1,0 +1,28 @@
+"""RenewDelegationToken (key 39): let a token hold for longer (KIP-48).
+
+Behaviour (``DelegationTokenManagerZk.renewToken``): its owner and its renewers may, until its maximum; errors
+as in ``shared.token_requests`` and ``DelegationTokens.renew``.
+
+Versions: 2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.wire.codec import Body
+from minikafka.server.apis.shared.token_requests import NO_TIME, allowed_tokens
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.services import Services
+
+
+async def handle(services: Services, context: RequestContext, request: Any) -> Body:
+    code, expires_ms = ErrorCode.NONE, NO_TIME
+    try:
+        expires_ms = await allowed_tokens(services, context).renew(
+            bytes(request.hmac), context.connection.principal, period_ms=request.renew_period
+        )
+    except KafkaError as error:
+        code = error.code
+    return {"error_code": code, "expiry_timestamp": expires_ms, "throttle_time": 0}

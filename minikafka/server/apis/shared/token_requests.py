@@ -1,0 +1,30 @@
+"""What the four APIs of delegation tokens have in common. Kafka: ``KafkaApis.allowTokenRequests``."""
+
+from __future__ import annotations
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.security.principal import ANONYMOUS
+from minikafka.server.requests.context import RequestContext
+from minikafka.server.security.delegation_tokens import DelegationTokens
+from minikafka.server.services import Services
+
+NO_TIME = -1
+"""A time in an answer that has an error."""
+
+
+def allowed_tokens(services: Services, context: RequestContext) -> DelegationTokens:
+    """The tokens, for who may ask about them: it has proved who it is, and not with a token.
+
+    Raises:
+        KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED; DELEGATION_TOKEN_AUTH_DISABLED: there are none.
+    """
+    principal = context.connection.principal
+    if principal.token_id or principal == ANONYMOUS:
+        raise KafkaError(
+            ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
+            "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation "
+            "token authenticated channels.",
+        )
+    if services.delegation_tokens is None:
+        raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
+    return services.delegation_tokens

@@ -1,0 +1,344 @@
+"""Who may log in on which listener, and with what: made of the configuration, and again when that changes.
+
+Kafka: ``SaslChannelBuilder``, ``CredentialProvider``, ``ScramServerCallbackHandler``,
+``PlainServerCallbackHandler``, ``OAuthBearerValidatorCallbackHandler``; KIP-103, KIP-226.
+
+There is one on a broker that has a SASL listener. A change of the configuration holds for the logins that
+begin afterwards; one that cannot be used is logged, and what was before holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, NamedTuple
+
+import msgspec
+
+from minikafka.clock import Clock
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
+from minikafka.config.definition import parse_value
+from minikafka.config.listeners import Listener
+from minikafka.config.security import SASL_MECHANISMS, SecurityConfig, jaas_configs, listener_property
+from minikafka.coordination import paths
+from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
+from minikafka.errors import ConfigError
+from minikafka.network.connection import Connection, Handler
+from minikafka.security.jaas import LOGIN_MODULES, JaasModule, jaas_module, parse_jaas
+from minikafka.security.sasl.oauthbearer import (
+    BearerToken,
+    ClaimRules,
+    JwtValidator,
+    OAuthBearerServer,
+    UnknownKeyError,
+    UnsecuredValidator,
+    Validate,
+)
+from minikafka.security.sasl.plain import PlainServer, PlainUsers
+from minikafka.security.sasl.scram import ScramCredential, ScramServer, ScramUser, unknown_user_credential
+from minikafka.security.sasl.server import SaslServer
+from minikafka.server.runtime.supervisor import Restart, Supervisor
+from minikafka.server.runtime.work_scheduler import WorkScheduler
+from minikafka.server.security.delegation_tokens import DelegationTokens
+from minikafka.server.security.jwks import JwksSettings, JwksSource, check_jwks_url
+from minikafka.server.security.sasl_authenticator import (
+    AuthenticationCounters,
+    LoginThreads,
+    LoginTurns,
+    SaslListener,
+    SaslLogin,
+    SaslSettings,
+)
+from minikafka.server.security.scram_credentials import ScramCredentials
+
+logger = logging.getLogger(__name__)
+
+NONCE_BITS: Final = 160
+"""Kafka's have 130."""
+SECRET_BYTES: Final = 32
+
+_OAUTH: Final = "org.apache.kafka.common.security.oauthbearer"
+SECURED_VALIDATORS: Final = (
+    f"{_OAUTH}.OAuthBearerValidatorCallbackHandler",
+    f"{_OAUTH}.secured.OAuthBearerValidatorCallbackHandler",
+)
+"""``sasl.server.callback.handler.class`` that mean what is done anyway."""
+UNSECURED_VALIDATOR: Final = f"{_OAUTH}.internals.unsecured.OAuthBearerUnsecuredValidatorCallbackHandler"
+UNSECURED_OPTION_PREFIX: Final = "unsecuredValidator"
+
+_MakeServer = Callable[[], SaslServer]
+
+
+async def read_login_secret(store: CoordinationStore, rng: random.Random) -> bytes:
+    """Random bytes that all brokers have in common, made by the first of them. By these a user that does not
+    exist has the same salt whichever broker is asked, and whenever.
+
+    Raises:
+        StoreError.
+    """
+    path = paths.LOGIN_SECRET
+    while True:
+        try:
+            return (await store.get(path)).data
+        except NoNodeError:
+            pass
+        await store.ensure_path(path.rpartition("/")[0])
+        try:
+            await store.create(path, rng.randbytes(SECRET_BYTES))
+        except NodeExistsError:
+            continue  # another broker was faster
+
+
+class _JwksUse(NamedTuple):
+    source: JwksSource
+    task: asyncio.Task[None]
+
+
+class Authentication:
+    """See the module header. ``close`` once."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        *,
+        handler: Handler,
+        credentials: ScramCredentials,
+        tokens: DelegationTokens | None,
+        login_secret: bytes,
+        clock: Clock,
+        rng: random.Random,
+        scheduler: WorkScheduler,
+        supervisor: Supervisor,
+    ) -> None:
+        """``handler`` gets the requests of those who have logged in.
+
+        Raises:
+            ConfigError: a SASL listener whose logins cannot work; names the property.
+        """
+        self._credentials = credentials
+        self._tokens = tokens
+        self._login_secret = login_secret
+        self._clock = clock
+        self._rng = rng
+        self._supervisor = supervisor
+        self._threads = LoginThreads()
+        self._jwks: dict[JwksSettings, _JwksUse] = {}
+        turns = LoginTurns()
+        settings = self._settings(config)
+        self.listeners: Mapping[str, SaslListener] = {
+            name: SaslListener(
+                name,
+                of_listener,
+                clock=clock,
+                scheduler=scheduler,
+                turns=turns,
+                threads=self._threads,
+                handler=handler,
+                request_bytes_max=config.socket_request_max_bytes,
+            )
+            for name, of_listener in settings.items()
+        }
+        """The SASL listeners, each the gate of its connections."""
+
+    def __repr__(self) -> str:
+        return f"Authentication({', '.join(map(repr, self.listeners.values()))})"
+
+    @property
+    def counters(self) -> Mapping[str, AuthenticationCounters]:
+        """By listener."""
+        return {name: listener.counters for name, listener in self.listeners.items()}
+
+    def login_of(self, connection: Connection) -> SaslLogin | None:
+        """None for a connection of a listener without SASL."""
+        listener = self.listeners.get(connection.listener_name)
+        return None if listener is None else listener.login_of(connection)
+
+    def kill_sessions(self, user: str) -> int:
+        """Close all connections of a user at once, to this broker; returns how many."""
+        return sum(listener.kill_sessions(user) for listener in self.listeners.values())
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """This is configured now."""
+        try:
+            settings = self._settings(config)
+        except ConfigError as error:
+            logger.error("%s; clients log in as they did before", error)
+            return
+        for name, listener in self.listeners.items():
+            if name in settings:
+                listener.settings = settings[name]
+
+    def close(self) -> None:
+        """No login that is under way will be finished."""
+        self._threads.close()
+        for use in self._jwks.values():
+            use.source.close()
+
+    # What is configured
+
+    def _settings(self, config: BrokerConfig) -> dict[str, SaslSettings]:
+        """By listener. Raises ConfigError."""
+        self._wanted_jwks: set[JwksSettings] = set()
+        settings = {
+            listener.name: self._settings_of(config, listener)
+            for listener in config.endpoints()
+            if listener.protocol.startswith("SASL")
+        }
+        for unused in self._jwks.keys() - self._wanted_jwks:
+            use = self._jwks.pop(unused)
+            use.task.cancel()
+            use.source.close()
+        return settings
+
+    def _settings_of(self, config: BrokerConfig, listener: Listener) -> SaslSettings:
+        security = config.listener_security(listener.name)
+        mechanisms = [each.upper() for each in security.sasl_enabled_mechanisms]
+        if not mechanisms:
+            raise ConfigError(f"No SASL mechanisms are enabled for listener {listener.name}")
+        for mechanism in mechanisms:
+            if mechanism not in SASL_MECHANISMS:
+                raise ConfigError(
+                    f"Invalid value {mechanism} for configuration sasl.enabled.mechanisms: it is not there; "
+                    f"{', '.join(SASL_MECHANISMS)} are"
+                )
+        of_mechanisms = {each: mechanism_security(config, listener.name, each) for each in mechanisms}
+        return SaslSettings(
+            {
+                mechanism: self._mechanism(config, listener.name, mechanism, of_mechanism)
+                for mechanism, of_mechanism in of_mechanisms.items()
+            },
+            {mechanism: each.connections_max_reauth_ms for mechanism, each in of_mechanisms.items()},
+            security.sasl_server_max_receive_size,
+            security.connection_failed_authentication_delay_ms,
+        )
+
+    def _mechanism(
+        self, config: BrokerConfig, listener: str, mechanism: str, security: SecurityConfig
+    ) -> _MakeServer:
+        """What makes the server side of one login. Raises ConfigError."""
+        module = _module(config, listener, mechanism)
+        handler_class = security.sasl_server_callback_handler_class or ""
+        if handler_class and mechanism != "OAUTHBEARER":
+            raise ConfigError(
+                f"Invalid value {handler_class} for configuration sasl.server.callback.handler.class: "
+                f"{mechanism} has no other handler than its own, and no Java class is loaded"
+            )
+        if mechanism == "PLAIN":
+            users = PlainUsers({} if module is None else module.options)
+            if not len(users):
+                raise ConfigError(
+                    f"PLAIN on listener {listener} has no users: set "
+                    f"listener.name.{listener.lower()}.plain.sasl.jaas.config to "
+                    f'{LOGIN_MODULES[mechanism]} required user_NAME="password";'
+                )
+            return lambda: PlainServer(users.check)
+        if mechanism == "OAUTHBEARER":
+            validate = self._validator(listener, security, {} if module is None else module.options)
+            return lambda: OAuthBearerServer(validate)
+        return lambda: ScramServer(
+            mechanism,
+            lambda name, is_token: self._scram_user(mechanism, name, is_token=is_token),
+            nonce=f"{self._rng.getrandbits(NONCE_BITS):040x}",
+            unknown_user=lambda name: self._unknown_user(mechanism, name),
+        )
+
+    def _scram_user(self, mechanism: str, name: str, *, is_token: bool) -> ScramUser | None:
+        if is_token:
+            return None if self._tokens is None else self._tokens.find(mechanism, name)
+        credential = self._credentials.find(mechanism, name)
+        return None if credential is None else ScramUser(credential, name)
+
+    def _unknown_user(self, mechanism: str, name: str) -> ScramCredential:
+        salt_bytes, iterations = self._credentials.usual(mechanism)
+        return unknown_user_credential(
+            mechanism, name, secret=self._login_secret, salt_bytes=salt_bytes, iterations=iterations
+        )
+
+    def _validator(self, listener: str, security: SecurityConfig, options: Mapping[str, str]) -> Validate:
+        """Raises ConfigError."""
+        handler_class = security.sasl_server_callback_handler_class or ""
+        url = security.sasl_oauthbearer_jwks_endpoint_url
+        is_unsecured = handler_class == UNSECURED_VALIDATOR or (
+            not handler_class and url is None and any(map(_is_unsecured_option, options))
+        )
+        if handler_class and not is_unsecured and handler_class not in SECURED_VALIDATORS:
+            raise ConfigError(
+                f"Invalid value {handler_class} for configuration sasl.server.callback.handler.class: no "
+                f"Java class is loaded; {SECURED_VALIDATORS[0]} and {UNSECURED_VALIDATOR} are there"
+            )
+        if is_unsecured:
+            logger.warning(
+                "listener %s takes OAUTHBEARER tokens without a signature: anybody can log in as anybody",
+                listener,
+            )
+            return UnsecuredValidator(options, now_ms=self._clock.now_ms)
+        if url is None:
+            raise ConfigError(
+                f"OAUTHBEARER on listener {listener} needs sasl.oauthbearer.jwks.endpoint.url, where the "
+                "keys of the issuer are"
+            )
+        check_jwks_url(url)
+        source = self._jwks_source(
+            JwksSettings(
+                url,
+                security.sasl_oauthbearer_jwks_endpoint_refresh_ms,
+                security.sasl_oauthbearer_jwks_endpoint_retry_backoff_ms,
+                security.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
+            )
+        )
+        validate = JwtValidator(_claim_rules(security), keys=source.keys, now_ms=self._clock.now_ms)
+
+        def validate_and_want(token: str) -> BearerToken:
+            try:
+                return validate(token)
+            except UnknownKeyError:
+                source.want()
+                raise
+
+        return validate_and_want
+
+    def _jwks_source(self, settings: JwksSettings) -> JwksSource:
+        self._wanted_jwks.add(settings)
+        use = self._jwks.get(settings)
+        if use is None:
+            source = JwksSource(settings)
+            task = self._supervisor.start("jwks", source.run, restart=Restart.ALWAYS)
+            use = self._jwks[settings] = _JwksUse(source, task)
+        return use.source
+
+
+def mechanism_security(config: BrokerConfig, listener: str, mechanism: str) -> SecurityConfig:
+    """What holds for one mechanism of a listener: ``listener.name.NAME.MECHANISM.…`` over the listener's."""
+    changed = {}
+    for name, text in config.originals.items():
+        parts = listener_property(name)
+        if parts is None or (parts.listener, parts.mechanism) != (listener.upper(), mechanism):
+            continue
+        key = BROKER_CONFIG_KEYS[parts.name]
+        changed[key.attribute] = None if key.nullable and not text.strip() else parse_value(key, text)
+    return msgspec.structs.replace(config.listener_security(listener), **changed)
+
+
+def _module(config: BrokerConfig, listener: str, mechanism: str) -> JaasModule | None:
+    """The login module of the mechanism: its own, or the one that fits in what is set for all mechanisms."""
+    texts = jaas_configs(listener, config.originals)
+    if mechanism in texts:
+        return jaas_module(texts[mechanism], mechanism)
+    for_all: Iterable[JaasModule] = parse_jaas(texts[""]) if texts.get("") else ()
+    return next((each for each in for_all if each.login_module == LOGIN_MODULES[mechanism]), None)
+
+
+def _is_unsecured_option(option: str) -> bool:
+    return option.startswith(UNSECURED_OPTION_PREFIX)
+
+
+def _claim_rules(security: SecurityConfig) -> ClaimRules:
+    return ClaimRules(
+        scope_claim=security.sasl_oauthbearer_scope_claim_name,
+        sub_claim=security.sasl_oauthbearer_sub_claim_name,
+        issuer=security.sasl_oauthbearer_expected_issuer,
+        audiences=security.sasl_oauthbearer_expected_audience,
+        clock_skew_ms=1000 * security.sasl_oauthbearer_clock_skew_seconds,
+    )

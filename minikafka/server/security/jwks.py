@@ -1,0 +1,150 @@
+"""The keys that an issuer of tokens signs with: read from a file or a URL, and again from time to time.
+
+Kafka: ``RefreshingHttpsJwks``, ``RefreshingHttpsJwksVerificationKeyResolver``,
+``JwksFileVerificationKeyResolver``; KIP-768.
+
+Invariants: nothing is read on the loop; keys that were read once hold until others have been read; a token
+with an unknown key has them read again, but not more often than every ``WANTED_PAUSE_MS``, because anybody
+can send one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Final, NamedTuple
+from urllib.parse import urlsplit
+
+from minikafka.errors import ConfigError
+from minikafka.security.sasl.oauthbearer import VerificationKey, parse_jwks
+
+logger = logging.getLogger(__name__)
+
+TIMEOUT_S: Final = 10
+"""Kafka has none for the whole; its connect and read timeouts are the system's."""
+JWKS_BYTES_MAX: Final = 1_000_000
+"""Issuers have a handful of keys, of half a kilobyte each."""
+WANTED_PAUSE_MS: Final = 10_000
+CHUNK_BYTES: Final = 65_536
+
+
+class JwksSettings(NamedTuple):
+    """``sasl.oauthbearer.jwks.endpoint.*``."""
+
+    url: str
+    refresh_ms: int
+    retry_backoff_ms: int
+    retry_backoff_max_ms: int
+
+
+def check_jwks_url(url: str) -> None:
+    """Raises ConfigError: it is neither a file nor a web address."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.path and parts.netloc in ("", "localhost"):
+        return
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return
+    raise ConfigError(
+        f"Invalid value {url} for configuration sasl.oauthbearer.jwks.endpoint.url: must be a file: or an "
+        "https: URL"
+    )
+
+
+class JwksSource:
+    """One issuer's keys. ``run`` is a task."""
+
+    def __init__(self, settings: JwksSettings) -> None:
+        self._settings = settings
+        self._keys: Sequence[VerificationKey] = ()
+        self._wanted = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-jwks")
+
+    def __repr__(self) -> str:
+        return f"JwksSource({self._settings.url}, {len(self._keys)} keys)"
+
+    def keys(self) -> Sequence[VerificationKey]:
+        """Those that are known now; of any thread."""
+        return self._keys
+
+    def want(self) -> None:
+        """Somebody has met a key that is not known. Of any thread."""
+        self._loop.call_soon_threadsafe(self._wanted.set)
+
+    def close(self) -> None:
+        """Read nothing more; what is being read is not waited for."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        settings = self._settings
+        backoff_ms = settings.retry_backoff_ms
+        while True:
+            self._wanted.clear()
+            if await self._read():
+                backoff_ms = settings.retry_backoff_ms
+                quiet_ms = min(WANTED_PAUSE_MS, settings.refresh_ms)
+                await asyncio.sleep(quiet_ms / 1000)
+                try:
+                    async with asyncio.timeout((settings.refresh_ms - quiet_ms) / 1000):
+                        await self._wanted.wait()
+                except TimeoutError:
+                    pass
+            else:
+                await asyncio.sleep(backoff_ms / 1000)
+                backoff_ms = min(2 * backoff_ms, settings.retry_backoff_max_ms)
+
+    async def _read(self) -> bool:
+        url = self._settings.url
+        try:
+            keys, complaints = await self._loop.run_in_executor(self._thread, lambda: parse_jwks(_fetch(url)))
+        except (OSError, ValueError) as error:
+            logger.warning(
+                "cannot read the keys of sasl.oauthbearer.jwks.endpoint.url %s: %s%s",
+                url,
+                error,
+                "; those that were read before still hold" if self._keys else "",
+            )
+            return False
+        for complaint in complaints:
+            logger.warning("%s: %s; it is left out", url, complaint)
+        if not keys:
+            logger.warning("%s has no key that can verify a signature: no token will be taken", url)
+        self._keys = keys
+        return True
+
+
+class _SameSchemeRedirects(urllib.request.HTTPRedirectHandler):
+    """Keys that were asked for over TLS do not come without."""
+
+    def redirect_request(self, req, fp, code, msg, headers, newurl):  # type: ignore[no-untyped-def]
+        if urlsplit(newurl).scheme != urlsplit(req.full_url).scheme:
+            raise urllib.error.URLError(f"it redirects to {urlsplit(newurl).scheme}:")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _fetch(url: str) -> bytes:
+    """What is there. Blocks. Raises OSError, ValueError: it is too large, or too slow."""
+    deadline = time.monotonic() + TIMEOUT_S
+    if urlsplit(url).scheme == "file":
+        with open(urllib.request.url2pathname(urlsplit(url).path), "rb") as file:
+            return _read_all(file, deadline)
+    opener = urllib.request.build_opener(_SameSchemeRedirects)
+    with opener.open(url, timeout=TIMEOUT_S) as response:
+        return _read_all(response, deadline)
+
+
+def _read_all(file: IO[bytes], deadline: float) -> bytes:
+    data = b""
+    while chunk := file.read(CHUNK_BYTES):
+        data += chunk
+        if len(data) > JWKS_BYTES_MAX:
+            raise ValueError(f"it has more than {JWKS_BYTES_MAX} bytes")
+        if time.monotonic() > deadline:
+            raise ValueError(f"it does not come within {TIMEOUT_S} s")
+    return data
