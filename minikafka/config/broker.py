@@ -11,7 +11,7 @@ on a value. ``cluster.id``, ``coordination``, ``http.port``, ``http.host``, ``lo
 """
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -32,7 +32,10 @@ from minikafka.config.definition import (
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     HIDDEN,
+    KERBEROS,
     LISTENER_KEYS_EXTRA,
+    LISTENER_PREFIX,
+    SASL_MECHANISMS,
     SecurityConfig,
     listener_property,
     may_be_of_listener,
@@ -1017,10 +1020,66 @@ def _check_listeners(config: BrokerConfig) -> None:
             )
         if config.advertised_listeners is not None and not listener.host:
             raise _invalid("advertised.listeners", listener, "a host is missing")
-    inter_broker = config.inter_broker_listener_name
-    if inter_broker is not None and inter_broker.upper() not in {listener.name for listener in advertised}:
-        allowed = ", ".join(listener.name for listener in advertised)
-        raise _invalid("inter.broker.listener.name", inter_broker, f"must be one of {allowed}")
+    _check_inter_broker_listener(config, advertised)
+    for listener in config.endpoints():
+        if listener.protocol != "PLAINTEXT":
+            _check_listener_security(config, listener)
+
+
+def _check_inter_broker_listener(config: BrokerConfig, advertised: Sequence[Listener]) -> None:
+    allowed = ", ".join(map(str, advertised))
+    inter_broker, protocol_name = config.inter_broker_listener_name, "security.inter.broker.protocol"
+    protocol = config.security_inter_broker_protocol
+    if inter_broker is not None:
+        if protocol_name in config.originals:
+            raise ConfigError(
+                f"Only one of inter.broker.listener.name and {protocol_name} should be set: "
+                f"{inter_broker} and {protocol}"
+            )
+        if inter_broker.upper() not in {listener.name for listener in advertised}:
+            raise _invalid("inter.broker.listener.name", inter_broker, f"must be one of {allowed}")
+    elif protocol_name in config.originals and all(each.protocol != protocol for each in advertised):
+        raise _invalid(protocol_name, protocol, f"no listener has it; there are {allowed}")
+
+
+def _check_listener_security(config: BrokerConfig, listener: Listener) -> None:
+    """What can be told without reading a file: for the stores see ``minikafka.security``."""
+    security = config.listener_security(listener.name)
+    prefix = f"{LISTENER_PREFIX}{listener.name.lower()}."
+    if listener.protocol.endswith("SSL") and (
+        security.ssl_keystore_location is None and security.ssl_keystore_key is None
+    ):
+        raise ConfigError(
+            f"the listener {listener} ({listener.protocol}) has no key store: set ssl.keystore.location and "
+            "ssl.keystore.type (PEM or PKCS12), or for this listener alone "
+            f"{prefix}ssl.keystore.location and {prefix}ssl.keystore.type"
+        )
+    if not listener.protocol.startswith("SASL"):
+        return
+    for mechanism in security.sasl_enabled_mechanisms:
+        _check_mechanism("sasl.enabled.mechanisms", mechanism, listener)
+    if not security.sasl_enabled_mechanisms:
+        raise _invalid("sasl.enabled.mechanisms", "", f"the listener {listener} needs at least one")
+    if listener.name == config.inter_broker_listener():
+        mechanism = security.sasl_mechanism_inter_broker_protocol
+        _check_mechanism("sasl.mechanism.inter.broker.protocol", mechanism, listener)
+        if mechanism not in security.sasl_enabled_mechanisms:
+            raise ConfigError(
+                f"sasl.mechanism.inter.broker.protocol ({mechanism}) must be included in "
+                f"sasl.enabled.mechanisms ({', '.join(security.sasl_enabled_mechanisms)}) of the listener "
+                f"{listener}, which brokers use among themselves"
+            )
+
+
+def _check_mechanism(name: str, mechanism: str, listener: Listener) -> None:
+    if mechanism == KERBEROS:
+        raise _invalid(
+            name,
+            mechanism,
+            f"Kerberos is not there; the listener {listener} can have {', '.join(SASL_MECHANISMS)}",
+        )
+    if mechanism not in SASL_MECHANISMS:
+        raise _invalid(name, mechanism, f"the listener {listener} can have {', '.join(SASL_MECHANISMS)}")
 
 
 def _parse_overrides(text: str) -> dict[str, int]:

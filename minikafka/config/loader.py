@@ -239,7 +239,7 @@ def _nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:
     return close[0] if close else None
 
 
-_NAMED = re.compile(r"for configuration ([a-z.]+):")
+_NAMED = re.compile(r"for configuration (\S+):")
 
 
 def _with_origin(message: str, origins: Mapping[str, str]) -> str:

@@ -25,6 +25,7 @@ from minikafka.config.broker import (
     BROKER_CONFIG_KEYS,
     BrokerConfig,
     broker_config,
+    broker_config_key,
     effective_retention_ms,
     names_of_one_thing,
     override_properties,
@@ -40,18 +41,16 @@ from minikafka.config.definition import (
     parse_value,
 )
 from minikafka.config.group import BROKER_PREFIX, GROUP_CONFIG_KEYS, GroupBounds, group_config
+from minikafka.config.security import PER_LISTENER_KEYS, listener_property
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig, check_topic_config
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 
 READ_ONLY_IN_KAFKA: Final = frozenset(
     {
         "alter.config.policy.class.name",
-        "authorizer.class.name",
         "broker.heartbeat.interval.ms",
         "broker.session.timeout.ms",
         "client.quota.callback.class",
-        "connection.failed.authentication.delay.ms",
-        "connections.max.reauth.ms",
         "controller.performance.always.log.threshold.ms",
         "controller.performance.sample.period.ms",
         "controller.quorum.append.linger.ms",
@@ -63,10 +62,6 @@ READ_ONLY_IN_KAFKA: Final = frozenset(
         "controller.quorum.retry.backoff.ms",
         "controller.quorum.voters",
         "create.topic.policy.class.name",
-        "delegation.token.expiry.check.interval.ms",
-        "delegation.token.expiry.time.ms",
-        "delegation.token.max.lifetime.ms",
-        "delegation.token.secret.key",
         "delete.records.purgatory.purge.interval.requests",
         "early.start.listeners",
         "group.consumer.regex.refresh.interval.ms",
@@ -162,22 +157,10 @@ READ_ONLY_IN_KAFKA: Final = frozenset(
         "sasl.oauthbearer.assertion.template.file",
         "sasl.oauthbearer.client.credentials.client.id",
         "sasl.oauthbearer.client.credentials.client.secret",
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
         "sasl.oauthbearer.jwt.retriever.class",
         "sasl.oauthbearer.jwt.validator.class",
         "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.scope.claim.name",
-        "sasl.oauthbearer.sub.claim.name",
-        "sasl.oauthbearer.token.endpoint.url",
         "sasl.server.callback.handler.class",
-        "sasl.server.max.receive.size",
-        "security.inter.broker.protocol",
         "security.providers",
         "server.max.startup.time.ms",
         "share.coordinator.append.linger.ms",
@@ -195,9 +178,6 @@ READ_ONLY_IN_KAFKA: Final = frozenset(
         "share.fetch.purgatory.purge.interval.requests",
         "socket.connection.setup.timeout.max.ms",
         "socket.connection.setup.timeout.ms",
-        "ssl.allow.dn.changes",
-        "ssl.allow.san.changes",
-        "ssl.principal.mapping.rules",
         "transaction.two.phase.commit.enable",
         "unclean.leader.election.interval.ms",
         "unstable.api.versions.enable",
@@ -237,6 +217,11 @@ class BrokerProperties(msgspec.Struct, frozen=True, kw_only=True):
     """Set through AlterConfigs for all brokers (the empty resource name)."""
     dynamic: dict[str, str] = msgspec.field(default_factory=dict)
     """Set through AlterConfigs for this broker."""
+
+    def __repr__(self) -> str:
+        """Without the values, which may be passwords."""
+        told = ", ".join(f"{source.name}: {sorted(texts)}" for source, texts in self.by_source())
+        return f"BrokerProperties({told})"
 
     @classmethod
     def of(cls, config: BrokerConfig) -> BrokerProperties:
@@ -324,12 +309,21 @@ def check_broker_overrides(
     """
     invalid = ErrorCode.INVALID_REQUEST
     for name in overrides:
-        key = BROKER_CONFIG_KEYS.get(name)
+        key = broker_config_key(name)
         if name in READ_ONLY_IN_KAFKA or (key is not None and key.update_mode is UpdateMode.READ_ONLY):
+            parts = listener_property(name)
+            if parts is not None:
+                why = f"Configs cannot be updated dynamically for existing listener {parts.listener}"
+                raise KafkaError(invalid, f"{why}, restart broker: Set({name})")
             raise KafkaError(invalid, f"Cannot update these configs dynamically: Set({name})")
+        if name in PER_LISTENER_KEYS:
+            why = "These security configs can be dynamically updated only per-listener"
+            raise KafkaError(invalid, f"{why} using the listener prefix: Set({name})")
         if key is None:
             continue
-        if key.update_mode is UpdateMode.PER_BROKER and not per_broker:
+        if not per_broker and (
+            key.update_mode is UpdateMode.PER_BROKER or listener_property(name) is not None
+        ):
             why = "Cannot update these configs at default cluster level, broker id must be specified"
             raise KafkaError(invalid, f"{why}: Set({name})")
     changed = (
@@ -372,8 +366,16 @@ def describe_broker(properties: BrokerProperties, broker: BrokerConfig) -> list[
             places = _from(key.name, _places(properties, group))
         read_only = key.update_mode is UpdateMode.READ_ONLY
         entries.append(_entry(key, value, places, read_only=read_only))
-    unknown = sorted({*properties.dynamic, *properties.dynamic_default} - BROKER_CONFIG_KEYS.keys())
-    return entries + [_unknown(name, _set_places(properties, (name,))) for name in unknown]
+    for name in sorted(
+        set().union(*(texts for _, texts in properties.by_source())) - BROKER_CONFIG_KEYS.keys()
+    ):
+        places, listener_key = _set_places(properties, (name,)), broker_config_key(name)
+        if listener_key is None:
+            entries.append(_unknown(name, places))
+        else:
+            read_only = listener_key.update_mode is UpdateMode.READ_ONLY
+            entries.append(_entry(listener_key, places[0].value, places, read_only=read_only))
+    return entries
 
 
 def describe_cluster_defaults(properties: BrokerProperties) -> list[ConfigEntry]:
@@ -381,7 +383,7 @@ def describe_cluster_defaults(properties: BrokerProperties) -> list[ConfigEntry]
     source = ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG
     entries = []
     for name, text in sorted(properties.dynamic_default.items()):
-        key, places = BROKER_CONFIG_KEYS.get(name), (ConfigSynonym(name, text, source),)
+        key, places = broker_config_key(name), (ConfigSynonym(name, text, source),)
         entries.append(_unknown(name, places) if key is None else _entry(key, text, places, read_only=False))
     return entries
 
@@ -453,16 +455,16 @@ def _set_places(properties: BrokerProperties, names: tuple[str, ...]) -> tuple[C
 
 
 def _known(texts: Mapping[str, str]) -> dict[str, str]:
-    return {name: text for name, text in texts.items() if name in BROKER_CONFIG_KEYS}
+    return {name: text for name, text in texts.items() if broker_config_key(name) is not None}
 
 
 def _unknown(name: str, places: tuple[ConfigSynonym, ...]) -> ConfigEntry:
     """It is not known whether its value is a secret, so it is treated as one (``ConfigHelper``)."""
     return ConfigEntry(
         name=name,
-        value=places[0].value,
+        value=None,
         source=places[0].source,
-        synonyms=places,
+        synonyms=_hidden(places),
         read_only=True,
         type=ConfigType.UNKNOWN,
         documentation="",
@@ -478,12 +480,19 @@ def _from(name: str, places: tuple[ConfigSynonym, ...]) -> tuple[ConfigSynonym, 
 def _entry(
     key: ConfigKey, value: str | None, places: tuple[ConfigSynonym, ...], *, read_only: bool
 ) -> ConfigEntry:
+    is_sensitive = key.type is ConfigType.PASSWORD
     return ConfigEntry(
         name=key.name,
-        value=value,
+        value=None if is_sensitive else value,
         source=places[0].source if places else ConfigSource.DEFAULT_CONFIG,
-        synonyms=places,
+        synonyms=_hidden(places) if is_sensitive else places,
         read_only=read_only,
         type=key.type,
         documentation=key.documentation,
+        is_sensitive=is_sensitive,
     )
+
+
+def _hidden(places: tuple[ConfigSynonym, ...]) -> tuple[ConfigSynonym, ...]:
+    """That a value is set, and where, may be told."""
+    return tuple(msgspec.structs.replace(place, value=None) for place in places)

@@ -32,6 +32,7 @@ StoreTypeName = Literal["JKS", "PKCS12", "PEM"]
 
 SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 """Those there are here. Kafka has GSSAPI too."""
+KERBEROS = "GSSAPI"
 DEFAULT_SASL_MECHANISM = "SCRAM-SHA-512"
 """Kafka's default is GSSAPI (Kerberos), which is not there; a name that works is better than one that
 cannot."""
@@ -92,7 +93,7 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()  # fmt: skip
     ssl_client_auth: Annotated[
         Literal["none", "requested", "required"],
-        prop(STRING, MEDIUM, "Whether clients show a certificate."),
+        prop(STRING, MEDIUM, "Whether clients show a certificate.", update=PER_BROKER),
     ] = "none"
     ssl_keystore_type: Annotated[
         StoreTypeName,
@@ -262,10 +263,33 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, prop(LONG, LOW, "How often expired tokens are removed.", ge=1, le=LONG_MAX)
     ] = 3_600_000
 
+    def __repr__(self) -> str:
+        """What is not as by default, without the values, which may be passwords."""
+        fields = msgspec.structs.fields(SecurityConfig)
+        told = ", ".join(each.name for each in fields if getattr(self, each.name) != each.default)
+        return f"SecurityConfig({told})"
+
     @property
     def has_authorizer(self) -> bool:
         return bool(self.authorizer_class_name.strip())
 
+
+PER_LISTENER_KEYS = frozenset(
+    f"ssl.{name}"
+    for name in (
+        "key.password",
+        "keystore.certificate.chain",
+        "keystore.key",
+        "keystore.location",
+        "keystore.password",
+        "keystore.type",
+        "truststore.certificates",
+        "truststore.location",
+        "truststore.password",
+        "truststore.type",
+    )
+)
+"""What a running broker changes for single listeners only (``SslConfigs.RECONFIGURABLE_CONFIGS``)."""
 
 LISTENER_KEYS_EXTRA = ("max.connections", "max.connection.creation.rate")
 """Properties outside of ``SecurityConfig`` that a listener may have its own value for."""

@@ -37,6 +37,8 @@ class KeyStore(NamedTuple):
     """PEM, the key's own certificate first."""
     distinguished_name: Name
     alternative_names: frozenset[str]
+    expires_ms: int
+    """Since the epoch: the end of the key's own certificate."""
 
     def __repr__(self) -> str:
         return f"KeyStore({self.distinguished_name.rfc4514_string()})"
@@ -161,6 +163,7 @@ def _key_store(key: Any, certificates: list[Certificate], source: str) -> KeySto
         b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain),
         own.subject,
         alternative_names,
+        int(own.not_valid_after_utc.timestamp() * 1000),
     )
 
 

@@ -26,6 +26,8 @@ from minikafka.security.stores import KeyStore, load_key_store, load_revocation_
 from minikafka.security.tls_settings import CIPHERS_OF_TLS_1_3, TlsSettings
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
+_TURNS_MAX = 16
+"""Of a handshake in memory; it has at most three flights of each side."""
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
 
 
@@ -69,6 +71,34 @@ def client_context(settings: TlsSettings, *, files: Files | None = None) -> ssl.
         _use_key(context, key_store, settings)
     _use_trust(context, settings, files, ssl.Purpose.SERVER_AUTH)
     return context
+
+
+def check_trusts_itself(settings: TlsSettings, server: ssl.SSLContext) -> None:
+    """Whether brokers with these settings, which connect to each other, get through the handshake; the names
+    in certificates are not looked at (``SslEngineValidator``).
+
+    Raises:
+        ConfigError: why not.
+    """
+    client = client_context(settings._replace(checks_host_name=False))
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    sides = [
+        client.wrap_bio(to_client, to_server),
+        server.wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(_TURNS_MAX):
+        if not sides:
+            return
+        side = sides.pop(0)
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            sides.append(side)
+        except ssl.SSLError as error:
+            raise ConfigError(
+                f"brokers would not connect to each other with {settings.key_store.name_of('*')} and "
+                f"{settings.trust_store.name_of('*')}: {reason_of(error)}"
+            ) from None
 
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:

@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security import acl_authorizer, acl_store, authentication, delegation_tokens
+    from minikafka.server.security import transport as security_transport
     from minikafka.server.security.acl_store import AclStore
+    from minikafka.server.security.transport import TransportSecurity
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
@@ -65,6 +67,7 @@ else:
     acl_store = deferred("minikafka.server.security.acl_store")
     authentication = deferred("minikafka.server.security.authentication")
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens")
+    security_transport = deferred("minikafka.server.security.transport")
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +97,15 @@ def open_log_manager(
         producer_id_expiration_ms=config.producer_id_expiration_ms,
         verifies_transactions=config.transaction_partition_verification_enable,
     )
+
+
+async def open_transport(config: BrokerConfig, *, clock: Clock) -> TransportSecurity | None:
+    """What listeners with TLS need; None where there is none. Raises StartError: a store cannot be used."""
+    if not any(listener.protocol.endswith("SSL") for listener in config.endpoints()):
+        return None
+    transport = security_transport.TransportSecurity(config, clock=clock)
+    await transport.load()
+    return transport
 
 
 async def load_logs(
@@ -145,6 +157,7 @@ def make_services(
     clock: Clock,
     rng: random.Random,
     connect: Connect,
+    transport: TransportSecurity | None = None,
 ) -> Services:
     """Everything that handlers use; nothing runs yet."""
     quotas = _replication_quotas(configs, node_id)
@@ -198,6 +211,7 @@ def make_services(
         authorizer=authorizer,
         acls=acls,
         connect=connect,
+        transport=transport,
     )
     drop_fast_paths_with_changes(services)
     return services

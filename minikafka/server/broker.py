@@ -45,6 +45,7 @@ from minikafka.server.assembly import (
     load_logs,
     make_services,
     open_log_manager,
+    open_transport,
     registration,
     start_authentication,
 )
@@ -63,7 +64,7 @@ from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
-from minikafka.server.runtime.supervisor import Supervisor
+from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.services import Services
 from minikafka.server.storage.alter_log_dirs import ReplicaAlterLogDirs
 from minikafka.server.storage.log_cleaner import LogCleaner
@@ -216,7 +217,7 @@ class Broker:
             ", ".join(map(str, self.bound)),
         )
         for listener in self.bound:
-            if not listener.is_unprotected:
+            if not listener.is_unprotected or self._is_guarded(listener):
                 continue
             logger.warning(
                 "listener %s accepts connections from other machines without authentication: anyone who can "
@@ -227,6 +228,12 @@ class Broker:
                 listener.port,
                 listener.port,
             )
+
+    def _is_guarded(self, listener: Listener) -> bool:
+        """By certificates that clients must show, or by ACLs."""
+        security = self._config.listener_security(listener.name)
+        shows_certificate = listener.protocol == "SSL" and security.ssl_client_auth == "required"
+        return shows_certificate or self._config.has_authorizer
 
     async def _start(self) -> None:
         config = self._config
@@ -251,6 +258,7 @@ class Broker:
         await until_connected("the list of configuration changes", config_changes.begin)
         await until_connected("the cluster's first configuration", configs.found_cluster)
         await until_connected("the configuration", configs.load)
+        transport = await open_transport(configs.broker_config, clock=self._clock)
         self._log_manager = log_manager = await log_io.run(
             lambda: open_log_manager(
                 configs,
@@ -290,10 +298,12 @@ class Broker:
             clock=self._clock,
             rng=self._rng,
             connect=self._connect,
+            transport=transport,
         )
         if services.acls is not None:
             await until_connected("the ACLs", services.acls.load)
         configs.subscribe_broker(self._broker_config_changed)
+        self._follow_stores(services)
         self._prepare_for_records(services)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
@@ -306,6 +316,13 @@ class Broker:
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
+
+    def _follow_stores(self, services: Services) -> None:
+        transport, configs = services.transport, services.configs
+        if transport is not None:
+            configs.check_broker_with(transport.check)
+            configs.subscribe_broker(transport.apply)
+            services.supervisor.start("tls-stores", transport.watch, restart=Restart.ALWAYS)
 
     def _start_maintenance(self, services: Services, disk_work: PendingDiskWork) -> LogCleaner:
         maintenance = Maintenance(services, disk_work)
@@ -367,6 +384,7 @@ class Broker:
                 descriptors_for_connections=budget.connections,
             ),
             gates=gates,
+            tls=None if services.transport is None else services.transport.listeners,
             now_ns=self._clock.monotonic_ns,
         )
         await server.start()

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from minikafka.server.security.acl_store import AclStore
     from minikafka.server.security.authentication import Authentication
     from minikafka.server.security.delegation_tokens import DelegationTokens
+    from minikafka.server.security.transport import TransportSecurity
 
 
 class SwapInStaged(Protocol):
@@ -101,6 +102,8 @@ class Services(msgspec.Struct, kw_only=True):
     """None: there is no SASL listener."""
     delegation_tokens: DelegationTokens | None = None
     """None: ``delegation.token.secret.key`` is not set."""
+    transport: TransportSecurity | None = None
+    """TLS of the listeners, and of connections to other brokers; None: no listener has it."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None

@@ -43,10 +43,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
-from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config_key
 from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
 from minikafka.config.client_quotas import (
     QuotaEntity,
@@ -536,11 +536,12 @@ class ConfigService:
         self._read_for: dict[str, UUID] = {}
         self._topic_subscribers: list[Apply] = []
         self._broker_subscribers: list[Callable[[BrokerConfig], None]] = []
+        self._broker_checks: list[Callable[[BrokerConfig], Awaitable[None]]] = []
 
     def __repr__(self) -> str:
         return (
-            f"ConfigService(node {self._node_id}, dynamic={self._properties.dynamic}, "
-            f"default={self._properties.dynamic_default}, topics with overrides={len(self._topics)})"
+            f"ConfigService(node {self._node_id}, {self._properties}, "
+            f"topics with overrides={len(self._topics)})"
         )
 
     @property
@@ -560,6 +561,12 @@ class ConfigService:
     def subscribe_broker(self, apply: Callable[[BrokerConfig], None]) -> None:
         """``apply`` is called with the broker's new configuration whenever that changes."""
         self._broker_subscribers.append(apply)
+
+    def check_broker_with(self, check: Callable[[BrokerConfig], Awaitable[None]]) -> None:
+        """``check`` is awaited with what a client's change of the broker's configuration would come to,
+        before it is stored. It raises ConfigError where that cannot be used
+        (``BrokerReconfigurable.validateReconfiguration``)."""
+        self._broker_checks.append(check)
 
     async def load(self) -> None:
         """Read everything from the store. Call it once, before logs are opened."""
@@ -750,7 +757,10 @@ class ConfigService:
             check_broker_name(resource.name, node_id=self._node_id, may_be_empty=False)
             alter_logger_levels(alterations, validate_only=validate_only)
             return
-        keys = _ALTERABLE_KEYS.get(resource.type, {})
+        keys = dict(_ALTERABLE_KEYS.get(resource.type, {}))
+        if resource.type == ConfigResourceType.BROKER:  # those of listeners
+            named = ((each.name, broker_config_key(each.name)) for each in alterations)
+            keys |= {name: key for name, key in named if key is not None}
         await self._change(
             resource, lambda current: alter(current, alterations, keys), validate_only=validate_only
         )
@@ -800,10 +810,19 @@ class ConfigService:
             check_broker_overrides(self._properties, overrides, per_broker=per_broker)
             return overrides
 
+        async def check_uses(overrides: Mapping[str, str]) -> None:
+            properties = check_broker_overrides(self._properties, overrides, per_broker=per_broker)
+            for check in self._broker_checks:
+                try:
+                    await check(properties.effective())
+                except ConfigError as error:
+                    raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
         async with self.changes:
             changed = await self._config_store.replace(
                 paths.broker_config_path(self._node_id if per_broker else None),
                 checked,
+                check=check_uses,
                 validate_only=validate_only,
             )
             if changed is None:

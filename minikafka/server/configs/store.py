@@ -6,7 +6,7 @@ notification that tells the other brokers of it (``configs/changes.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
@@ -60,16 +60,18 @@ class ConfigStore:
         change: Alter,
         *,
         guard: CheckOp | None = None,
+        check: Callable[[dict[str, str]], Awaitable[None]] | None = None,
         validate_only: bool,
         remove_empty: bool = False,
     ) -> dict[str, str] | None:
         """Replace the properties at ``path`` by what ``change`` makes of them; None when only validating.
 
-        ``guard`` must hold too; with ``remove_empty`` the node goes with its last property.
+        ``check`` may take its time with what would be written. ``guard`` must hold too; with ``remove_empty``
+        the node goes with its last property.
 
         Raises:
-            KafkaError: what ``change`` raises; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic is gone;
-                REQUEST_TIMED_OUT when others were faster too often.
+            KafkaError: what ``change`` and ``check`` raise; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic
+                is gone; REQUEST_TIMED_OUT when others were faster too often.
         """
         with mapped_store_failures(f"changing {path}"):
             for _ in range(WRITE_ATTEMPTS_MAX):
@@ -78,6 +80,8 @@ class ConfigStore:
                 except NoNodeError:
                     node = None
                 changed = change({} if node is None else paths.decode_config(node.data, path))
+                if check is not None:
+                    await check(changed)
                 if validate_only:
                     return None
                 if remove_empty and not changed and node is None:

@@ -1,0 +1,395 @@
+"""TLS on real loopback sockets, on both event loops: handshakes that go well, fail, stall, and the bytes after."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import ssl
+import threading
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minikafka.config.listeners import Listener
+from minikafka.network import tls_acceptor
+from minikafka.network.connection import Connection, Result
+from minikafka.network.socket_server import SocketServer
+from minikafka.network.tls_acceptor import Handshakes
+from minikafka.security.certificate_principal import SslPrincipalMapper
+from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
+from minikafka.security.tls import client_context, server_context
+from minikafka.security.tls_settings import TlsSettings, client_tls_settings
+from minikafka.types import Buffer
+from tests.support.certificates import EXPIRED, NOT_YET_VALID, CertificateAuthority, Credential
+from tests.unit.network.support import DEADLINE_SECONDS, echo, framed, until
+
+
+def settings_of(
+    authority: CertificateAuthority, credential: Credential | None = None, **properties: str
+) -> TlsSettings:
+    """With stores as texts; ``ssl_x_y="…"`` sets ``ssl.x.y``."""
+    texts = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": authority.pem()}
+    if credential is not None:
+        texts |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.key": credential.key_pem(),
+            "ssl.keystore.certificate.chain": credential.chain_pem(),
+        }
+    return client_tls_settings(texts | {name.replace("_", "."): text for name, text in properties.items()})
+
+
+@dataclass
+class Tls:
+    """What a listener has; its context can be exchanged."""
+
+    current: ssl.SSLContext
+    mapper: SslPrincipalMapper = field(default_factory=lambda: SslPrincipalMapper("DEFAULT"))
+
+    def context(self) -> ssl.SSLContext:
+        return self.current
+
+    def principal(self, certificate: bytes | None) -> KafkaPrincipal:
+        return self.mapper.principal(certificate)
+
+
+class Served:
+    """A server that echoes, and says who asks when asked ``who``."""
+
+    def __init__(self, tls: Tls, server: SocketServer) -> None:
+        self.tls = tls
+        self.server = server
+
+    @property
+    def handshakes(self) -> Handshakes:
+        assert self.server.handshakes is not None
+        return self.server.handshakes
+
+    async def connect(
+        self, context: ssl.SSLContext | None, host: str = "localhost"
+    ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        port = self.server.bound_port("SSL")
+        return await asyncio.open_connection(
+            "127.0.0.1", port, ssl=context, server_hostname=host if context else None
+        )
+
+    async def asks(self, context: ssl.SSLContext, question: bytes = b"who", host: str = "localhost") -> bytes:
+        """The answer to one frame. Raises what the connection does."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            reader, writer = await self.connect(context, host)
+            try:
+                return await exchange(reader, writer, question)
+            finally:
+                writer.close()
+
+
+async def exchange(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, content: bytes) -> bytes:
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        writer.write(framed(content))
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return await reader.readexactly(size)
+
+
+def who(connection: Connection, frame: Buffer) -> Result:
+    if bytes(frame) == b"who":
+        return (framed(str(connection.principal).encode()),)
+    return echo(connection, frame)
+
+
+@contextlib.asynccontextmanager
+async def serving(tls: Tls, **limits: Any) -> AsyncIterator[Served]:
+    server = SocketServer([Listener("SSL", "127.0.0.1", 0, "SSL")], who, tls={"SSL": tls})
+    await server.start()
+    if limits:
+        server.handshakes = Handshakes(asyncio.get_running_loop(), **limits)
+        server.stop_accepting()
+        server._ports.clear()
+        for listener in server._listeners:
+            await server._bind(asyncio.get_running_loop(), listener)
+    try:
+        yield Served(tls, server)
+    finally:
+        await server.close()
+
+
+AUTHORITY = CertificateAuthority()
+BROKER = AUTHORITY.issue("broker")
+ALICE = AUTHORITY.issue("alice")
+
+
+def server_tls(credential: Credential = BROKER, *, rules: str = "DEFAULT", **properties: str) -> Tls:
+    context = server_context(settings_of(AUTHORITY, credential, **properties))
+    return Tls(context, SslPrincipalMapper(rules))
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+async def test_large_and_many_small_frames_come_and_go(version: str) -> None:
+    async with serving(server_tls()) as served:
+        context = client_context(settings_of(AUTHORITY, ssl_enabled_protocols=version))
+        reader, writer = await served.connect(context)
+        assert writer.get_extra_info("ssl_object").version() == version
+        large = random.Random(1).randbytes(3 << 20)
+        assert await exchange(reader, writer, large) == large
+        writer.write(b"".join(framed(b"%d" % index) for index in range(2000)))
+        for index in range(2000):
+            size = int.from_bytes(await reader.readexactly(4), "big")
+            assert await reader.readexactly(size) == b"%d" % index
+        (connection,) = served.server.connections
+        assert connection.principal is ANONYMOUS
+        writer.close()
+        await until(lambda: not served.server.connections)
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+async def test_a_client_is_who_its_certificate_says(version: str) -> None:
+    rules = "RULE:^CN=(a.*)$/$1/U,DEFAULT"
+    tls = server_tls(rules=rules, ssl_client_auth="requested", ssl_enabled_protocols=version)
+    async with serving(tls) as served:
+        assert await served.asks(client_context(settings_of(AUTHORITY, ALICE))) == b"User:ALICE"
+        other = AUTHORITY.issue("bob")
+        assert await served.asks(client_context(settings_of(AUTHORITY, other))) == b"User:CN=bob"
+        assert await served.asks(client_context(settings_of(AUTHORITY))) == b"User:ANONYMOUS"
+
+
+@pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
+@pytest.mark.parametrize(
+    ("who", "reason"),
+    [
+        ("nobody", "shows no certificate"),
+        ("expired", "certificate has expired"),
+        ("not yet valid", "certificate is not yet valid"),
+        ("foreign", "unable to get local issuer certificate"),
+        ("revoked", "certificate revoked"),
+        ("not for clients", "unsuitable certificate purpose"),
+        ("no rule", "no rule of ssl.principal.mapping.rules applies to CN=carol"),
+    ],
+)
+async def test_who_does_not_belong_is_told_so_and_is_gone(
+    version: str, who: str, reason: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    revoked = AUTHORITY.issue("mallory")
+    credentials: Mapping[str, Credential | None] = {
+        "nobody": None,
+        "expired": AUTHORITY.issue("alice", valid=EXPIRED),
+        "not yet valid": AUTHORITY.issue("alice", valid=NOT_YET_VALID),
+        "foreign": CertificateAuthority("another").issue("alice"),
+        "revoked": revoked,
+        "not for clients": AUTHORITY.issue("alice", usages=[ssl_server_usage()]),
+        "no rule": AUTHORITY.issue("carol"),
+    }
+    lists = tmp_path / "revoked.pem"
+    lists.write_text(AUTHORITY.revocation_list(revoked))
+    tls = server_tls(
+        rules="RULE:^CN=alice$/alice/",
+        ssl_client_auth="required",
+        ssl_enabled_protocols=version,
+        ssl_crl_location=str(lists),
+    )
+    context = client_context(settings_of(AUTHORITY, credentials[who]))
+    with caplog.at_level(logging.INFO, tls_acceptor.__name__):
+        async with serving(tls) as served:
+            with pytest.raises((ssl.SSLError, OSError, asyncio.IncompleteReadError)):
+                await served.asks(context)
+            await until(lambda: not served.server.connections)
+            assert await served.asks(client_context(settings_of(AUTHORITY, ALICE))) == b"User:alice"
+            assert served.handshakes.failed == {"SSL": 1}
+            assert served.handshakes.done == {"SSL": 1}
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert reason in line
+    assert "127.0.0.1:" in line
+
+
+def ssl_server_usage() -> Any:
+    from cryptography.x509.oid import ExtendedKeyUsageOID
+
+    return ExtendedKeyUsageOID.SERVER_AUTH
+
+
+@pytest.mark.parametrize(
+    ("server", "host", "trusted", "why"),
+    [
+        (AUTHORITY.issue(hosts=["elsewhere"]), "localhost", AUTHORITY, "Hostname mismatch"),
+        (AUTHORITY.issue(valid=EXPIRED), "localhost", AUTHORITY, "has expired"),
+        (BROKER, "localhost", CertificateAuthority("another"), "unable to get local issuer"),
+    ],
+)
+async def test_a_client_refuses_a_wrong_server(
+    server: Credential,
+    host: str,
+    trusted: CertificateAuthority,
+    why: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with caplog.at_level(logging.INFO, tls_acceptor.__name__):
+        async with serving(server_tls(server)) as served:
+            with pytest.raises(ssl.SSLCertVerificationError, match=why):
+                await served.asks(client_context(settings_of(trusted)), host=host)
+            await until(lambda: not served.server.connections)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert "the peer refuses" in line or "ended its handshake" in line
+
+
+async def test_host_names_are_not_looked_at_when_that_is_switched_off() -> None:
+    async with serving(server_tls(AUTHORITY.issue(hosts=["elsewhere"]))) as served:
+        settings = settings_of(AUTHORITY, ssl_endpoint_identification_algorithm="")
+        assert await served.asks(client_context(settings)) == b"User:ANONYMOUS"
+
+
+@pytest.mark.parametrize(
+    ("first_bytes", "reason"),
+    [
+        (framed(b"\x00\x12\x00\x03\x00\x00\x00\x01\x00\x00"), "does not speak TLS"),
+        (b"GET / HTTP/1.1\r\n\r\n", "speaks HTTP"),
+        (bytes(range(7, 60)), "does not speak TLS"),
+    ],
+)
+async def test_another_protocol_on_the_port_is_named(
+    first_bytes: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, tls_acceptor.__name__):
+        async with serving(server_tls()) as served:
+            reader, writer = await served.connect(None)
+            writer.write(first_bytes)
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                await reader.read()
+            writer.close()
+            await until(lambda: not served.server.connections)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert reason in line
+
+
+async def test_tls_on_a_plaintext_port_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    server = SocketServer([Listener("PLAINTEXT", "127.0.0.1", 0)], echo)
+    await server.start()
+    with caplog.at_level(logging.WARNING), pytest.raises((ssl.SSLError, OSError)):
+        await asyncio.open_connection(
+            "127.0.0.1",
+            server.bound_port("PLAINTEXT"),
+            ssl=client_context(settings_of(AUTHORITY)),
+            server_hostname="localhost",
+        )
+    await server.close()
+    assert "the peer speaks TLS, this listener does not" in caplog.text
+
+
+async def test_a_new_context_holds_from_the_next_connection_on() -> None:
+    async with serving(server_tls()) as served:
+        old, new = AUTHORITY, CertificateAuthority("new")
+        reader, writer = await served.connect(client_context(settings_of(old)))
+        assert await exchange(reader, writer, b"before") == b"before"
+        served.tls.current = server_context(settings_of(new, new.issue("broker")))
+        assert await exchange(reader, writer, b"still here") == b"still here"
+        with pytest.raises(ssl.SSLCertVerificationError):
+            await served.asks(client_context(settings_of(old)))
+        assert await served.asks(client_context(settings_of(new)), b"x") == b"x"
+        assert await exchange(reader, writer, b"to the end") == b"to the end"
+        writer.close()
+
+
+async def test_a_stalled_handshake_ends_at_its_deadline(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, tls_acceptor.__name__):
+        async with serving(server_tls(), seconds_max=0.2) as served:
+            silent, writer = await served.connect(None)
+            halfway, other_writer = await served.connect(None)
+            other_writer.write(hello()[:50])
+            async with asyncio.timeout(DEADLINE_SECONDS):
+                for reader in (silent, halfway):
+                    with contextlib.suppress(ConnectionError):
+                        assert await reader.read() == b""
+            writer.close()
+            other_writer.close()
+            await until(lambda: not served.server.connections)
+            assert len(served.handshakes) == 0
+    assert caplog.text.count("is not done: no end after 0.2 s") == 2
+
+
+async def test_of_too_many_handshakes_the_oldest_goes() -> None:
+    async with serving(server_tls(), count_max=2) as served:
+        first, second, third = [await served.connect(None) for _ in range(3)]
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with contextlib.suppress(ConnectionError):
+                assert await first[0].read() == b""
+        await until(lambda: len(served.server.connections) == 2)
+        assert await served.asks(client_context(settings_of(AUTHORITY))) == b"User:ANONYMOUS"
+        for _, writer in (first, second, third):
+            writer.close()
+
+
+async def test_a_handshake_in_its_thread_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While OpenSSL computes for one connection, another one is served."""
+    async with serving(server_tls()) as served:
+        reader, writer = await served.connect(client_context(settings_of(AUTHORITY)))
+        assert await exchange(reader, writer, b"before") == b"before"
+        entered, release = threading.Event(), threading.Event()
+        original = Handshakes.step
+
+        def slow(self: Handshakes, ssl_object: ssl.SSLObject) -> asyncio.Future[None]:
+            class Slow:
+                def do_handshake(self) -> None:
+                    entered.set()
+                    assert release.wait(DEADLINE_SECONDS)
+                    ssl_object.do_handshake()
+
+            return original(self, Slow())  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Handshakes, "step", slow)
+        waiting = asyncio.ensure_future(served.asks(client_context(settings_of(AUTHORITY)), b"late"))
+        await until(entered.is_set)
+        assert await exchange(reader, writer, b"meanwhile") == b"meanwhile"
+        assert not waiting.done()
+        release.set()
+        assert await waiting == b"late"
+        writer.close()
+
+
+async def test_renegotiation_is_refused() -> None:
+    async with serving(server_tls(ssl_enabled_protocols="TLSv1.2")) as served:
+        assert served.tls.current.options & ssl.OP_NO_RENEGOTIATION
+
+
+async def test_closing_says_so_in_tls() -> None:
+    """The server's close is no truncation: what it said before it is whole."""
+    async with serving(server_tls()) as served:
+        reader, writer = await served.connect(client_context(settings_of(AUTHORITY)))
+        assert await exchange(reader, writer, b"x") == b"x"
+        (connection,) = served.server.connections
+        connection.close()
+        assert connection.is_closing
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            assert await reader.read() == b""
+        writer.close()
+        await until(lambda: not served.server.connections)
+
+
+async def test_a_peer_that_does_not_read_stops_being_read() -> None:
+    async with serving(server_tls()) as served:
+        reader, writer = await served.connect(client_context(settings_of(AUTHORITY)))
+        content = random.Random(2).randbytes(1 << 20)
+        count = 60
+
+        async def send() -> None:
+            for _ in range(count):
+                writer.write(framed(content))
+                await writer.drain()
+
+        sending = asyncio.ensure_future(send())
+        await until(lambda: any("peer does not read" in repr(each) for each in served.server.connections))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            for _ in range(count):
+                await reader.readexactly(4)
+                assert await reader.readexactly(len(content)) == content
+        await sending
+        writer.close()
+
+
+def hello() -> bytes:
+    """A ClientHello."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = client_context(settings_of(AUTHORITY)).wrap_bio(incoming, outgoing, server_hostname="localhost")
+    with contextlib.suppress(ssl.SSLWantReadError):
+        client.do_handshake()
+    return outgoing.read()
