@@ -32,7 +32,7 @@ from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.store import CoordinationStore, StoreError
 from minikafka.deferred import deferred, own_modules
-from minikafka.errors import InvariantError, StartError
+from minikafka.errors import ConfigError, InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.manager.log_directories import stored_cluster_id
 from minikafka.log.manager.log_manager import LogManager
@@ -73,9 +73,12 @@ from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
+    import ssl
+
     from minikafka.security.secure_setup import FirstUser
     from minikafka.server.http import pages as http_pages
     from minikafka.server.http.server import HttpServer
+    from minikafka.server.security.transport import TransportSecurity
 else:
     http_pages = deferred("minikafka.server.http.pages")
 
@@ -297,7 +300,7 @@ class Broker:
             files=self._files,
             clock=self._clock,
             rng=self._rng,
-            connect=self._connect,
+            connect=self._secured_connect(configs, transport),
             transport=transport,
         )
         if services.acls is not None:
@@ -342,6 +345,21 @@ class Broker:
             stored=stored_cluster_id(self._files, self._config.log_dirs),
             rng=self._rng,
         )
+
+    def _secured_connect(self, configs: ConfigService, transport: TransportSecurity | None) -> Connect:
+        """As the inter-broker listener needs it. Raises StartError: it has no login."""
+        if configs.broker_config.inter_broker_protocol() == "PLAINTEXT":
+            return self._connect
+        from minikafka.server.security.inter_broker import secured_connect  # an open broker does without
+
+        def client_context(listener_name: str) -> ssl.SSLContext:
+            assert transport is not None
+            return transport.client_context(listener_name)
+
+        try:
+            return secured_connect(self._connect, lambda: configs.broker_config, client_context)
+        except ConfigError as error:
+            raise StartError(str(error)) from error
 
     def _make_first_directory(self) -> None:
         """The store's file lies in the first log directory, which is not checked yet.
