@@ -82,14 +82,20 @@ def banner_lines(
     with what the administrator of a secure broker connects with.
     """
     data = ", ".join(directories)
-    kcat = f"kcat -b {addresses[0]}" if admin_files is None else f"kcat -F {admin_files}/librdkafka.conf"
+    produce, consume = f"kcat -b {addresses[0]} -t greetings -P", f"kcat -b {addresses[0]} -t greetings -C -e"
+    if admin_files is not None:  # a kcat of before 2025 cannot log in by SCRAM to a server that is careful
+        options = f"greetings -b {addresses[0]} --command-config {admin_files}/client.properties"
+        produce, consume = (
+            f"minikafka produce {options}",
+            f"minikafka consume {options} --from-beginning --until-end",
+        )
     lines = [
         ("", f"minikafka {__version__}, broker {node_id}"),
         ("listening on", ", ".join(listening)),
         ("advertised as", ", ".join(addresses)),
         ("data in", f"{data} (temporary: gone when the broker stops)" if temporary else data),
-        ("try it", f"echo hello | {kcat} -t greetings -P"),
-        ("", f"{kcat} -t greetings -C -e"),
+        ("try it", f"echo hello | {produce}"),
+        ("", consume),
         (LAST_LABEL, "Ctrl-C"),
     ]
     if metrics is not None:
@@ -108,10 +114,7 @@ def banner_lines(
 def admin_lines(files: str) -> list[tuple[str, str]]:
     """Of the administrator of a secure broker, whose files are in the directory ``files``."""
     return [
-        (
-            "user admin",
-            "may do anything; all others may do what ACLs allow (minikafka users, minikafka acls)",
-        ),
+        ("user admin", "may do anything; others may do what an ACL allows"),
         ("its files", f"{files}/client.properties (Java, --command-config)"),
         ("", f"{files}/librdkafka.conf (kcat -F)"),
         ("", f"{files}/kafka_clients.py (Python)"),
