@@ -19,8 +19,8 @@ In a synchronous test, where the broker gets a thread and a loop of its own::
             ...
 
 With pytest no import is needed: installing minikafka brings the fixtures ``minikafka_broker`` (a fresh broker
-for each test), ``minikafka_session_broker`` (one for all tests) and ``minikafka_cluster`` (three);
-see ``minikafka.testing.pytest_plugin``.
+for each test), ``minikafka_secure_broker`` (one with TLS, users and ACLs), ``minikafka_session_broker`` (one
+for all tests) and ``minikafka_cluster`` (three); see ``minikafka.testing.pytest_plugin``.
 
 Several brokers, a controller and failover are a ``Cluster`` (``ThreadedCluster`` without a loop)::
 
