@@ -103,7 +103,6 @@ def test_an_address_to_listen_on() -> None:
     assert listeners("--listen", "::1") == ["PLAINTEXT://[::1]:9092"]
     assert listeners("--listen", "[::1]:0") == ["PLAINTEXT://[::1]:0"]
     assert listeners("--listen", "0.0.0.0:9094") == ["PLAINTEXT://:9094"]
-    assert listeners("--listen", "localhost", "--secure") == ["SASL_SSL://localhost:9092"]
 
 
 def test_an_address_replaces_what_is_advertised_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
