@@ -50,6 +50,21 @@ def lacks_descriptors(error: OSError) -> bool:
     return error.errno in (errno.EMFILE, errno.ENFILE)
 
 
+def read_linked(path: str, bytes_max: int) -> bytes:
+    """A regular file that links may lead to, as secrets are mounted in containers. A FIFO or a device is not
+    waited for. Raises OSError, also for a larger one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _check_regular(os.fstat(descriptor), path)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(bytes_max + 1)
+    finally:
+        os.close(descriptor)
+    if len(data) > bytes_max:
+        raise OSError(errno.EFBIG, f"it has more than {bytes_max} bytes", path)
+    return data
+
+
 class File(Protocol):
     """An open file."""
 

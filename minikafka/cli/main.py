@@ -20,7 +20,9 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "cluster": ("cluster.command", "run several brokers on this machine; describe a cluster"),
     "compact": ("spark.compact", "keep the newest record of each key in a log directory; by Spark"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
+    "configs": ("configs.command", "configuration of topics, brokers, groups, users, clients, addresses"),
     "consume": ("console.consume", "print the records of a topic"),
+    "delegation-tokens": ("delegation_tokens", "create, renew, expire and describe delegation tokens"),
     "dump-log": ("dump_log.command", "look into segments, indexes and checkpoints; verify them"),
     "elect-leaders": ("reassign.elect_leaders", "elect preferred or unclean leaders"),
     "export": ("spark.export", "records of log directories to Parquet, each exactly once (Spark)"),
@@ -31,6 +33,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
     "topics": ("topics.command", "create, list, describe, alter and delete topics"),
     "transactions": ("transactions.command", "list and describe transactions; find and abort hanging ones"),
+    "users": ("users.command", "SCRAM users: create, change password, delete, list; end their sessions"),
 }
 """Name → module below ``minikafka.cli`` with ``parser()`` and ``main(argv) -> exit status``, and what it is
 for."""

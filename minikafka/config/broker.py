@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from minikafka.config.definition import (
+    HIDDEN,
     INT_MAX,
     LONG_MAX,
     SHORT_MAX,
@@ -31,7 +32,6 @@ from minikafka.config.definition import (
 )
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
-    HIDDEN,
     KERBEROS,
     LISTENER_KEYS_EXTRA,
     LISTENER_PREFIX,
@@ -52,7 +52,7 @@ from minikafka.config.topic import (
 )
 from minikafka.errors import ConfigError
 
-BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
+BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST, PASSWORD = (
     ConfigType.BOOLEAN,
     ConfigType.STRING,
     ConfigType.INT,
@@ -60,6 +60,7 @@ BOOLEAN, STRING, INT, SHORT, LONG, DOUBLE, LIST = (
     ConfigType.LONG,
     ConfigType.DOUBLE,
     ConfigType.LIST,
+    ConfigType.PASSWORD,
 )
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
 CLUSTER_WIDE = UpdateMode.CLUSTER_WIDE
@@ -166,6 +167,16 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         str,
         prop(STRING, MEDIUM, "max.connections.per.ip for single hosts: host:count,…", update=CLUSTER_WIDE),
     ] = ""
+    max_connection_creation_rate: Annotated[
+        int,
+        prop(
+            INT,
+            MEDIUM,
+            "New connections a second; those beyond it are read later.",
+            ge=1,
+            update=CLUSTER_WIDE,
+        ),
+    ] = INT_MAX
 
     # Logs (``ServerLogConfigs``, ``LogConfig.SERVER_CONFIG_DEF``, ``CleanerConfig``): the defaults of topics,
     # whose type, bounds and documentation are those of the topic property, and the work that keeps logs in
@@ -685,6 +696,46 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         int, prop(INT, LOW, "The length of each of these windows.", ge=1)
     ] = 1
 
+    # How dynamic passwords are stored (``PasswordEncoderConfigs``).
+
+    password_encoder_secret: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD, MEDIUM, "Passwords that are set while the broker runs are stored encrypted with it."
+            ),
+        ]
+        | None
+    ) = None
+    password_encoder_old_secret: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "The secret before this one: what it has encrypted is encrypted again at the next start.",
+            ),
+        ]
+        | None
+    ) = None
+    password_encoder_keyfactory_algorithm: (
+        Annotated[
+            Literal["PBKDF2WithHmacSHA512", "PBKDF2WithHmacSHA256", "PBKDF2WithHmacSHA1"],
+            prop(STRING, LOW, "How a key is made of the secret; none: PBKDF2WithHmacSHA512."),
+        ]
+        | None
+    ) = None
+    password_encoder_cipher_algorithm: Annotated[
+        Literal["AES/CBC/PKCS5Padding", "AES/GCM/NoPadding"],
+        prop(STRING, LOW, "The cipher, under Java's name."),
+    ] = "AES/CBC/PKCS5Padding"
+    password_encoder_key_length: Annotated[int, prop(INT, LOW, "Bits of the key: 128, 192 or 256.", ge=8)] = (
+        128
+    )
+    password_encoder_iterations: Annotated[
+        int, prop(INT, LOW, "Iterations of the key derivation.", ge=1024)
+    ] = 4096
+
     # The broker itself.
 
     node_id: Annotated[int, prop(INT, HIGH, "The broker's id, unique in its cluster.", ge=0)] = 1
@@ -796,6 +847,14 @@ class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
         """``max.connections.per.ip.overrides`` as host → most connections."""
         return _parse_overrides(self.max_connections_per_ip_overrides)
 
+    def listener_value(self, listener_name: str, name: str) -> Any:
+        """One of ``LISTENER_KEYS_EXTRA`` as a listener has it for itself; None: it has none."""
+        for full_name, text in self.originals.items():
+            parts = listener_property(full_name)
+            if parts is not None and (parts.listener, parts.name) == (listener_name.upper(), name):
+                return parse_value(BROKER_CONFIG_KEYS[name], text)
+        return None
+
     def static_properties(self) -> dict[str, str]:
         """The texts this was made of, and values that code has set: Kafka's static broker configs."""
         changed = {
@@ -853,6 +912,12 @@ def broker_config_key(name: str) -> ConfigKey | None:
         return None
     documentation = f"{key.name} of the listener {parts.listener} alone. {key.documentation}"
     return msgspec.structs.replace(key, name=name, documentation=documentation)
+
+
+def is_password(name: str) -> bool:
+    """Whether a broker property is a password, also that of a listener."""
+    key = broker_config_key(name)
+    return key is not None and key.type is PASSWORD
 
 
 _GROUPS: tuple[tuple[str, ...], ...] = (
@@ -936,14 +1001,26 @@ def check_broker_config(config: BrokerConfig) -> None:
         raise _invalid("queued.max.request.bytes", queued, why)
     if not config.connection_overrides() and config.max_connections_per_ip == 0:
         raise _invalid("max.connections.per.ip", 0, "needs max.connections.per.ip.overrides")
+    if config.password_encoder_key_length not in (128, 192, 256):
+        why = "a key of AES has 128, 192 or 256 bits"
+        raise _invalid("password.encoder.key.length", config.password_encoder_key_length, why)
     _check_coordination(config)
     _check_groups(config)
     _check_listeners(config)
 
 
 def _check_coordination(config: BrokerConfig) -> None:
-    """Raises ConfigError: the store's address is not one, or there are two."""
+    """Raises ConfigError: the store's address is not one, there are two; nodes of nobody's that only their
+    maker may change."""
     url = config.coordination
+    has_certificate = (
+        config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None
+    )
+    if config.zookeeper_set_acl and config.zookeeper_sasl_jaas_config is None and not has_certificate:
+        raise ConfigError(
+            "zookeeper.set.acl is true, but brokers do not say to ZooKeeper who they are: set "
+            "zookeeper.sasl.jaas.config, or zookeeper.ssl.client.enable and zookeeper.ssl.keystore.location"
+        )
     if url is None:
         return
     if config.zookeeper_connect is not None:

@@ -21,8 +21,12 @@ order  entity                              shared by
 
 So a default is a bound for each, not for all together.
 
-Differs from Kafka: a rate must be more than zero (Kafka divides by it), and quotas of addresses (``ip``,
-KIP-612) do not exist. What a filter wants is Kafka's, but for one entity type more: see ``THROTTLE``.
+An address (``ip``) is an entity of its own kind, and so is the default of all addresses: it has the quota
+``connection_creation_rate`` and no other (KIP-612; ``network.connection_limits`` enforces it).
+
+Differs from Kafka: a rate must be more than zero (Kafka divides by it), and an address is no host name, which
+every broker would resolve for itself. What a filter wants is Kafka's, but for one entity type more: see
+``THROTTLE``.
 """
 
 from __future__ import annotations
@@ -32,7 +36,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum, IntEnum
 from typing import NamedTuple
 
-from minikafka.config.definition import LONG_MAX
+from minikafka.config.definition import INT_MAX, LONG_MAX
 from minikafka.errors import ErrorCode, KafkaError
 
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
@@ -45,6 +49,12 @@ COMPACTION = "compaction"
 ``minikafka compact`` has prepared. Its name is ``<topic>-<partition>:<id of the manifest>``."""
 
 SWAP_IN = "swap_in"
+
+SESSIONS = "sessions"
+"""An entity type that only alterations have: setting ``KILL`` of it makes the broker close the connections of
+the user who is its name."""
+
+KILL = "kill"
 
 _EPSILON = 1e-6
 """So far from a whole number may a LONG be that comes as a double (Kafka's)."""
@@ -65,18 +75,19 @@ Name = str | Default
 
 
 class QuotaEntity(NamedTuple):
-    """Whose a quota is; at least one of both is not None."""
+    """Whose a quota is: an address, or at least one of the others."""
 
     user: Name | None = None
     client_id: Name | None = None
+    ip: Name | None = None
 
     def __str__(self) -> str:
-        parts = ((USER, self.user), (CLIENT_ID, self.client_id))
+        parts = ((USER, self.user), (CLIENT_ID, self.client_id), (IP, self.ip))
         return ", ".join(f"{kind} {name}" for kind, name in parts if name is not None)
 
     def parts(self) -> dict[str, Name]:
         """Entity type → name, of what is there, in the order of Kafka's answers."""
-        parts = ((CLIENT_ID, self.client_id), (USER, self.user))
+        parts = ((CLIENT_ID, self.client_id), (IP, self.ip), (USER, self.user))
         return {kind: name for kind, name in parts if name is not None}
 
 
@@ -87,12 +98,20 @@ class QuotaType(Enum):
     FETCH = "consumer_byte_rate"
     CONTROLLER_MUTATION = "controller_mutation_rate"
     REQUEST = "request_percentage"
+    CONNECTION_CREATION = "connection_creation_rate"
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is a LONG."""
-        return self in (QuotaType.PRODUCE, QuotaType.FETCH)
+        """Whether it is a LONG or an INT."""
+        return self in (QuotaType.PRODUCE, QuotaType.FETCH, QuotaType.CONNECTION_CREATION)
 
+    @property
+    def is_of_addresses(self) -> bool:
+        """Whether an ``ip`` has it; all others are of users and client ids."""
+        return self is QuotaType.CONNECTION_CREATION
+
+
+QUOTA_KEYS = frozenset(quota.value for quota in QuotaType)
 
 Quotas = Mapping[QuotaType, float]
 """What is set for one entity."""
@@ -106,28 +125,42 @@ def quota_entity(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     """
     names: dict[str, Name] = {}
     for kind, name in parts:
-        if kind == IP:
-            raise invalid("Quotas of IP addresses are not supported: entity type ip")
-        if kind not in (USER, CLIENT_ID):
+        if kind not in (USER, CLIENT_ID, IP):
             raise invalid(f"Unhandled client quota entity type: {kind}")
         if kind in names:
             raise invalid(f"Invalid client quota entity, duplicate entity entry {kind}")
         if name == "":
             raise invalid(f"Empty {kind} not supported")
-        names[kind] = DEFAULT if name is None else name
+        names[kind] = DEFAULT if name is None else _address(name) if kind == IP else name
     if not names:
         raise invalid("Invalid empty client quota entity")
-    return QuotaEntity(names.get(USER), names.get(CLIENT_ID))
+    if IP in names and len(names) > 1:
+        raise invalid(
+            "Invalid quota entity combination, IP entity should not be used with user/client ID entity."
+        )
+    return QuotaEntity(names.get(USER), names.get(CLIENT_ID), names.get(IP))
 
 
-def checked_quota(key: str, value: float) -> tuple[QuotaType, float]:
-    """What a client wants to set.
+def _address(text: str) -> str:
+    """In the one form that connections have. Raises KafkaError: INVALID_REQUEST."""
+    import ipaddress  # 3 ms that few need
+
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        raise invalid(f"{text} is not a valid IP address.") from None
+    mapped = getattr(address, "ipv4_mapped", None)
+    return str(mapped or address)
+
+
+def checked_quota(key: str, value: float, *, of_address: bool = False) -> tuple[QuotaType, float]:
+    """What a client wants to set, for an address or for a user or client id.
 
     Raises:
         KafkaError: INVALID_REQUEST, naming key and value.
     """
-    quota = known_quota(key)
-    if not math.isfinite(value) or value <= 0 or value > LONG_MAX:
+    quota = known_quota(key, of_address=of_address)
+    if not math.isfinite(value) or value <= 0 or value > (INT_MAX if quota.is_of_addresses else LONG_MAX):
         raise invalid(f"Configuration {key} must be a finite value more than 0, not {value:g}")
     if quota.is_whole:
         whole = int(value + _EPSILON)
@@ -137,20 +170,19 @@ def checked_quota(key: str, value: float) -> tuple[QuotaType, float]:
     return quota, float(value)
 
 
-def known_quota(key: str) -> QuotaType:
-    """Raises KafkaError: INVALID_REQUEST: there is no such quota."""
-    try:
-        return QuotaType(key)
-    except ValueError:
-        raise invalid(f"Invalid configuration key {key}") from None
+def known_quota(key: str, *, of_address: bool = False) -> QuotaType:
+    """Raises KafkaError: INVALID_REQUEST: an address, or a user or client id, has no such quota."""
+    if key not in QUOTA_KEYS or QuotaType(key).is_of_addresses is not of_address:
+        raise invalid(f"Invalid configuration key {key}")
+    return QuotaType(key)
 
 
-def stored_quotas(config: Mapping[str, str]) -> dict[QuotaType, float]:
+def stored_quotas(config: Mapping[str, str], *, of_address: bool = False) -> dict[QuotaType, float]:
     """The quotas among stored properties. What is no quota, or cannot be one, is left out."""
     quotas = {}
     for key, text in config.items():
         try:
-            quota, value = checked_quota(key, float(text))
+            quota, value = checked_quota(key, float(text), of_address=of_address)
         except (KafkaError, ValueError):
             continue
         quotas[quota] = value

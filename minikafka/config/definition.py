@@ -25,6 +25,9 @@ import msgspec
 
 from minikafka.errors import ConfigError
 
+HIDDEN = "[hidden]"
+"""What stands for a password wherever a configuration is shown (Kafka: ``Password.HIDDEN``)."""
+
 SHORT_MAX = 2**15 - 1
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
@@ -269,6 +272,8 @@ def _why_not(key: ConfigKey, value: Any) -> str:
 
 
 def _invalid(key: ConfigKey, value: object, why: str) -> ConfigError:
+    if key.type is ConfigType.PASSWORD:
+        value = HIDDEN
     allowed = key.allowed()
     within = f" (allowed: {allowed})" if allowed and not key.choices else ""
     return ConfigError(f"Invalid value {value} for configuration {key.name}: {why}{within}")

@@ -11,6 +11,9 @@ a stronger place sets takes its other names with it (``log.retention.hours`` on 
   ``MINIKAFKA_LOG_SEGMENT_BYTES``. Kafka's images use ``KAFKA_``, which also holds their heap sizes and paths;
   those are not read. An unknown name is an error.
 - **Command line**: ``name=value``. An unknown name is an error.
+
+With ``config.providers``, in the file or on the command line, values of all places may refer to what stands
+elsewhere (``config.providers``). An error about such a value has the reference in its place.
 """
 
 from __future__ import annotations
@@ -30,11 +33,12 @@ from minikafka.config.broker import (
 )
 from minikafka.config.definition import parse_value
 from minikafka.config.properties import parse_properties
+from minikafka.config.providers import ConfigProviders, is_of_providers
 from minikafka.errors import ConfigError
 from minikafka.files import Files, OsFiles
 
 ENVIRONMENT_PREFIX = "MINIKAFKA_"
-NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE"})
+NOT_PROPERTIES = frozenset({"MINIKAFKA_PROFILE", "MINIKAFKA_PASSWORD"})
 """Variables of the command line tools, which may be set where a broker starts."""
 FILE_BYTES_MAX = 1024 * 1024
 """A configuration is a few KiB; a larger file is something else, given by mistake."""
@@ -45,11 +49,16 @@ own properties that are not here stay below."""
 
 
 class Setting(NamedTuple):
-    """A property's text and where it stands, in words that an error can use."""
+    """A property's text and where it stands, in words that an error can use. ``reference``: the text as it
+    stands there, when the value has come from elsewhere and may be a secret."""
 
     name: str
     value: str
     origin: str
+    reference: str | None = None
+
+    def __repr__(self) -> str:
+        return f"Setting({self.name}, {self.origin})"
 
 
 class UnknownProperty(NamedTuple):
@@ -83,9 +92,15 @@ def load(
     Raises:
         ConfigError: the property, its value, what is allowed, where it stands; or why a file is unreadable.
     """
+    environment = environment or {}
     unknown: list[UnknownProperty] = []
     from_file: list[Setting] = []
-    for setting in [] if path is None else read_file(path, files or OsFiles()):
+    in_file = [] if path is None else read_file(path, files or OsFiles())
+    settings = list(settings)
+    of_providers = {each.name: each.value for each in (*in_file, *settings) if is_of_providers(each.name)}
+    for setting in in_file:
+        if is_of_providers(setting.name):
+            continue
         if broker_config_key(setting.name) is not None:
             from_file.append(setting)
         else:
@@ -93,15 +108,21 @@ def load(
             unknown.append(UnknownProperty(setting.name, setting.origin, nearest))
     merged: dict[str, str] = {}
     origins: dict[str, str] = {}
-    for layer in (from_file, from_environment(environment or {}), list(settings)):
-        for setting in layer:
+    references: dict[str, str] = {}
+    providers = ConfigProviders(of_providers, environment=environment)
+    on_command_line = [each for each in settings if not is_of_providers(each.name)]
+    for layer in (from_file, from_environment(environment), on_command_line):
+        resolved = [_resolved(setting, providers) for setting in layer]
+        for setting in resolved:
             _check(setting)
             origins[setting.name] = setting.origin
-        merged = override_properties(merged, {setting.name: setting.value for setting in layer})
+            if setting.reference is not None:
+                references[setting.value] = setting.reference
+        merged = override_properties(merged, {setting.name: setting.value for setting in resolved})
     try:
         return Loaded(broker_config(merged), tuple(unknown))
     except ConfigError as error:
-        raise ConfigError(_with_origin(str(error), origins)) from None
+        raise ConfigError(_with_origin(_without(str(error), references), origins)) from None
 
 
 def configured(
@@ -218,6 +239,23 @@ def _toml_text(name: str, value: Any, source: str) -> str:
     raise ConfigError(f"{source}: {name} must be a string, a number, a boolean or a list of these")
 
 
+def _resolved(setting: Setting, providers: ConfigProviders) -> Setting:
+    """Raises ConfigError."""
+    try:
+        value = providers.resolve(setting.name, setting.value)
+    except ConfigError as error:
+        raise ConfigError(f"{setting.origin}: {error}") from None
+    return setting if value == setting.value else setting._replace(value=value, reference=setting.value)
+
+
+def _without(message: str, references: Mapping[str, str]) -> str:
+    """``message`` with references where it has what they stand for."""
+    for value, reference in references.items():
+        if len(value) > 1:
+            message = message.replace(value, reference)
+    return message
+
+
 def _check(setting: Setting) -> None:
     key = broker_config_key(setting.name)
     if key is None:
@@ -229,7 +267,11 @@ def _check(setting: Setting) -> None:
     try:
         parse_value(key, setting.value)
     except ConfigError as error:
-        raise ConfigError(f"{setting.origin}: {error}") from None
+        why = str(error)
+        if setting.reference is not None:
+            named = f"for configuration {key.name}"
+            why = f"Invalid value {setting.reference} {named}{why.partition(named)[2]}"
+        raise ConfigError(f"{setting.origin}: {why}") from None
 
 
 def _nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:

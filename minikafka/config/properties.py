@@ -48,6 +48,16 @@ def parse_properties(data: bytes, *, source: str) -> list[Property]:
     return properties
 
 
+def properties_line(name: str, value: str) -> str:
+    """A property that ``parse_properties`` reads as it is (``Properties.store``)."""
+    escapes = {"\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\f": "\\f"}
+    text = "".join(escapes.get(each, each) for each in value)
+    if text.startswith(" "):
+        text = f"\\{text}"
+    key = "".join(f"\\{each}" if each in "\\=: #!" else each for each in name)
+    return f"{key}={text}\n"
+
+
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their numbers: continuations joined, comments and blank lines left out."""
     parts: list[str] = []

@@ -94,6 +94,10 @@ class Alteration(msgspec.Struct, frozen=True):
     operation: int
     value: str | None = None
 
+    def __repr__(self) -> str:
+        """Without the value, which may be a password."""
+        return f"Alteration({self.name}, {self.operation})"
+
 
 def alter(
     current: Mapping[str, str], alterations: Iterable[Alteration], keys: Mapping[str, ConfigKey]

@@ -12,7 +12,15 @@ from typing import Annotated, Literal, NamedTuple
 
 import msgspec
 
-from minikafka.config.definition import LONG_MAX, ConfigKey, ConfigType, Importance, UpdateMode, prop
+from minikafka.config.definition import (
+    HIDDEN,
+    LONG_MAX,
+    ConfigKey,
+    ConfigType,
+    Importance,
+    UpdateMode,
+    prop,
+)
 
 BOOLEAN, STRING, INT, LONG, LIST, CLASS, PASSWORD, DOUBLE = (
     ConfigType.BOOLEAN,
@@ -263,6 +271,77 @@ class SecurityConfig(msgspec.Struct, frozen=True, kw_only=True):
         int, prop(LONG, LOW, "How often expired tokens are removed.", ge=1, le=LONG_MAX)
     ] = 3_600_000
 
+    # To ZooKeeper (``ZkConfigs``, as of 3.9). ``zookeeper.sasl.jaas.config`` is minikafka's own: Kafka has
+    # the section ``Client`` of a JAAS file, which Java is told of on its command line.
+
+    zookeeper_set_acl: Annotated[
+        bool,
+        prop(
+            BOOLEAN,
+            HIGH,
+            "Whether only brokers may write the nodes that they make in ZooKeeper; needs a login there, by "
+            "zookeeper.sasl.jaas.config or by a certificate.",
+        ),
+    ] = False
+    zookeeper_sasl_jaas_config: (
+        Annotated[
+            str,
+            prop(
+                PASSWORD,
+                MEDIUM,
+                "How brokers log in to ZooKeeper (SASL/DIGEST-MD5): "
+                "org.apache.zookeeper.server.auth.DigestLoginModule required username=… password=…;",
+            ),
+        ]
+        | None
+    ) = None
+    zookeeper_ssl_client_enable: Annotated[
+        bool, prop(BOOLEAN, MEDIUM, "Whether connections to ZooKeeper are made with TLS.")
+    ] = False
+    zookeeper_ssl_keystore_location: (
+        Annotated[str, prop(STRING, MEDIUM, "The file with the key and certificate to show to ZooKeeper.")]
+        | None
+    ) = None
+    zookeeper_ssl_keystore_password: (
+        Annotated[str, prop(PASSWORD, MEDIUM, "That key store's password.")] | None
+    ) = None
+    zookeeper_ssl_keystore_type: (
+        Annotated[StoreTypeName, prop(STRING, MEDIUM, "Its kind; unset: by the end of the file's name.")]
+        | None
+    ) = None
+    zookeeper_ssl_truststore_location: (
+        Annotated[str, prop(STRING, MEDIUM, "The file with the authorities that ZooKeeper is trusted by.")]
+        | None
+    ) = None
+    zookeeper_ssl_truststore_password: (
+        Annotated[str, prop(PASSWORD, MEDIUM, "That trust store's password.")] | None
+    ) = None
+    zookeeper_ssl_truststore_type: (
+        Annotated[StoreTypeName, prop(STRING, MEDIUM, "Its kind; unset: by the end of the file's name.")]
+        | None
+    ) = None
+    zookeeper_ssl_protocol: Annotated[
+        str, prop(STRING, LOW, "The version of TLS to ZooKeeper: TLSv1.2 or TLSv1.3.")
+    ] = "TLSv1.2"
+    zookeeper_ssl_enabled_protocols: (
+        Annotated[
+            tuple[str, ...],
+            prop(LIST, LOW, "The versions of TLS to ZooKeeper; unset: that of zookeeper.ssl.protocol."),
+        ]
+        | None
+    ) = None
+    zookeeper_ssl_cipher_suites: (
+        Annotated[
+            tuple[str, ...],
+            prop(LIST, LOW, "The cipher suites to ZooKeeper, under Java's names; unset: OpenSSL's choice."),
+        ]
+        | None
+    ) = None
+    zookeeper_ssl_endpoint_identification_algorithm: Annotated[
+        str,
+        prop(STRING, LOW, "https: ZooKeeper must show a certificate of its host name; empty: any name."),
+    ] = "HTTPS"
+
     def __repr__(self) -> str:
         """What is not as by default, without the values, which may be passwords."""
         fields = msgspec.structs.fields(SecurityConfig)
@@ -295,7 +374,7 @@ LISTENER_KEYS_EXTRA = ("max.connections", "max.connection.creation.rate")
 """Properties outside of ``SecurityConfig`` that a listener may have its own value for."""
 
 _NOT_OF_LISTENERS = ("security.inter.broker.protocol", "authorizer.class.name", "super.users")
-_NOT_OF_LISTENERS_PREFIXES = ("delegation.token.", "allow.everyone.")
+_NOT_OF_LISTENERS_PREFIXES = ("delegation.token.", "allow.everyone.", "zookeeper.")
 
 
 class ListenerProperty(NamedTuple):
@@ -333,10 +412,6 @@ def jaas_configs(listener: str, originals: Mapping[str, str]) -> dict[str, str]:
         if parts is not None and parts.listener == listener.upper() and parts.name == "sasl.jaas.config":
             found[parts.mechanism or ""] = text
     return found
-
-
-HIDDEN = "[hidden]"
-"""What stands for a password wherever a configuration is shown (Kafka: ``Password.HIDDEN``)."""
 
 
 def shown(key: ConfigKey | None, text: str | None) -> str | None:

@@ -63,6 +63,8 @@ USERS = "users"
 CLIENTS = "clients"
 USER_CONFIGS = f"{CONFIGS}/{USERS}"
 CLIENT_CONFIGS = f"{CONFIGS}/{CLIENTS}"
+IPS = "ips"
+IP_CONFIGS = f"{CONFIGS}/{IPS}"
 DELETE_TOPICS = "/admin/delete_topics"
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_REPLICA_ELECTION = "/admin/preferred_replica_election"
@@ -103,7 +105,16 @@ PERSISTENT_PATHS = (
 )
 """What Kafka's broker creates when it starts, empty; so ``/latest_producer_id_block`` is, until the first."""
 
+SENSITIVE_ROOTS = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token/tokens")
+"""``ZkData.SensitiveRootPaths``: what begins so is for brokers alone, with ``zookeeper.set.acl``."""
+
+
 # Paths
+
+
+def is_sensitive(path: str) -> bool:
+    """Whether others must not even read the node (``ZkData.sensitivePath``)."""
+    return path.startswith(SENSITIVE_ROOTS)
 
 
 def broker_path(broker_id: int) -> str:
@@ -166,11 +177,13 @@ def delete_topic_path(topic: str) -> str:
 
 # Client quotas: ``/config/users/<user>``, ``/config/clients/<client id>`` and
 # ``/config/users/<user>/clients/<client id>``, with names escaped and ``<default>`` for the default; an
-# escaped name cannot be that.
+# escaped name cannot be that. ``/config/ips/<address>``: not escaped.
 
 
 def client_quota_path(entity: QuotaEntity) -> str:
     """The node that an entity's quotas are in."""
+    if entity.ip is not None:
+        return f"{IP_CONFIGS}/{entity.ip}"
     if entity.user is None:
         return f"{CLIENT_CONFIGS}/{_node_of(entity.client_id)}"
     if entity.client_id is None:
@@ -188,6 +201,8 @@ def quota_entity_at(entity_path: str) -> QuotaEntity | None:
     match entity_path.split("/"):
         case ["users", user]:
             return QuotaEntity(_name_in(user))
+        case ["ips", ip]:
+            return QuotaEntity(ip=DEFAULT if ip == DEFAULT_ENTITY else ip)
         case ["clients", client_id]:
             return QuotaEntity(None, _name_in(client_id))
         case ["users", user, "clients", client_id]:

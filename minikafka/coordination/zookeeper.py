@@ -18,8 +18,8 @@ Not as in the other engines:
   through another server. A caller that depends on what it read writes with its version.
 - ``session_timeout_ms`` is what was asked for; the server keeps it between 2 and 20 of its ticks.
 
-Connections are plain: no TLS, no SASL, and nodes that any client may change, as Kafka's without
-``zookeeper.set.acl``.
+How it is reached, and who may change the nodes, is a ``ZooKeeperSecurity``; as in Kafka nodes that are there
+already keep their access control lists.
 """
 
 from __future__ import annotations
@@ -50,6 +50,7 @@ from minikafka.coordination.store import (
     SessionState,
     SetOp,
     StoreError,
+    StoreUnusableError,
     Watch,
     WatchEvent,
     WatchTable,
@@ -58,6 +59,8 @@ from minikafka.coordination.store import (
     validate_path,
 )
 from minikafka.coordination.zookeeper_session import (
+    OPEN,
+    ZooKeeperSecurity,
     ZooKeeperSession,
     absolute,
     commit_async,
@@ -83,6 +86,7 @@ class ZooKeeperStore:
         *,
         session_timeout_ms: int = SESSION_TIMEOUT_MS,
         connection_timeout_ms: int | None = None,
+        security: ZooKeeperSecurity = OPEN,
     ) -> None:
         """``connect`` as Kafka's ``zookeeper.connect``; ``connection_timeout_ms``: how long the begin of a
         session may take, None: as long as a session without connection lives.
@@ -94,6 +98,7 @@ class ZooKeeperStore:
         self._hosts, self._root = parse_connect(connect)
         self._session_timeout_ms = session_timeout_ms
         self._connection_timeout_ms = connection_timeout_ms or session_timeout_ms
+        self._security = security
         self._session: ZooKeeperSession | None = None
         self._session_id = 0
         self._state: SessionState | None = None
@@ -150,15 +155,25 @@ class ZooKeeperStore:
             timeout_ms=self._session_timeout_ms,
             on_state=self._session_changed,
             on_event=self._watch_fired,
+            security=self._security,
         )
         session.start()
         try:
             async with asyncio.timeout(self._connection_timeout_ms / 1000):
                 await session.connected.wait()
                 await self._ensure_root(session)
+                if self._security.login is not None:  # which comes after the connection
+                    await session.call(lambda kazoo: kazoo.exists_async("/"), bool, "/")
             self._check_open()
             if not session.connected.is_set():
                 raise ConnectionLossError(f"the connection to ZooKeeper was lost ({session.last_error})")
+        except SessionExpiredError:
+            await session.close()
+            if session.is_login_refused:
+                raise StoreUnusableError(
+                    "ZooKeeper does not accept the login of zookeeper.sasl.jaas.config"
+                ) from None
+            raise
         except TimeoutError:
             await session.close()
             raise ConnectionLossError(
@@ -176,7 +191,9 @@ class ZooKeeperStore:
             op = CreateOp("/" + "/".join(parts[:depth]))
             with contextlib.suppress(NodeExistsError):
                 await session.call(
-                    partial(commit_async, root="", ops=[op]), partial(multi_results, "", [op]), op
+                    partial(commit_async, root="", ops=[op], security=self._security),
+                    partial(multi_results, "", [op]),
+                    op,
                 )
 
     async def close(self) -> None:
@@ -252,7 +269,12 @@ class ZooKeeperStore:
 
         return await self._live().call(
             lambda kazoo: kazoo.create_async(
-                target, data, ephemeral=ephemeral, sequence=sequential, include_data=True
+                target,
+                data,
+                acl=self._security.acl(path),
+                ephemeral=ephemeral,
+                sequence=sequential,
+                include_data=True,
             ),
             receive,
             op,
@@ -283,7 +305,7 @@ class ZooKeeperStore:
         if not steps:
             return []
         return await session.call(
-            lambda kazoo: commit_async(kazoo, self._root, steps),
+            lambda kazoo: commit_async(kazoo, self._root, steps, self._security),
             lambda answers: multi_results(self._root, steps, answers),
             steps[0],
         )

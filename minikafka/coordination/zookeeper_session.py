@@ -38,7 +38,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, MutableMapping, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar, assert_never
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, assert_never
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -48,10 +48,11 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.hosts import collect_hosts
 from kazoo.protocol.serialization import Create
 from kazoo.protocol.states import EventType as KazooEventType
-from kazoo.protocol.states import KazooState, WatchedEvent, ZnodeStat
+from kazoo.protocol.states import KazooState, KeeperState, WatchedEvent, ZnodeStat
 from kazoo.retry import KazooRetry
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
+from minikafka.coordination.paths import CONSUMERS, is_sensitive
 from minikafka.coordination.store import (
     BadVersionError,
     CheckOp,
@@ -76,6 +77,40 @@ from minikafka.coordination.store import (
     parent_of,
     validate_path,
 )
+from minikafka.errors import ConfigError
+
+if TYPE_CHECKING:
+    import ssl
+
+
+class Login(NamedTuple):
+    """A user of ZooKeeper's, by SASL/DIGEST-MD5."""
+
+    username: str
+    password: str
+
+    def __repr__(self) -> str:
+        return f"Login({self.username})"
+
+
+class ZooKeeperSecurity(NamedTuple):
+    """How ZooKeeper is reached, and who may do what with the nodes that are made there."""
+
+    tls_context: Callable[[], ssl.SSLContext] | None = None
+    """Called for each connection, in a thread, so that new stores hold for the next. None: without TLS.
+    Raises ConfigError."""
+    login: Login | None = None
+    sets_acl: bool = False
+
+    def acl(self, path: str) -> list[ACL]:
+        """Of a node that is made at ``path``, without the chroot (``ZkData.defaultAcls``)."""
+        if not self.sets_acl or path == CONSUMERS:  # where consumers of old times write
+            return OPEN_ACL_UNSAFE  # type: ignore[no-any-return]  # kazoo has no types
+        return [*CREATOR_ALL_ACL, *(() if is_sensitive(path) else READ_ACL_UNSAFE)]
+
+
+OPEN = ZooKeeperSecurity()
+"""Without TLS and login, and nodes that any client may change."""
 
 REQUEST_BYTES_MAX = 0xFFFFF
 """The server's default of ``jute.maxbuffer``: it closes a connection that sends a larger request."""
@@ -133,7 +168,7 @@ def validate_size(root: str, ops: Sequence[Op]) -> None:
         )
 
 
-def commit_async(client: KazooClient, root: str, ops: Sequence[Op]) -> Any:
+def commit_async(client: KazooClient, root: str, ops: Sequence[Op], security: ZooKeeperSecurity) -> Any:
     """Start a transaction; kazoo's asynchronous result."""
     transaction = client.transaction()
     for op in ops:
@@ -143,7 +178,7 @@ def commit_async(client: KazooClient, root: str, ops: Sequence[Op]) -> Any:
                 # without a name.
                 flags = _EPHEMERAL * ephemeral | _SEQUENTIAL * sequential
                 target = absolute(root, path, sequential=sequential)
-                transaction.operations.append(Create(target, data, OPEN_ACL_UNSAFE, flags))
+                transaction.operations.append(Create(target, data, security.acl(path), flags))
             case SetOp(path, data, version):
                 transaction.set_data(absolute(root, path), data, version)
             case DeleteOp(path, version):
@@ -203,8 +238,9 @@ _TRANSIENT = (
 
 _FINAL = {
     kazoo_errors.NoAuthError: "ZooKeeper's access control list forbids it",
-    kazoo_errors.AuthFailedError: "ZooKeeper asks for an authentication, which minikafka does not have",
-    kazoo_errors.SessionClosedRequireSaslError: "ZooKeeper asks for SASL, which minikafka does not have",
+    kazoo_errors.AuthFailedError: "ZooKeeper does not accept the login of zookeeper.sasl.jaas.config",
+    kazoo_errors.InvalidACLError: "ZooKeeper does not know who we are, as zookeeper.set.acl needs",
+    kazoo_errors.SessionClosedRequireSaslError: "ZooKeeper wants a login: set zookeeper.sasl.jaas.config",
     kazoo_errors.UnimplementedError: "ZooKeeper is older than 3.5",
 }
 
@@ -271,6 +307,7 @@ class ZooKeeperSession:
         timeout_ms: int,
         on_state: Callable[[ZooKeeperSession, SessionState], None],
         on_event: Callable[[ZooKeeperSession, WatchEvent], None],
+        security: ZooKeeperSecurity = OPEN,
     ) -> None:
         """``hosts`` without a chroot; ``on_event`` is told of every watch that fires, with absolute paths."""
         self.id = 0
@@ -285,7 +322,9 @@ class ZooKeeperSession:
         self._closed: asyncio.Future[None] | None = None
         self._handing_over = threading.RLock()  # a state may change on the loop too, when kazoo refuses
         self._log = _KazooLog(_log, {})
-        self._handler = _Handler(timeout_ms / 1000 / len(hosts.split(",")))
+        self._handler = _Handler(timeout_ms / 1000 / len(hosts.split(",")), security)
+        self.is_login_refused = False
+        """Whether the session is over because ZooKeeper does not accept the login."""
         self._client = KazooClient(
             hosts=hosts,
             timeout=timeout_ms / 1000,
@@ -293,9 +332,12 @@ class ZooKeeperSession:
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.1, max_delay=RECONNECT_DELAY_MAX_MS / 1000, max_jitter=0.4
             ),
+            sasl_options=_sasl_options(security),
             logger=self._log,
         )
         self._client.add_listener(self._kazoo_changed)
+        connection = self._client._connection
+        connection._authenticate_with_sasl = _understood(connection._authenticate_with_sasl)
 
     def __repr__(self) -> str:
         state = "connected" if self.connected.is_set() else "not connected"
@@ -408,6 +450,7 @@ class ZooKeeperSession:
         """On kazoo's thread."""
         if state == KazooState.LOST:
             self._handler.over = True
+            self.is_login_refused |= self._client.client_state == KeeperState.AUTH_FAILED
         credentials = self._client.client_id  # None unless connected
         with self._handing_over:
             self._post(self._told, _STATES[state], credentials[0] if credentials else None)
@@ -513,9 +556,10 @@ class _Request(Generic[T]):
 class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has no types
     """Runs all of kazoo on the thread of its connection, and has a say in its sockets."""
 
-    def __init__(self, connect_timeout: float) -> None:
+    def __init__(self, connect_timeout: float, security: ZooKeeperSecurity) -> None:
         """``connect_timeout`` in seconds: kazoo would let one dead host use up the whole session."""
         super().__init__()
+        self._tls_context = security.tls_context
         self.over = False
         self._connect_timeout = connect_timeout
         self._socket: socket.socket | None = None
@@ -532,10 +576,32 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self.over:
             raise KazooSessionExpiredError("this client has had its session")
+        host = kwargs["hostname"]
         self._socket = super().create_connection(*args, **kwargs | {"timeout": self._connect_timeout})
         if self.over:
             self.shut_down_socket()
+        if self._tls_context is not None:
+            self._socket = self._with_tls(self._socket, self._tls_context, host)
         return self._socket
+
+    def _with_tls(
+        self, connection: socket.socket, context: Callable[[], ssl.SSLContext], host: str
+    ) -> socket.socket:
+        """kazoo's own TLS knows files of PEM only, and resolves the host again. Raises OSError."""
+        connection.settimeout(self._connect_timeout)
+        try:
+            return context().wrap_socket(connection, server_hostname=host)
+        except ConfigError as error:  # kazoo tries again after an OSError, and ends after others
+            connection.close()
+            raise OSError(str(error)) from None
+        except OSError:
+            connection.close()
+            raise
+
+    def select(self, read: Any, *args: Any, **kwargs: Any) -> Any:
+        """Ready is also what OpenSSL has read and kazoo has not: no socket tells of that."""
+        waiting = [each for each in read if getattr(each, "pending", int)()]
+        return (waiting, [], []) if waiting else super().select(read, *args, **kwargs)
 
     def shut_down_socket(self) -> None:
         """From any thread."""
@@ -543,6 +609,29 @@ class _Handler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo has n
         if connection is not None:
             with contextlib.suppress(OSError):  # it is not connected any more
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _understood(log_in: Callable[[str, float], None]) -> Callable[[str, float], None]:
+    """kazoo's login, with every refusal as the one after which kazoo ends the session; its thread would not
+    survive the others."""
+
+    def log_in_or_end(host: str, timeout_s: float) -> None:
+        try:
+            log_in(host, timeout_s)
+        except (kazoo_errors.SessionClosedRequireSaslError, kazoo_errors.SASLException) as error:
+            raise kazoo_errors.AuthFailedError(type(error).__name__) from None
+
+    return log_in_or_end
+
+
+def _sasl_options(security: ZooKeeperSecurity) -> dict[str, str] | None:
+    if security.login is None:
+        return None
+    return {
+        "mechanism": "DIGEST-MD5",
+        "username": security.login.username,
+        "password": security.login.password,
+    }
 
 
 class _KazooLog(logging.LoggerAdapter[logging.Logger]):

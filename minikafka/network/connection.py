@@ -77,6 +77,10 @@ class Idleness:
             self._since = now
         return now - self._since
 
+    def silent_seconds(self, now: float) -> float:
+        """As far as the last sweep knows, without a good reason for it. Changes nothing."""
+        return 0.0 if self.is_active else now - self._since
+
 
 BODY_BYTES_PER_SECOND_MIN = 10_000
 """The remainder of a request comes at least this fast: ten clients that share a link of 100 KB/s are still
@@ -370,6 +374,10 @@ class Connection(asyncio.Protocol):
         self._resume(_WRITE)
 
     # The sweeper's side.
+
+    def silent_seconds(self, now: float) -> float:
+        """For how long nothing has come or left; 0 when something has since the last sweep."""
+        return self._idleness.silent_seconds(now)
 
     def sweep(
         self, now: float, *, idle_seconds_max: float, stalled_seconds_max: float, body_seconds_max: float

@@ -6,21 +6,12 @@ Kafka's ``SocketServer`` and ``Acceptor``. Only ``loop.create_server`` touches t
 Invariants:
 - ``start`` leaves either all listeners bound or none.
 - Every accepted connection is in ``connections`` from ``connection_opened`` until ``connection_closed``.
+- A connection that ``limits`` delays is muted, or closed when its delay is over.
 - One sweeper looks at all connections every few seconds; there is no timer per connection or request. A
   connection may therefore outlive ``connections.max.idle.ms`` by one round.
 
 TCP_NODELAY is set by asyncio and uvloop themselves for every TCP transport. A listener has one port on all
 its addresses: ``::`` and the empty host mean IPv4 too, as with Java's sockets, and a name may have several.
-
-How many connections there may be, in all and from one address. No I/O.
-
-Kafka's ``ConnectionQuotas``: ``max.connections``, ``max.connections.per.ip``,
-``max.connections.per.ip.overrides``; and how many the process has descriptors for, so that files can still be
-opened. A connection over a limit is closed at once, before it is read.
-
-Unlike Kafka, which stops accepting at ``max.connections`` until another connection closes (or, for the
-inter-broker listener, closes another one), that limit refuses too: an event loop's server cannot stop
-accepting without closing its listening socket, and a client that is told at once tries elsewhere.
 """
 
 from __future__ import annotations
@@ -41,6 +32,7 @@ from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.network.addresses import format_address
 from minikafka.network.connection import Connection, Handler
+from minikafka.network.connection_limits import NO_LIMIT, ConnectionLimits, ListenerLimits
 from minikafka.network.memory_budget import MemoryBudget
 
 if TYPE_CHECKING:
@@ -48,56 +40,6 @@ if TYPE_CHECKING:
     from minikafka.network.tls_acceptor import Handshakes, TlsListener
 else:
     tls_acceptor = deferred("minikafka.network.tls_acceptor")
-
-
-class ConnectionLimits:
-    """Counts open connections. Addresses are textual, IPv4 in its own form even on a dual-stack socket."""
-
-    def __init__(
-        self,
-        *,
-        max_connections: int,
-        max_connections_per_ip: int,
-        max_connections_per_ip_overrides: Mapping[str, int],
-        descriptors: int = 2**31 - 1,
-    ) -> None:
-        self._descriptors = descriptors
-        self.max_connections = max_connections
-        self.max_connections_per_ip = max_connections_per_ip
-        self.max_connections_per_ip_overrides = dict(max_connections_per_ip_overrides)
-        self._count_by_address: dict[str, int] = {}
-        self._count = 0
-
-    def __repr__(self) -> str:
-        return f"ConnectionLimits({self._count} from {len(self._count_by_address)} addresses)"
-
-    @property
-    def count(self) -> int:
-        return self._count
-
-    def admit(self, address: str) -> str | None:
-        """Count a new connection, unless there is a reason not to: that is returned, and nothing counted."""
-        if self._count >= self.max_connections:
-            return f"there are already {self._count} connections (max.connections)"
-        if self._count >= self._descriptors:
-            return f"there are already {self._count} connections; the other file descriptors are for files"
-        count = self._count_by_address.get(address, 0)
-        allowed = self.max_connections_per_ip_overrides.get(address, self.max_connections_per_ip)
-        if count >= allowed:
-            return f"the address already has its {allowed} connections (max.connections.per.ip)"
-        self._count_by_address[address] = count + 1
-        self._count += 1
-        return None
-
-    def release(self, address: str) -> None:
-        """A connection that was admitted has closed."""
-        count = self._count_by_address[address] - 1
-        if count:
-            self._count_by_address[address] = count
-        else:
-            del self._count_by_address[address]
-        self._count -= 1
-
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +82,13 @@ class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_connections: int = 2**31 - 1
     max_connections_per_ip: int = 2**31 - 1
     max_connections_per_ip_overrides: Mapping[str, int] = msgspec.field(default_factory=dict)
+    max_connection_creation_rate: int = NO_LIMIT
+    listeners: Mapping[str, ListenerLimits] = msgspec.field(default_factory=dict)
+    """What listeners have of their own (``listener.name.NAME.…``)."""
+    protected_listener: str | None = None
+    """That of the brokers, where clients have others."""
+    quota_window_seconds: float = 11.0
+    """All windows of quotas together: what a rate may have at once."""
     queued_max_request_bytes: int = -1
     descriptors_for_connections: int = 2**31 - 1
     """How many connections the process has descriptors for; no property of Kafka's."""
@@ -158,8 +107,8 @@ class SocketServer:
         gates: Mapping[str, Gate] | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """``tls``: of the listeners that speak it, by name; ``gates``: of those that have one. ``now_ns``:
-        when frames arrive is noted by it."""
+        """``tls``: of the listeners that speak it, by name. ``gates``: of the listeners that have one, by
+        name. ``now_ns``: when frames arrive is noted by it."""
         self._listeners = tuple(listeners)
         self._handler = handler
         self._gates = dict(gates or {})
@@ -179,11 +128,16 @@ class SocketServer:
             max_connections_per_ip=self._config.max_connections_per_ip,
             max_connections_per_ip_overrides=self._config.max_connections_per_ip_overrides,
             descriptors=self._config.descriptors_for_connections,
+            max_connection_creation_rate=self._config.max_connection_creation_rate,
+            listeners=self._config.listeners,
+            protected_listener=self._config.protected_listener,
+            burst_s=self._config.quota_window_seconds,
         )
         self.budget: MemoryBudget
         """What all connections hold together; there from ``start`` on."""
         self.connections: dict[Connection, None] = {}
         """The open ones, the oldest first."""
+        self._delays: dict[Connection, asyncio.TimerHandle] = {}
 
     def __repr__(self) -> str:
         return f"SocketServer({self._ports}, {len(self.connections)} connections)"
@@ -260,21 +214,74 @@ class SocketServer:
         index, self._next_index = self._next_index, self._next_index + 1
         local = format_address(connection.local_host, connection.local_port)
         connection.id = f"{local}-{connection.peer}-{index}"
-        refusal = "the broker is stopping" if self._is_closing else self.limits.admit(connection.peer_host)
+        if self._is_closing:
+            logger.info("refusing a connection from %s on %s: the broker is stopping", connection.peer, local)
+            return False
+        listener = connection.listener_name
+        now_ms = self._now_ns() // 1_000_000
+        refusal, delay_ms = self.limits.admit(connection.peer_host, listener, now_ms=now_ms)
         if refusal is not None:
             logger.info("refusing a connection from %s on %s: %s", connection.peer, local, refusal)
-            return False
+            if not delay_ms:
+                return False
         self.connections[connection] = None
-        gate = self._gates.get(connection.listener_name)
+        if delay_ms:
+            self._delay(connection, delay_ms, closes=refusal is not None)
+        if self.limits.excess and self.limits.is_protected(listener):
+            self._make_room()
+        gate = self._gates.get(listener)
         if gate is not None:
             gate.opened(connection)
-        logger.debug("connection %s opened on %s", connection.id, connection.listener_name)
+        logger.debug("connection %s opened on %s", connection.id, listener)
         return True
+
+    def _delay(self, connection: Connection, delay_ms: int, *, closes: bool) -> None:
+        """Read it later, or close it then."""
+
+        def over() -> None:
+            del self._delays[connection]
+            self.limits.delay_over()
+            if closes:
+                connection.abort()
+
+        connection.mute(delay_ms + 1000 if closes else delay_ms)
+        loop = asyncio.get_running_loop()
+        self._delays[connection] = loop.call_later(delay_ms / 1000, over)
+
+    def _make_room(self) -> None:
+        """Close one that brokers do not use, the one that has been silent for the longest time
+        (``Selector.lowestPriorityChannel``)."""
+        now = asyncio.get_running_loop().time()
+        others = (
+            each
+            for each in self.connections
+            if not (self.limits.is_protected(each.listener_name) or each.is_closing)
+        )
+        idlest = max(others, key=lambda each: each.silent_seconds(now), default=None)
+        if idlest is not None:
+            logger.info(
+                "closing the connection from %s (%s): a broker's takes its place (max.connections)",
+                idlest.peer,
+                idlest.id,
+            )
+            idlest.abort()
+
+    def close_sessions(self, user: str, *, but: Connection) -> int:
+        """Close all connections of a user at once, but for one. Returns how many there were."""
+        found = [each for each in self.connections if each.principal.name == user and each is not but]
+        for each in found:
+            logger.info("closing the connection from %s (%s): sessions of %s end", each.peer, each.id, user)
+            each.abort()
+        return len(found)
 
     def connection_closed(self, connection: Connection) -> None:
         if connection in self.connections:
             del self.connections[connection]
-            self.limits.release(connection.peer_host)
+            self.limits.release(connection.peer_host, connection.listener_name)
+            delay = self._delays.pop(connection, None)
+            if delay is not None:
+                delay.cancel()
+                self.limits.delay_over()
             gate = self._gates.get(connection.listener_name)
             if gate is not None:
                 gate.closed(connection)

@@ -56,7 +56,13 @@ from minikafka.types import BrokerId, TopicPartition
 if TYPE_CHECKING:
     from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
-    from minikafka.server.security import acl_authorizer, acl_store, authentication, delegation_tokens
+    from minikafka.server.security import (
+        acl_authorizer,
+        acl_store,
+        authentication,
+        delegation_tokens,
+        inter_broker,
+    )
     from minikafka.server.security import transport as security_transport
     from minikafka.server.security.acl_store import AclStore
     from minikafka.server.security.transport import TransportSecurity
@@ -67,6 +73,7 @@ else:
     acl_store = deferred("minikafka.server.security.acl_store")
     authentication = deferred("minikafka.server.security.authentication")
     delegation_tokens = deferred("minikafka.server.security.delegation_tokens")
+    inter_broker = deferred("minikafka.server.security.inter_broker")
     security_transport = deferred("minikafka.server.security.transport")
 
 logger = logging.getLogger(__name__)
@@ -159,7 +166,9 @@ def make_services(
     connect: Connect,
     transport: TransportSecurity | None = None,
 ) -> Services:
-    """Everything that handlers use; nothing runs yet."""
+    """Everything that handlers use; nothing runs yet. Raises StartError: brokers cannot log in to each
+    other."""
+    connect = _secured(connect, configs, transport)
     quotas = _replication_quotas(configs, node_id)
     replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)
     topics = TopicService(store=store, metadata=metadata, configs=configs, rng=rng)
@@ -215,6 +224,20 @@ def make_services(
     )
     drop_fast_paths_with_changes(services)
     return services
+
+
+def _secured(connect: Connect, configs: ConfigService, transport: TransportSecurity | None) -> Connect:
+    """``connect`` as the listener needs it that brokers use among themselves. Raises StartError."""
+    if configs.broker_config.inter_broker_protocol() == "PLAINTEXT":
+        return connect
+    try:
+        return inter_broker.InterBrokerConnect(
+            connect,
+            lambda: configs.broker_config,
+            client_context=None if transport is None else transport.client_context,
+        )
+    except ConfigError as error:
+        raise StartError(str(error)) from None
 
 
 async def start_authentication(

@@ -32,7 +32,7 @@ from minikafka.config.listeners import Listener
 from minikafka.config.resolution import topic_config
 from minikafka.coordination.store import CoordinationStore, StoreError
 from minikafka.deferred import deferred, own_modules
-from minikafka.errors import ConfigError, InvariantError, StartError
+from minikafka.errors import InvariantError, StartError
 from minikafka.files import Files, OsFiles
 from minikafka.log.manager.log_directories import stored_cluster_id
 from minikafka.log.manager.log_manager import LogManager
@@ -60,6 +60,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
+from minikafka.server.quota.connection_limits import apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
@@ -73,12 +74,9 @@ from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
-    import ssl
-
     from minikafka.security.secure_setup import FirstUser
     from minikafka.server.http import pages as http_pages
     from minikafka.server.http.server import HttpServer
-    from minikafka.server.security.transport import TransportSecurity
 else:
     http_pages = deferred("minikafka.server.http.pages")
 
@@ -300,7 +298,7 @@ class Broker:
             files=self._files,
             clock=self._clock,
             rng=self._rng,
-            connect=self._secured_connect(configs, transport),
+            connect=self._connect,
             transport=transport,
         )
         if services.acls is not None:
@@ -346,21 +344,6 @@ class Broker:
             rng=self._rng,
         )
 
-    def _secured_connect(self, configs: ConfigService, transport: TransportSecurity | None) -> Connect:
-        """As the inter-broker listener needs it. Raises StartError: it has no login."""
-        if configs.broker_config.inter_broker_protocol() == "PLAINTEXT":
-            return self._connect
-        from minikafka.server.security.inter_broker import secured_connect  # an open broker does without
-
-        def client_context(listener_name: str) -> ssl.SSLContext:
-            assert transport is not None
-            return transport.client_context(listener_name)
-
-        try:
-            return secured_connect(self._connect, lambda: configs.broker_config, client_context)
-        except ConfigError as error:
-            raise StartError(str(error)) from error
-
     def _make_first_directory(self) -> None:
         """The store's file lies in the first log directory, which is not checked yet.
 
@@ -398,13 +381,19 @@ class Broker:
                 max_connections=config.max_connections,
                 max_connections_per_ip=config.max_connections_per_ip,
                 max_connections_per_ip_overrides=config.connection_overrides(),
+                max_connection_creation_rate=config.max_connection_creation_rate,
+                listeners=listener_limits(config),
+                protected_listener=config.inter_broker_listener() if len(config.endpoints()) > 1 else None,
+                quota_window_seconds=config.quota_window_num * config.quota_window_size_seconds,
                 queued_max_request_bytes=config.queued_max_request_bytes,
                 descriptors_for_connections=budget.connections,
             ),
-            gates=gates,
             tls=None if services.transport is None else services.transport.listeners,
+            gates=gates,
             now_ns=self._clock.monotonic_ns,
         )
+        services.close_sessions = server.close_sessions
+        services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
@@ -473,6 +462,8 @@ class Broker:
             limits.max_connections = config.max_connections
             limits.max_connections_per_ip = config.max_connections_per_ip
             limits.max_connections_per_ip_overrides = config.connection_overrides()
+            limits.max_connection_creation_rate = config.max_connection_creation_rate
+            limits.listeners = listener_limits(config)
 
     async def stop(self) -> None:
         """Go down cleanly. Idempotent; also after a start that failed."""

@@ -19,6 +19,7 @@ from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
 from minikafka.network.broker_client import BrokerClient
+from minikafka.network.connection import Connection
 from minikafka.replication.fetch_session import FetchSessionCache
 from minikafka.server.cluster.broker_connection import Connect
 from minikafka.server.cluster.metadata_cache import MetadataCache
@@ -53,6 +54,16 @@ class SwapInStaged(Protocol):
     """``LogCleaner.swap_in_staged``."""
 
     async def __call__(self, at: TopicPartition, manifest_id: str, *, validate_only: bool) -> None: ...
+
+
+class CloseSessions(Protocol):
+    """``SocketServer.close_sessions``."""
+
+    def __call__(self, user: str, *, but: Connection) -> int: ...
+
+
+def _no_sessions(user: str, *, but: Connection) -> int:
+    return 0
 
 
 class Services(msgspec.Struct, kw_only=True):
@@ -98,15 +109,17 @@ class Services(msgspec.Struct, kw_only=True):
     """None: everybody may do everything (``authorizer.class.name`` is not set)."""
     acls: AclStore | None = None
     """What the authorizer decides by; None without one."""
+    transport: TransportSecurity | None = None
+    """TLS of the listeners, and of connections to other brokers; None: no listener has it."""
     authentication: Authentication | None = None
     """None: there is no SASL listener."""
     delegation_tokens: DelegationTokens | None = None
     """None: ``delegation.token.secret.key`` is not set."""
-    transport: TransportSecurity | None = None
-    """TLS of the listeners, and of connections to other brokers; None: no listener has it."""
     connect: Connect = BrokerClient.connect
     """How other brokers are reached."""
     swap_in_staged: SwapInStaged | None = None
     """Puts in what ``minikafka compact`` has prepared; None until the log cleaner is there."""
+    close_sessions: CloseSessions = _no_sessions
+    """Closes the connections of a user; set when there are listeners."""
     log_directory_failed: Callable[[], None] = lambda: None
     """Told when a log directory went offline."""

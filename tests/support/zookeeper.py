@@ -13,7 +13,7 @@ import socket
 import struct
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,8 @@ import pytest
 from tests.support.ports import free_port
 
 DEBIAN_JAR = Path("/usr/share/java/zookeeper.jar")
+DEBIAN_NETTY = [Path(f"/usr/share/java/netty-{part}.jar") for part in ("codec", "resolver")]
+"""What Debian's jar does not name, and TLS needs."""
 START_DEADLINE_S = 90.0
 STOP_DEADLINE_S = 60.0
 TICK_MS = 100
@@ -49,17 +51,28 @@ def skip_if_missing() -> None:
 def _class_path() -> str | None:
     if home := os.environ.get("ZOOKEEPER_HOME"):
         return f"{home}/lib/*"
-    return str(DEBIAN_JAR) if DEBIAN_JAR.exists() else None
+    return os.pathsep.join(map(str, [DEBIAN_JAR, *DEBIAN_NETTY])) if DEBIAN_JAR.exists() else None
 
 
 class ZooKeeperServer:
     """A server as a process. Keeps its directory and its port over restarts."""
 
-    def __init__(self, directory: Path, *, members: tuple[str, ...] = ()) -> None:
-        """``members``: the lines of zoo.cfg that name the servers of its ensemble; none: it stands alone."""
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        members: tuple[str, ...] = (),
+        settings: Sequence[str] = (),
+        java_options: Sequence[str] = (),
+    ) -> None:
+        """``members``: the lines of zoo.cfg that name the servers of its ensemble; none: it stands alone.
+        ``settings``: more lines of zoo.cfg."""
         self.directory = directory
         self.port = 0
-        self._members = members
+        self.secure_port = 0
+        """Of the clients with TLS; 0: there is none."""
+        self._members = (*members, *settings)
+        self._java_options = java_options
         self._process: subprocess.Popen[bytes] | None = None
 
     def __repr__(self) -> str:
@@ -96,7 +109,11 @@ class ZooKeeperServer:
         main = ["-cp", str(_class_path()), "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(config)]
         with open(self.directory / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [*JVM, *SETTINGS, *main], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory
+                [*JVM, *SETTINGS, *self._java_options, *main],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
             )
 
     def wait_until_ready(self) -> bool:
@@ -175,3 +192,40 @@ def _takes_sessions(port: int) -> bool:
             return _connect(connection, 0, bytes(16)) > 0
     except OSError:
         return False
+
+
+USER, PASSWORD = "kafka", "a long secret"
+
+
+def secured_server(
+    directory: Path, *, client_auth: str = "none", requires_sasl: bool = True
+) -> ZooKeeperServer:
+    """One with TLS on its port ``secure_port`` and a login by DIGEST-MD5, with which it answers nobody else.
+
+    ``directory`` has ``server.p12`` and ``ca.p12``, both with ``PASSWORD``. ``client_auth``: none, want or need a certificate.
+    """
+    secure_port = free_port()
+    jaas = directory / "jaas.conf"
+    jaas.write_text(
+        "Server { org.apache.zookeeper.server.auth.DigestLoginModule required "
+        f'user_{USER}="{PASSWORD}"; }};\n'
+    )
+    server = ZooKeeperServer(
+        directory,
+        settings=[
+            f"secureClientPort={secure_port}",
+            "secureClientPortAddress=127.0.0.1",
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            f"ssl.keyStore.location={directory}/server.p12",
+            f"ssl.keyStore.password={PASSWORD}",
+            f"ssl.trustStore.location={directory}/ca.p12",
+            f"ssl.trustStore.password={PASSWORD}",
+            f"ssl.clientAuth={client_auth}",
+            "authProvider.1=org.apache.zookeeper.server.auth.SASLAuthenticationProvider",
+            "authProvider.2=org.apache.zookeeper.server.auth.X509AuthenticationProvider",
+            *(["sessionRequireClientSASLAuth=true"] if requires_sasl else []),
+        ],
+        java_options=[f"-Djava.security.auth.login.config={jaas}"],
+    )
+    server.secure_port = secure_port
+    return server

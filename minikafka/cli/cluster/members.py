@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from dataclasses import dataclass
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from minikafka.cli.broker import OFF, http_url, status_page_in, usual_http_port
+from minikafka.config.broker import is_password
 from minikafka.config.loader import Setting, load
+from minikafka.config.properties import properties_line
 from minikafka.errors import StartError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 
@@ -141,7 +144,11 @@ class ChildMember:
 
     async def _spawn(self, log: IO[bytes]) -> None:
         config = self.config
-        properties = [f"--set={name}={value}" for name, value in config.properties.items()]
+        secret = {name: value for name, value in config.properties.items() if is_password(name)}
+        plain = {name: value for name, value in config.properties.items() if name not in secret}
+        properties = [f"--set={name}={value}" for name, value in plain.items()]
+        if secret:  # a command line can be seen by all
+            properties.append(f"--config={_written(secret, config.log_path.with_suffix('.secrets'))}")
         command = [
             "-P",
             "-m",
@@ -264,6 +271,15 @@ class InProcessMember:
 
     def kill(self) -> None:
         """It ends with this process."""
+
+
+def _written(properties: dict[str, str], path: Path) -> Path:
+    """The properties in a file that only its owner may read."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        file.writelines(properties_line(name, value) for name, value in properties.items())
+    return path
 
 
 async def _answers(config: MemberConfig) -> bool:

@@ -2,16 +2,19 @@
 
 Kafka: the ``--command-config`` of its scripts. A file may have Java's names or librdkafka's, whose few that
 differ are turned into Java's (``read_client_properties``); everything else here goes by Java's. A password is
-in the file, or where the file says (KIP-421), never on a command line.
+in the file, or where its config providers say (KIP-421: another file, an environment variable), never on a
+command line.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minikafka.config.properties import parse_properties
+from minikafka.config.providers import resolve_properties
 from minikafka.errors import ConfigError
 from minikafka.network.client_security import (
     CLIENT_CREDENTIALS,
@@ -41,10 +44,8 @@ def read_client_properties(path: str) -> dict[str, str]:
     Raises:
         ConfigError: it cannot be read, or has what cannot be done; no secret is in it.
     """
-    properties = {
-        each.name: each.value for each in parse_properties(_read_bytes(path), source=path) if each.name
-    }
-    return _with_java_names(properties)
+    properties = {each.name: each.value for each in parse_properties(_read_bytes(path), source=path)}
+    return _with_java_names(resolve_properties(properties, environment=os.environ))
 
 
 def _read_bytes(path: str) -> bytes:
@@ -126,7 +127,7 @@ def _text_of(path: str | None) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{escaped}"'
 
 

@@ -2,8 +2,8 @@
 
 Behaviour (``ZkAdminManager.describeClientQuotas``, ``ClientQuotasImage.describe``): a filter has a component
 for an entity type at most, which wants a name, the default, or any; ``strict`` leaves entities out that have
-other parts too. There are no quotas of addresses, so asking for ``ip`` finds none. The client id comes before
-the user, and values in the order of ``QuotaType``.
+other parts too. The client id comes before the user, and values in the order of ``QuotaType``. An address
+(``ip``, KIP-612) stands alone.
 
 It needs DESCRIBE_CONFIGS on the cluster.
 

@@ -39,24 +39,22 @@ async def open_store(config: BrokerConfig, *, clock: Clock) -> CoordinationStore
         return await SqliteStore.open(
             config.coordination_path(), clock=clock, session_timeout_ms=session_timeout_ms
         )
-    return await _open_zookeeper(
-        config.zookeeper_connect,
-        session_timeout_ms=session_timeout_ms,
-        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
-    )
+    return await _open_zookeeper(config, config.zookeeper_connect)
 
 
-async def _open_zookeeper(
-    connect: str, *, session_timeout_ms: int, connection_timeout_ms: int | None
-) -> CoordinationStore:
+async def _open_zookeeper(config: BrokerConfig, connect: str) -> CoordinationStore:
     try:  # here, because kazoo is an extra
         from minikafka.coordination.zookeeper import ZooKeeperStore
+        from minikafka.server.cluster.zookeeper_security import zookeeper_security
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise
         raise StoreUnusableError("kazoo is not installed: pip install 'minikafka[zookeeper]'") from error
     return await ZooKeeperStore.open(
-        connect, session_timeout_ms=session_timeout_ms, connection_timeout_ms=connection_timeout_ms
+        connect,
+        session_timeout_ms=config.zookeeper_session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+        security=await zookeeper_security(config),
     )
 
 

@@ -29,7 +29,8 @@ broker may run inside another program, whose own loggers are none of its busines
 The client quotas that are set: kept in the store, changed for clients, told to those who enforce them.
 
 Kafka: ``ZkAdminManager.alterClientQuotas`` and ``describeClientQuotas``, ``UserConfigHandler``,
-``ClientIdConfigHandler``. Belongs to ``ConfigService``, whose lock is held while something changes.
+``ClientIdConfigHandler``, ``IpConfigHandler``. Belongs to ``ConfigService``, whose lock is held while
+something changes.
 
 Invariants: what is known here is in the store and can be used; those who follow have heard of every change.
 Other properties of a user's node, its SCRAM credentials, stay as they are.
@@ -92,6 +93,7 @@ from minikafka.security.sasl.scram import ScramCredential, encode_credential
 from minikafka.server.cluster.metadata_cache import MetadataCache
 from minikafka.server.cluster.topic_validation import validate_topic_name
 from minikafka.server.configs.store import Alter, ConfigStore, unknown_topic
+from minikafka.server.configs.stored_passwords import StoredPasswords
 from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.security.scram_credentials import ScramCredentials
 from minikafka.types import BrokerId
@@ -206,6 +208,8 @@ class ClientQuotaConfigs:
                 await self.reload(f"{paths.USERS}/{user}/{paths.CLIENTS}/{client_id}")
         for client_id in await self._store.children(paths.CLIENT_CONFIGS):
             await self.reload(f"{paths.CLIENTS}/{client_id}")
+        for ip in await self._store.children(paths.IP_CONFIGS):
+            await self.reload(f"{paths.IPS}/{ip}")
 
     async def reload(self, entity_path: str) -> None:
         """Read what is set at ``/config/<entity_path>``, if that is a place for quotas. Raises StoreError."""
@@ -215,9 +219,10 @@ class ClientQuotaConfigs:
         stored = await self._store.read(f"{paths.CONFIGS}/{entity_path}")
         if entity.client_id is None and isinstance(entity.user, str):
             self._user_read(entity.user, stored)
-        quotas = stored_quotas(stored)
+        of_address = entity.ip is not None
+        quotas = stored_quotas(stored, of_address=of_address)
         for quota in QuotaType:
-            if quota.value in stored and quota not in quotas:
+            if quota.is_of_addresses is of_address and quota.value in stored and quota not in quotas:
                 text = stored[quota.value]
                 logger.error("%s=%s of %s cannot be used and is ignored", quota.value, text, entity)
         self._set(entity, quotas)
@@ -245,10 +250,10 @@ class ClientQuotaConfigs:
                 paths.client_quota_path(entity),
                 changed,
                 validate_only=validate_only,
-                remove_empty=entity.client_id is not None,  # a user's node may have clients under it
+                remove_empty=entity.user is None or entity.client_id is not None,  # a user may have clients
             )
             if stored is not None:
-                self._set(entity, stored_quotas(stored))
+                self._set(entity, stored_quotas(stored, of_address=entity.ip is not None))
 
     def _set(self, entity: QuotaEntity, quotas: Quotas) -> None:
         if quotas == self._quotas.get(entity, {}):
@@ -523,6 +528,7 @@ class ConfigService:
         self._config_store = ConfigStore(store)
         self._metadata = metadata
         self._properties = BrokerProperties.of(static_config)
+        self._passwords = StoredPasswords(static_config)
         self._broker_config = static_config
         self._topics = TopicConfigs(lambda: self._broker_config)
         self._groups = NamedConfigs(self._config_store, paths.GROUP_CONFIGS, check=self._group_config)
@@ -570,6 +576,7 @@ class ConfigService:
 
     async def load(self) -> None:
         """Read everything from the store. Call it once, before logs are opened."""
+        await self._encode_passwords_again()
         await self._load_broker()
         for topic in await self._config_store.children(paths.TOPIC_CONFIGS):
             await self.load_topic(topic)
@@ -586,7 +593,7 @@ class ConfigService:
 
     async def _load_broker(self) -> None:
         dynamic_default = await self._config_store.read(paths.broker_config_path(None))
-        dynamic = await self._config_store.read(paths.broker_config_path(self._node_id))
+        dynamic = await self._read_own()
         self._properties = usable_broker_properties(
             self._properties, dynamic_default=dynamic_default, dynamic=dynamic
         )
@@ -600,6 +607,23 @@ class ConfigService:
                 static,
                 of_all,
             )
+
+    async def _read_own(self) -> dict[str, str]:
+        """What is set for this broker, with plain passwords; each that cannot be decoded gets a log line and
+        is left out. Raises StoreError."""
+        stored = await self._config_store.read(paths.broker_config_path(self._node_id))
+        texts, failures = await self._passwords.decoded(stored)
+        for name, why in failures.items():
+            logger.error("stored broker configuration ignored: %s: %s", name, why)
+            del texts[name]
+        return texts
+
+    async def _encode_passwords_again(self) -> None:
+        """With the secret of now what is encrypted with the old one (``maybeReEncodePasswords``)."""
+        path = paths.broker_config_path(self._node_id)
+        if await self._passwords.is_outdated(await self._config_store.read(path)):
+            await self._config_store.replace(path, dict, passwords=self._passwords, validate_only=False)
+            logger.info("passwords of this broker are encrypted again, with password.encoder.secret")
 
     async def load_topic(self, topic: str) -> None:
         """Read what is set for one topic. Raises StoreError."""
@@ -823,6 +847,7 @@ class ConfigService:
                 paths.broker_config_path(self._node_id if per_broker else None),
                 checked,
                 check=check_uses,
+                passwords=self._passwords,
                 validate_only=validate_only,
             )
             if changed is None:

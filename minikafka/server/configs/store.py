@@ -23,6 +23,7 @@ from minikafka.coordination.store import (
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.server.cluster.store_failures import mapped_store_failures
+from minikafka.server.configs.stored_passwords import StoredPasswords
 
 WRITE_ATTEMPTS_MAX = 5
 """Lost races before a change gives up; in each of them another broker's change of the node won."""
@@ -61,17 +62,19 @@ class ConfigStore:
         *,
         guard: CheckOp | None = None,
         check: Callable[[dict[str, str]], Awaitable[None]] | None = None,
+        passwords: StoredPasswords | None = None,
         validate_only: bool,
         remove_empty: bool = False,
     ) -> dict[str, str] | None:
         """Replace the properties at ``path`` by what ``change`` makes of them; None when only validating.
 
         ``check`` may take its time with what would be written. ``guard`` must hold too; with ``remove_empty``
-        the node goes with its last property.
+        the node goes with its last property. What is changed and returned has plain passwords, what is stored
+        has not, with ``passwords``.
 
         Raises:
-            KafkaError: what ``change`` and ``check`` raise; UNKNOWN_TOPIC_OR_PARTITION when the guarded topic
-                is gone; REQUEST_TIMED_OUT when others were faster too often.
+            KafkaError: what ``change``, ``check`` and ``passwords`` raise; UNKNOWN_TOPIC_OR_PARTITION when
+                the guarded topic is gone; REQUEST_TIMED_OUT when others were faster too often.
         """
         with mapped_store_failures(f"changing {path}"):
             for _ in range(WRITE_ATTEMPTS_MAX):
@@ -79,14 +82,17 @@ class ConfigStore:
                     node = await self._store.get(path)
                 except NoNodeError:
                     node = None
-                changed = change({} if node is None else paths.decode_config(node.data, path))
+                stored = {} if node is None else paths.decode_config(node.data, path)
+                current = stored if passwords is None else (await passwords.decoded(stored))[0]
+                changed = change(current)
                 if check is not None:
                     await check(changed)
+                written = changed if passwords is None else await passwords.encoded(changed, stored)
                 if validate_only:
                     return None
                 if remove_empty and not changed and node is None:
                     return changed
-                write = _write(path, node, changed, remove_empty=remove_empty)
+                write = _write(path, node, written, remove_empty=remove_empty)
                 try:
                     await self._store.multi([*([] if guard is None else [guard]), write, _announcement(path)])
                 except (BadVersionError, NodeExistsError):

@@ -324,6 +324,8 @@ class ClientQuotas:
 
     def update(self, entity: QuotaEntity, quotas: Quotas) -> None:
         """All that is set for an entity now."""
+        if entity.ip is not None:  # of connections: ``network.connection_limits``
+            return
         if quotas:
             self._quotas[entity] = quotas
         else:

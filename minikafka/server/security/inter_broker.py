@@ -1,6 +1,6 @@
 """How this broker reaches the others: by the protocol of the listener that brokers use, as its own client.
 
-Kafka: ``ChannelBuilders.clientChannelBuilder`` with the inter-broker listener, ``JaasContext.loadServerContext``.
+Kafka: ``ChannelBuilders.clientChannelBuilder`` of the inter-broker listener, ``JaasContext``.
 A connection has what is configured when it is made: new stores, another password or mechanism hold from the
 next connection on. The key store of the listener is what this broker shows, its trust store what it believes,
 and the options ``username`` and ``password`` of the listener's JAAS configuration are whom it logs in as.
@@ -16,51 +16,38 @@ from minikafka.config.security import LISTENER_PREFIX, jaas_configs
 from minikafka.errors import ConfigError
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
+from minikafka.network.client_security import ClientSecurity, jaas_options, sasl_login
 from minikafka.server.cluster.broker_connection import Connect
 
 if TYPE_CHECKING:
     import ssl
 
-    from minikafka.network.client_security import ClientSecurity
     from minikafka.network.sasl_login import SaslLogin
 
 ClientContext = Callable[[str], "ssl.SSLContext"]
-"""The current context of a listener, for connections that this broker makes (``TlsTransports``)."""
-
-
-def secured_connect(
-    connect: Connect, config: Callable[[], BrokerConfig], client_context: ClientContext
-) -> Connect:
-    """``connect`` as the inter-broker listener needs it: itself, where that is of plain text.
-
-    Raises:
-        ConfigError: the listener's login is missing or none.
-    """
-    if config().inter_broker_protocol() == "PLAINTEXT":
-        return connect
-    return InterBrokerConnect(connect, config, client_context)
+"""The current context of a listener, for connections that this broker makes (``TransportSecurity``)."""
 
 
 class InterBrokerConnect:
-    """See the module header. The protocol is that of the start: listeners do not change it."""
+    """``connect`` with what the listener needs, which is not of plain text. The protocol is that of the
+    start: listeners do not change it."""
 
     def __init__(
-        self, connect: Connect, config: Callable[[], BrokerConfig], client_context: ClientContext
+        self, connect: Connect, config: Callable[[], BrokerConfig], *, client_context: ClientContext | None
     ) -> None:
-        """Raises ConfigError: there is no login, or it is none of its mechanism."""
-        from minikafka.network.client_security import ClientSecurity  # which an open broker does without
-
+        """``config``: as it is now. Raises ConfigError: there is no login, or it is none of its mechanism."""
         self._connect = connect
         self._config = config
-        self._listener = config().inter_broker_listener()
+        self._listener = listener = config().inter_broker_listener()
         protocol = config().inter_broker_protocol()
+        tls_context = None
+        if protocol.endswith("SSL") and client_context is not None:
+            current = client_context
 
-        async def tls_context() -> ssl.SSLContext:
-            return client_context(self._listener)
+            async def tls_context() -> ssl.SSLContext:
+                return current(listener)
 
-        self._security = ClientSecurity(
-            protocol, tls_context=tls_context if protocol.endswith("SSL") else None
-        )
+        self._security = ClientSecurity(protocol, tls_context=tls_context)
         self._login_of: tuple[str, ...] = ()
         if protocol.startswith("SASL"):
             self._take_login()
@@ -86,17 +73,13 @@ class InterBrokerConnect:
         jaas = configured.get(mechanism, configured.get("", ""))
         url = listener.sasl_oauthbearer_token_endpoint_url
         if (mechanism, jaas, url or "") != self._login_of:
-            self._security = self._with_login(self._made_login(mechanism, jaas, url))
+            login = self._made_login(mechanism, jaas, url)
+            self._security = ClientSecurity(
+                self._security.protocol, tls_context=self._security.tls_context, login=login
+            )
             self._login_of = (mechanism, jaas, url or "")
 
-    def _with_login(self, login: SaslLogin) -> ClientSecurity:
-        return type(self._security)(
-            self._security.protocol, tls_context=self._security.tls_context, login=login
-        )
-
     def _made_login(self, mechanism: str, jaas: str, url: str | None) -> SaslLogin:
-        from minikafka.network.client_security import jaas_options, sasl_login
-
         try:
             return sasl_login(mechanism, jaas_options(jaas, mechanism), token_endpoint_url=url)
         except ConfigError as error:

@@ -65,7 +65,7 @@ def test_a_client_without_an_id_has_the_defaults() -> None:
 @pytest.mark.parametrize("value", [0.0, -1.0, -1e300, math.nan, math.inf, -math.inf, float(LONG_MAX) * 2])
 def test_absurd_values_are_refused_by_name(key: str, value: float) -> None:
     with pytest.raises(KafkaError, match=f"{key} must be a finite value more than 0") as refused:
-        checked_quota(key, value)
+        checked_quota(key, value, of_address=QuotaType(key).is_of_addresses)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
 
 
@@ -84,7 +84,9 @@ def test_bytes_are_whole_and_percents_need_not_be() -> None:
 def test_what_is_stored_is_kafkas_text_and_what_cannot_be_is_left_out() -> None:
     texts = {quota.value: quota_text(quota, 200.0) for quota in QuotaType}
     assert texts["producer_byte_rate"] == "200" and texts["request_percentage"] == "200.0"
-    assert stored_quotas(texts) == dict.fromkeys(QuotaType, 200.0)
+    of_address = QuotaType.CONNECTION_CREATION
+    assert stored_quotas(texts) == {quota: 200.0 for quota in QuotaType if quota is not of_address}
+    assert stored_quotas(texts, of_address=True) == {of_address: 200.0}
     stored = {
         "producer_byte_rate": "1.0E3",
         "consumer_byte_rate": "-5",
@@ -102,13 +104,24 @@ def test_what_is_stored_is_kafkas_text_and_what_cannot_be_is_left_out() -> None:
         ([("user", "a"), ("user", None)], "duplicate entity entry user"),
         ([("group", "a")], "Unhandled client quota entity type: group"),
         ([("throttle", "a")], "Unhandled client quota entity type: throttle"),
-        ([("ip", "127.0.0.1")], "IP addresses are not supported"),
+        ([("ip", "localhost")], "localhost is not a valid IP address"),
+        ([("ip", "127.0.0.1"), ("user", "a")], "IP entity should not be used with user/client ID"),
     ],
 )
 def test_entities_that_cannot_be_are_refused(parts: Any, words: str) -> None:
     with pytest.raises(KafkaError, match=words) as refused:
         quota_entity(parts)
     assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
+def test_an_address_has_one_form_and_its_own_quota() -> None:
+    assert quota_entity([("ip", "2001:DB8:0::1")]) == QuotaEntity(ip="2001:db8::1")
+    assert quota_entity([("ip", "::ffff:10.0.0.1")]) == QuotaEntity(ip="10.0.0.1"), "as connections have it"
+    assert quota_entity([("ip", None)]) == QuotaEntity(ip=DEFAULT)
+    with pytest.raises(KafkaError, match="Invalid configuration key producer_byte_rate"):
+        checked_quota("producer_byte_rate", 1, of_address=True)
+    with pytest.raises(KafkaError, match="Invalid configuration key connection_creation_rate"):
+        checked_quota("connection_creation_rate", 1)
 
 
 def test_a_name_that_is_spelt_like_the_default_is_a_name() -> None:

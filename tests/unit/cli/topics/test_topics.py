@@ -38,7 +38,7 @@ class FakeClient:
 def client(monkeypatch: pytest.MonkeyPatch) -> FakeClient:
     fake = FakeClient({})
 
-    async def connect(addresses: list[Address], *, timeout_ms: int) -> TopicAdmin:
+    async def connect(addresses: list[Address], *, timeout_ms: int, security: None) -> TopicAdmin:
         return TopicAdmin(fake, timeout_ms=timeout_ms)  # type: ignore[arg-type]
 
     monkeypatch.setattr(topics.TopicAdmin, "connect", connect)

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode
+from minikafka.network.connection_limits import ConnectionLimits
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.server.quota.connection_limits import apply_ip_quota
 
 ALTER, DESCRIBE = ApiKey.ALTER_CLIENT_QUOTAS, ApiKey.DESCRIBE_CLIENT_QUOTAS
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -103,7 +107,9 @@ async def test_what_is_set_is_found_kept_in_kafkas_form_and_survives_a_restart(
     await admin_broker.stop()
     again = await admin_broker.restarted()
     assert await describe(again, version=version) == found
-    assert again.services.client_quotas.client("ANONYMOUS", "a b/c").sensors.keys() == set(QuotaType)
+    assert again.services.client_quotas.client("ANONYMOUS", "a b/c").sensors.keys() == {
+        quota for quota in QuotaType if not quota.is_of_addresses
+    }
     await again.stop()
 
 
@@ -116,6 +122,44 @@ async def test_quotas_are_removed_one_by_one_and_the_node_with_the_last(admin_br
     assert await describe(admin_broker) == {}
     assert await admin_broker.store.children("/config/clients") == []
     assert not admin_broker.services.client_quotas.client("ANONYMOUS", "c").is_limited
+
+
+async def test_a_rate_of_an_address_is_stored_as_kafkas_and_holds_at_once(admin_broker: Any) -> None:
+    await alter(admin_broker, entry({"ip": "10.0.0.1"}, connection_creation_rate=1.0))
+    await alter(admin_broker, entry({"ip": None}, connection_creation_rate=3.0))
+    assert await stored(admin_broker, "/config/ips/10.0.0.1") == {"connection_creation_rate": "1"}
+    assert await stored(admin_broker, "/config/ips/<default>") == {"connection_creation_rate": "3"}
+    assert await describe(admin_broker, ("ip", ANY, None)) == {
+        (("ip", "10.0.0.1"),): {"connection_creation_rate": 1},
+        (("ip", None),): {"connection_creation_rate": 3},
+    }
+    limits = ConnectionLimits(
+        max_connections=99, max_connections_per_ip=99, max_connections_per_ip_overrides={}, burst_s=1
+    )
+    admin_broker.services.configs.client_quotas.follow(partial(apply_ip_quota, limits))
+    assert [limits.admit("10.0.0.1").refusal is None for _ in range(2)] == [True, False]
+    assert [limits.admit("10.0.0.2").refusal is None for _ in range(4)] == [True] * 3 + [False]
+    await alter(admin_broker, entry({"ip": "10.0.0.1"}, connection_creation_rate=None))
+    assert await admin_broker.store.children("/config/ips") == ["<default>"]
+
+
+async def test_sessions_of_a_user_are_ended_by_who_may_alter_the_cluster(admin_broker: Any) -> None:
+    ended: list[str] = []
+    admin_broker.services.close_sessions = lambda user, *, but: ended.append(user)
+    outcomes = await alter(
+        admin_broker,
+        entry({"sessions": "mallory"}, kill=1.0),
+        entry({"sessions": "mallory", "user": "u"}, kill=1.0),
+        entry({"sessions": "mallory"}, kill=None),
+        entry({"sessions": None}, kill=1.0),
+    )
+    assert [code.name for code, _ in outcomes] == ["NONE", *["INVALID_REQUEST"] * 3]
+    assert ended == ["mallory"]
+    await alter(admin_broker, entry({"sessions": "bob"}, kill=1.0), validate_only=True)
+    admin_broker.services.authorizer = Mock(is_allowed=Mock(return_value=False))
+    ((code, message),) = await alter(admin_broker, entry({"sessions": "bob"}, kill=1.0))
+    assert code.name == "CLUSTER_AUTHORIZATION_FAILED" and "ALTER" in message
+    assert ended == ["mallory"]
 
 
 async def test_a_users_other_properties_stay(admin_broker: Any) -> None:
@@ -165,7 +209,7 @@ async def test_what_cannot_be_is_refused_by_name_and_changes_nothing(admin_broke
         entry({"group": "d"}, producer_byte_rate=1.0),
         entry({"client-id": ""}, producer_byte_rate=1.0),
         entry({}, producer_byte_rate=1.0),
-        entry({"ip": "127.0.0.1"}, connection_creation_rate=1.0),
+        entry({"ip": "127.0.0.1"}, producer_byte_rate=1.0),
         doubled,
         twice,
         twice,
@@ -182,7 +226,7 @@ async def test_what_cannot_be_is_refused_by_name_and_changes_nothing(admin_broke
             "Unhandled client quota entity type: group",
             "Empty client-id not supported",
             "Invalid empty client quota entity",
-            "entity type ip",
+            "Invalid configuration key producer_byte_rate",
             "Duplicate quota key producer_byte_rate",
             "Ignoring duplicate entity client-id twice",
         ],

@@ -1,0 +1,249 @@
+"""``minikafka users``: who may log in with SCRAM, and an end to a user's sessions.
+
+Kafka: the part of ``kafka-configs.sh`` about credentials (KIP-554). With ``--coordination`` the credentials
+are written into the store itself, so that the first broker finds them. ``kill-sessions`` is minikafka's own:
+every broker closes the connections that a user has logged in on (``server.apis.alter_client_quotas``).
+
+No password is on a command line or in a message: see ``cli.shared.passwords``.
+
+Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+
+from minikafka.cli.groups.command import table
+from minikafka.cli.shared.admin_client import AdminClient, raise_error
+from minikafka.cli.shared.commands import (
+    OK,
+    CommandError,
+    add_connection_options,
+    as_json,
+    parse_addresses,
+    run,
+)
+from minikafka.cli.shared.passwords import add_password_option, read_password
+from minikafka.cli.shared.profiles import ProfileParser
+from minikafka.cli.shared.scram_users import (
+    ITERATIONS_DEFAULT,
+    MECHANISMS,
+    ScramMechanism,
+    alter_users,
+    check_iterations,
+    describe_users,
+    salted,
+)
+from minikafka.cli.users.stored_users import StoredUsers
+from minikafka.config.client_quotas import KILL, SESSIONS
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.protocol.wire.api_versions import ApiKey
+
+PROG = "minikafka users"
+DEFAULT_MECHANISM = "SCRAM-SHA-512"
+
+Credentials = Mapping[ScramMechanism, int]
+"""A user's mechanisms, with their iterations."""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line of ``minikafka users``."""
+    options = ProfileParser(
+        prog=PROG, description="SCRAM users: who may log in, and with which password.", allow_abbrev=False
+    )
+    actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
+    create = actions.add_parser("create", help="make a user", allow_abbrev=False)
+    change = actions.add_parser(
+        "change-password", help="for all mechanisms that the user has", allow_abbrev=False
+    )
+    delete = actions.add_parser("delete", help="remove a user's credentials", allow_abbrev=False)
+    listing = actions.add_parser("list", help="users and their mechanisms", allow_abbrev=False)
+    kill = actions.add_parser(
+        "kill-sessions", help="close all connections of a user on all brokers, now", allow_abbrev=False
+    )
+    for each in (create, change, delete, kill):
+        each.add_argument("user", metavar="USER", help="the name, without User:")
+    for each in (create, change, delete):
+        each.add_argument(
+            "--mechanism",
+            action="append",
+            choices=list(MECHANISMS),
+            help=f"may be repeated ({DEFAULT_MECHANISM})" if each is create else "only of this one",
+        )
+    for each in (create, change):
+        each.add_argument(
+            "--iterations",
+            type=int,
+            metavar="N",
+            default=None,
+            help=f"of the key derivation ({ITERATIONS_DEFAULT})",
+        )
+        add_password_option(each)
+    listing.add_argument("--json", action="store_true", help="print JSON")
+    for each in (create, change, delete, listing):
+        each.add_argument(
+            "--coordination",
+            metavar="URL",
+            help="write into the store itself, no broker need run: sqlite:///PATH or "
+            "zookeeper://HOST:PORT/CHROOT",
+        )
+    for each in actions.choices.values():
+        add_connection_options(each)
+    return options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run an action. Returns the exit status."""
+    options = parser()
+    arguments = options.parse_args(argv)
+    try:
+        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        if arguments.action in ("create", "change-password") and arguments.iterations is not None:
+            for name in arguments.mechanism or MECHANISMS:
+                check_iterations(MECHANISMS[name], arguments.iterations)
+        if getattr(arguments, "user", None) == "":
+            raise ValueError("USER is empty")
+    except ValueError as error:
+        options.error(str(error))
+    return run(PROG, _run(arguments))
+
+
+async def _run(arguments: argparse.Namespace) -> int:
+    if getattr(arguments, "coordination", None) is not None:
+        async with await StoredUsers.open(arguments.coordination) as stored:
+            return await _act(stored, arguments)
+    async with AdminClient(
+        arguments.addresses, client_id="minikafka-users", timeout_ms=arguments.timeout_ms
+    ) as admin:
+        if arguments.action == "kill-sessions":
+            return await _kill_sessions(admin, arguments.user)
+        return await _act(admin, arguments)
+
+
+async def _act(at: AdminClient | StoredUsers, arguments: argparse.Namespace) -> int:
+    if arguments.action == "list":
+        return _print(await _described(at), json=arguments.json)
+    user = arguments.user
+    there = (await _described(at, user)).get(user, {})
+    named = [MECHANISMS[name] for name in dict.fromkeys(arguments.mechanism or ())]
+    missing = [each.mechanism_name for each in named if each not in there]
+    match arguments.action:
+        case "create":
+            mechanisms = named or [MECHANISMS[DEFAULT_MECHANISM]]
+            twice = [each.mechanism_name for each in mechanisms if each in there]
+            if twice:
+                raise CommandError(
+                    f"the user {user} already has a password for {', '.join(twice)}: change-password"
+                )
+            await _set_password(at, user, dict.fromkeys(mechanisms, ITERATIONS_DEFAULT), arguments)
+            print(f"Created the user {user} ({_names(mechanisms)}).")
+        case "change-password":
+            if not there or missing:
+                raise CommandError(_no_such_user(user, missing if there else ()))
+            changed = {each: there[each] for each in named or there}
+            await _set_password(at, user, changed, arguments)
+            print(f"Changed the password of {user} ({_names(changed)}).")
+        case _:
+            if not there or missing:
+                raise CommandError(_no_such_user(user, missing if there else ()))
+            gone = named or list(there)
+            await _delete(at, user, gone)
+            print(f"Deleted the user {user} ({_names(gone)}).")
+            print(
+                f"Connections that are open stay so until they re-authenticate; {PROG} kill-sessions {user}"
+            )
+    return OK
+
+
+def _no_such_user(user: str, mechanisms: Sequence[str]) -> str:
+    return f"there is no user {user}" + (f" for {', '.join(mechanisms)}" if mechanisms else "")
+
+
+def _names(mechanisms: Iterable[ScramMechanism]) -> str:
+    return ", ".join(each.mechanism_name for each in sorted(mechanisms))
+
+
+async def _described(
+    at: AdminClient | StoredUsers, user: str | None = None
+) -> dict[str, dict[ScramMechanism, int]]:
+    if isinstance(at, StoredUsers):
+        return await at.describe()
+    return await describe_users(at, [] if user is None else [user])
+
+
+async def _set_password(
+    at: AdminClient | StoredUsers, user: str, iterations: Credentials, arguments: argparse.Namespace
+) -> None:
+    password = await asyncio.to_thread(read_password, arguments.password_file, whose=user, confirms=True)
+    made = [
+        await asyncio.to_thread(
+            salted, each, arguments.iterations or max(iterations[each], ITERATIONS_DEFAULT), password
+        )
+        for each in iterations
+    ]
+    if isinstance(at, StoredUsers):
+        for each in made:
+            await at.set(user, each)
+    else:
+        await alter_users(at, upsertions=[(user, each) for each in made])
+
+
+async def _delete(at: AdminClient | StoredUsers, user: str, mechanisms: Sequence[ScramMechanism]) -> None:
+    if isinstance(at, StoredUsers):
+        for each in mechanisms:
+            await at.delete(user, each)
+    else:
+        await alter_users(at, deletions=[(user, each) for each in mechanisms])
+
+
+def _print(users: Mapping[str, Credentials], *, json: bool) -> int:
+    if json:
+        data = [
+            {
+                "user": user,
+                "mechanisms": {each.mechanism_name: count for each, count in sorted(credentials.items())},
+            }
+            for user, credentials in users.items()
+        ]
+        print(as_json(data))
+        return OK
+    rows = [
+        [user, each.mechanism_name, str(iterations)]
+        for user, credentials in users.items()
+        for each, iterations in sorted(credentials.items())
+    ]
+    print("\n".join(table(["USER", "MECHANISM", "ITERATIONS"], rows)) if rows else "There are no users.")
+    return OK
+
+
+async def _kill_sessions(admin: AdminClient, user: str) -> int:
+    """Every broker, also when one of them does not answer: that one is named in the end."""
+    entry = {
+        "entity": [{"entity_type": SESSIONS, "entity_name": user}],
+        "ops": [{"key": KILL, "value": 1.0, "remove": False}],
+    }
+    failed = []
+    for broker in (await admin.nodes()).brokers:
+        try:
+            answer = await admin.ask_broker(
+                broker, ApiKey.ALTER_CLIENT_QUOTAS, {"entries": [entry], "validate_only": False}
+            )
+        except BrokerUnavailable as error:
+            failed.append(f"broker {broker}: {error}")
+            continue
+        for result in answer.entries:
+            if result.error_code == ErrorCode.INVALID_REQUEST:
+                raise KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"broker {broker} cannot end sessions")
+            raise_error(result)
+    if failed:
+        raise CommandError(f"sessions of {user} may go on: {'; '.join(failed)}")
+    print(f"All brokers have closed the connections of {user}.")
+    return OK
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""SCRAM users in the coordination store, where no broker need run yet.
+
+Kafka: ``kafka-configs.sh --zookeeper`` (until 3.x), ``ZkAdminManager.alterUserScramCredentials``,
+``ScramCredentialUtils``. A user's credentials lie at ``/config/users/<user>``, a property for each mechanism,
+beside the user's quotas. What is written carries the notification that running brokers follow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+from minikafka.cli.shared.commands import CommandError
+from minikafka.cli.shared.scram_users import MECHANISMS, SaltedPassword, ScramMechanism
+from minikafka.config.broker import SQLITE_SCHEME
+from minikafka.coordination import paths
+from minikafka.coordination.sqlite import SqliteStore
+from minikafka.coordination.store import (
+    BadVersionError,
+    CoordinationStore,
+    CreateOp,
+    NodeExistsError,
+    NoNodeError,
+    Op,
+    SetOp,
+    StoreError,
+)
+from minikafka.security.sasl.scram import credential_of, decode_credential, encode_credential
+from minikafka.system_clock import SystemClock
+
+ZOOKEEPER_SCHEME = "zookeeper://"
+SESSION_TIMEOUT_MS = 18_000
+"""``zookeeper.session.timeout.ms``'s default; nothing here lives as long."""
+WRITE_ATTEMPTS_MAX = 5
+"""Lost races before a change gives up."""
+
+
+class StoredUsers:
+    """The users of a cluster. Methods raise CommandError when the store cannot be used."""
+
+    def __init__(self, store: CoordinationStore) -> None:
+        self._store = store
+
+    def __repr__(self) -> str:
+        return f"StoredUsers({self._store!r})"
+
+    @classmethod
+    async def open(cls, url: str) -> Self:
+        """``sqlite:///PATH`` (of an absolute path: four slashes) or ``zookeeper://HOST:PORT,…/CHROOT``, as
+        ``coordination`` and ``zookeeper.connect`` of a broker name it. Raises CommandError."""
+        try:
+            return cls(await _open(url))
+        except StoreError as error:
+            raise CommandError(f"--coordination {url}: {error}") from None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self._store.close()
+
+    async def describe(self) -> dict[str, dict[ScramMechanism, int]]:
+        """User → mechanism → iterations, sorted."""
+        found = {}
+        try:
+            for node in await self._store.children(paths.USER_CONFIGS):
+                credentials = _credentials((await self._read(node))[0])
+                if node != paths.DEFAULT_ENTITY and credentials:
+                    found[paths.named_config(node)] = credentials
+        except NoNodeError:  # no broker has started on it yet
+            return {}
+        except StoreError as error:
+            raise CommandError(f"cannot read the users: {error}") from None
+        return dict(sorted(found.items()))
+
+    async def set(self, user: str, credential: SaltedPassword) -> None:
+        """Make or replace the credential of one mechanism."""
+        name = credential.mechanism.mechanism_name
+        text = encode_credential(
+            credential_of(name, credential.salted_password, credential.salt, credential.iterations)
+        )
+        await self._change(user, lambda current: {**current, name: text})
+
+    async def delete(self, user: str, mechanism: ScramMechanism) -> None:
+        """Remove the credential of one mechanism."""
+        name = mechanism.mechanism_name
+        await self._change(
+            user, lambda current: {key: value for key, value in current.items() if key != name}
+        )
+
+    async def _change(self, user: str, change: Callable[[Mapping[str, str]], dict[str, str]]) -> None:
+        node = paths.sanitize(user)
+        path = f"{paths.USER_CONFIGS}/{node}"
+        announcement = CreateOp(
+            paths.CONFIG_CHANGE_PREFIX,
+            paths.encode_config_change(f"{paths.USERS}/{node}"),
+            sequential=True,
+        )
+        try:
+            for parent in (paths.USER_CONFIGS, paths.CONFIG_CHANGES):
+                await self._store.ensure_path(parent)
+            for _ in range(WRITE_ATTEMPTS_MAX):
+                current, version = await self._read(node)
+                data = paths.encode_config(change(current))
+                write: Op = CreateOp(path, data) if version is None else SetOp(path, data, version)
+                try:
+                    await self._store.multi([write, announcement])
+                    return
+                except (BadVersionError, NodeExistsError, NoNodeError):
+                    continue  # another was faster
+        except StoreError as error:
+            raise CommandError(f"cannot change the user {user}: {error}") from None
+        raise CommandError(f"cannot change the user {user}: others change it all the time")
+
+    async def _read(self, node: str) -> tuple[dict[str, str], int | None]:
+        """What is set for a user, and its version; None: there is no node."""
+        path = f"{paths.USER_CONFIGS}/{node}"
+        try:
+            found = await self._store.get(path)
+        except NoNodeError:
+            return {}, None
+        return paths.decode_config(found.data, path), found.stat.version
+
+
+async def _open(url: str) -> CoordinationStore:
+    """Raises StoreError, CommandError."""
+    if url.startswith(SQLITE_SCHEME) and url.removeprefix(SQLITE_SCHEME).strip("/"):
+        path = url.removeprefix(SQLITE_SCHEME)
+        return await SqliteStore.open(path, clock=SystemClock(), session_timeout_ms=SESSION_TIMEOUT_MS)
+    if not url.startswith(ZOOKEEPER_SCHEME) or not url.removeprefix(ZOOKEEPER_SCHEME):
+        raise CommandError(f"--coordination {url}: must be sqlite:///PATH or zookeeper://HOST:PORT/CHROOT")
+    try:  # here, because kazoo is an extra
+        from minikafka.coordination.zookeeper import ZooKeeperStore
+    except ModuleNotFoundError:
+        raise CommandError("kazoo is not installed: pip install 'minikafka[zookeeper]'") from None
+    return await ZooKeeperStore.open(
+        url.removeprefix(ZOOKEEPER_SCHEME),
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        connection_timeout_ms=SESSION_TIMEOUT_MS,
+    )
+
+
+def _credentials(config: Mapping[str, str]) -> dict[ScramMechanism, int]:
+    """The mechanisms that there are credentials for, with their iterations; damaged ones have 0."""
+    found = {}
+    for name, mechanism in MECHANISMS.items():
+        if name in config:
+            try:
+                found[mechanism] = decode_credential(name, config[name]).iterations
+            except ValueError:
+                found[mechanism] = 0
+    return found
