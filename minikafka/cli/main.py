@@ -13,6 +13,7 @@ from types import ModuleType
 from minikafka import __version__
 
 SUBCOMMANDS: dict[str, tuple[str, str]] = {
+    "acls": ("acls.command", "list, add and remove access control lists"),
     "analyze": ("spark.analyze", "analyze log directories; compare replicas (Spark)"),
     "bench": ("bench.command", "benchmark any broker: throughput, latency, comparisons"),
     "broker": ("broker", "run a broker"),
@@ -34,6 +35,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "topics": ("topics.command", "create, list, describe, alter and delete topics"),
     "transactions": ("transactions.command", "list and describe transactions; find and abort hanging ones"),
     "users": ("users.command", "SCRAM users: create, change password, delete, list; end their sessions"),
+    "why-denied": ("why_denied", "which ACL decides what a user may do, or which one is missing"),
 }
 """Name → module below ``minikafka.cli`` with ``parser()`` and ``main(argv) -> exit status``, and what it is
 for."""

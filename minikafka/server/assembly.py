@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from minikafka.clock import Clock
@@ -46,7 +46,6 @@ from minikafka.server.runtime.log_io import LogIo
 from minikafka.server.runtime.loop_timer import LoopTimer
 from minikafka.server.runtime.supervisor import Restart, Supervisor
 from minikafka.server.runtime.work_scheduler import WorkScheduler
-from minikafka.server.security.authorizer import Authorizer
 from minikafka.server.services import Services
 from minikafka.server.topics.stored_topics import StoredTopics, adopted_config, find_topics, log_adoption
 from minikafka.server.topics.topic_service import ReassignmentService, TopicService
@@ -64,7 +63,6 @@ if TYPE_CHECKING:
         inter_broker,
     )
     from minikafka.server.security import transport as security_transport
-    from minikafka.server.security.acl_store import AclStore
     from minikafka.server.security.transport import TransportSecurity
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
@@ -181,7 +179,6 @@ def make_services(
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         confirmed_epoch=lambda topic_partition: _confirmed_epoch(services, topic_partition),
     )
-    acls, authorizer = _authorizer(configs.broker_config, store, clock)
     services = Services(
         config=configs.broker_config,
         clock=clock,
@@ -207,21 +204,11 @@ def make_services(
         producer_ids=producer_ids,
         fetch_sessions=_fetch_sessions(configs.broker_config, rng=rng, clock=clock),
         supervisor=supervisor,
-        controller=ControllerLoop(
-            node_id=node_id,
-            store=store,
-            sessions=sessions,
-            configs=configs,
-            clock=clock,
-            rng=rng,
-            supervisor=supervisor,
-            open_sender=lambda broker, epoch: open_sender(services, broker, epoch),
-        ),
-        authorizer=authorizer,
-        acls=acls,
+        controller=_controller(sessions, configs, store, supervisor, node_id, clock, rng, lambda: services),
         connect=connect,
         transport=transport,
     )
+    _set_authorizer(services)
     drop_fast_paths_with_changes(services)
     return services
 
@@ -301,15 +288,13 @@ def drop_fast_paths_with_changes(services: Services) -> None:
         services.authorizer.follow(drop)
 
 
-def _authorizer(
-    config: BrokerConfig, store: CoordinationStore, clock: Clock
-) -> tuple[AclStore | None, Authorizer | None]:
-    """Raises ConfigError."""
-    if not config.authorizer_class_name:
-        return None, None
-    data = acl_authorizer.authorizer_data(config)
-    acls = acl_store.AclStore(store, data, clock=clock)
-    return acls, acl_authorizer.AclAuthorizer(data, acls)
+def _set_authorizer(services: Services) -> None:
+    """Where one is configured. Raises ConfigError."""
+    if not services.config.has_authorizer:
+        return
+    data = acl_authorizer.authorizer_data(services.config)
+    services.acls = acl_store.AclStore(services.store, data, clock=services.clock)
+    services.authorizer = acl_authorizer.AclAuthorizer(data, services.acls)
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:
@@ -326,6 +311,28 @@ async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) 
         logger.info("cannot confirm the leadership of %s: %s", topic_partition, error)
         return None
     return leader_epoch
+
+
+def _controller(
+    sessions: SessionKeeper,
+    configs: ConfigService,
+    store: CoordinationStore,
+    supervisor: Supervisor,
+    node_id: BrokerId,
+    clock: Clock,
+    rng: random.Random,
+    services: Callable[[], Services],
+) -> ControllerLoop:
+    return ControllerLoop(
+        node_id=node_id,
+        store=store,
+        sessions=sessions,
+        configs=configs,
+        clock=clock,
+        rng=rng,
+        supervisor=supervisor,
+        open_sender=lambda broker, epoch: open_sender(services(), broker, epoch),
+    )
 
 
 def _replica_manager(

@@ -154,8 +154,8 @@ def alter_logger_levels(alterations: Iterable[Alteration], *, validate_only: boo
             raise KafkaError(
                 ErrorCode.INVALID_REQUEST, f"Removing the log level of the {ROOT} logger is not allowed"
             )
-        else:
-            levels[name] = logging.NOTSET
+        else:  # the authorizer's is no child of ours, and goes back to what all of ours are at
+            levels[name] = logging.getLogger(_PACKAGE).level if name == AUDIT_LOGGER else logging.NOTSET
     if not validate_only:
         for name, level in levels.items():
             logging.getLogger(_PACKAGE if name == ROOT else name).setLevel(level)

@@ -40,7 +40,7 @@ def authorizer_data(config: BrokerConfig) -> AuthorizerData:
     Raises:
         ConfigError: there is no such authorizer, or ``super.users`` has other than principals.
     """
-    if config.authorizer_class_name not in CLASS_NAMES:
+    if config.authorizer_class_name.strip() not in CLASS_NAMES:
         raise ConfigError(
             f"authorizer.class.name={config.authorizer_class_name}: must be {' or '.join(CLASS_NAMES)}, "
             "or empty for none"

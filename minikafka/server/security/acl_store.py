@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from heapq import merge
 from itertools import chain
 from typing import NamedTuple
 
 from minikafka.clock import Clock
 from minikafka.coordination import paths
 from minikafka.coordination.store import (
+    DATA_BYTES_MAX,
     BadVersionError,
     CoordinationStore,
     CreateOp,
@@ -40,6 +42,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import (
     SUPPORTED_OPERATIONS,
     AccessControlEntry,
+    AccessControlEntryFilter,
     AclBinding,
     AclBindingFilter,
     ResourcePattern,
@@ -60,7 +63,13 @@ UPDATE_RETRIES_MAX = 10
 UPDATE_RETRY_BACKOFF_MS = 100
 """``AclAuthorizer.retryBackoffMs``."""
 
+ACLS_OF_A_PATTERN_MAX = DATA_BYTES_MAX // 70
+"""More do not fit into a node, where one is at least that long. The node's own bound comes before most often:
+this one keeps a request from making the JSON of a million."""
+
 Entries = frozenset[AccessControlEntry]
+Change = Callable[[Entries], Awaitable[Entries]]
+"""The ACLs of a pattern → what they are to be. Called again when another broker was faster."""
 
 
 class Deletion(NamedTuple):
@@ -191,67 +200,76 @@ class AclStore:
 
     # What clients change
 
-    async def create(self, bindings: Iterable[AclBinding]) -> list[KafkaError | None]:
+    async def create(self, bindings: Sequence[AclBinding]) -> list[KafkaError | None]:
         """Add ACLs; those that are there already are no error. Returns what is wrong with each, in order."""
-        bindings = list(bindings)
+        time_slice = TimeSlice()
         by_pattern: dict[ResourcePattern, set[AccessControlEntry]] = {}
         for pattern, entry in bindings:
             by_pattern.setdefault(pattern, set()).add(entry)
+            await time_slice.give_way()
         failed: dict[ResourcePattern, KafkaError] = {}
         for pattern, entries in by_pattern.items():
+
+            async def with_new(old: Entries, new: set[AccessControlEntry] = entries) -> Entries:
+                return old | new
+
             try:
-                await self._update(pattern, entries.union)
+                await self._update(pattern, with_new)
             except KafkaError as error:
                 failed[pattern] = error
         return [failed.get(pattern) for pattern, _ in bindings]
 
     async def delete(self, filters: Sequence[AclBindingFilter]) -> list[list[Deletion]]:
         """Remove the ACLs that filters find. Returns for each filter what it found; what several find belongs
-        to the first of them, as in ``AclAuthorizer``: the answer is never more than all ACLs."""
+        to the first of them, as in ``AclAuthorizer``: the answer is never more than all ACLs.
+
+        Patterns that a filter names are looked up in the store even if this broker has not heard of them yet.
+        """
         found: list[list[Deletion]] = [[] for _ in filters]
-        for pattern, wanted in (await self._patterns_of(filters)).items():
-            deleted: dict[AccessControlEntry, int] = {}
-
-            def without_matching(
-                entries: Entries,
-                wanted: Mapping[AclBindingFilter, int] = wanted,
-                deleted: dict[AccessControlEntry, int] = deleted,
-            ) -> Entries:
-                deleted.clear()
-                for entry in entries:
-                    first = next((at for each, at in wanted.items() if each.entry.matches(entry)), None)
-                    if first is not None:
-                        deleted[entry] = first
-                return entries - deleted.keys()
-
-            error: KafkaError | None = None
-            try:
-                await self._update(pattern, without_matching)
-            except KafkaError as caught:
-                error = caught
-            for entry, at in deleted.items():
-                found[at].append(Deletion(AclBinding(pattern, entry), error))
-        return found
-
-    async def _patterns_of(
-        self, filters: Sequence[AclBindingFilter]
-    ) -> dict[ResourcePattern, dict[AclBindingFilter, int]]:
-        """Pattern → the filters that find it, in order, with their places. Patterns that a filter names
-        are looked up in the store even if this broker has not heard of them yet."""
-        found: dict[ResourcePattern, dict[AclBindingFilter, int]] = {}
+        naming: dict[ResourcePattern, list[int]] = {}
+        searching: list[int] = []
         time_slice = TimeSlice()
-        known = self._data.patterns
-        for at, wanted in enumerate(filters):
-            exact = wanted.pattern.exact()
-            for pattern in exact or known:
+        for at, each in enumerate(filters):
+            await time_slice.give_way()
+            for pattern in each.pattern.exact():
+                naming.setdefault(pattern, []).append(at)
+            if not each.pattern.exact():
+                searching.append(at)
+        for pattern in dict.fromkeys(chain(naming, self._data.patterns if searching else ())):
+            wanted: dict[AccessControlEntryFilter, int] = {}
+            for at in merge(naming.get(pattern, ()), searching):
                 await time_slice.give_way()
-                if exact or wanted.pattern.matches(pattern):
-                    found.setdefault(pattern, {}).setdefault(wanted, at)
+                if filters[at].pattern.matches(pattern):
+                    wanted.setdefault(filters[at].entry, at)
+            if wanted:
+                for deletion, at in await self._delete(pattern, wanted):
+                    found[at].append(deletion)
         return found
 
-    async def _update(
-        self, pattern: ResourcePattern, change: Callable[[Entries], Iterable[AccessControlEntry]]
-    ) -> None:
+    async def _delete(
+        self, pattern: ResourcePattern, wanted: Mapping[AccessControlEntryFilter, int]
+    ) -> list[tuple[Deletion, int]]:
+        """What was found of one pattern, with the place of the first filter that found it."""
+        deleted: dict[AccessControlEntry, int] = {}
+
+        async def without_wanted(entries: Entries) -> Entries:
+            deleted.clear()  # of an attempt that another broker's change has overtaken
+            time_slice = TimeSlice()
+            for entry in entries:
+                await time_slice.give_way()
+                first = next((at for each, at in wanted.items() if each.matches(entry)), None)
+                if first is not None:
+                    deleted[entry] = first
+            return entries - deleted.keys()
+
+        error: KafkaError | None = None
+        try:
+            await self._update(pattern, without_wanted)
+        except KafkaError as caught:
+            error = caught
+        return [(Deletion(AclBinding(pattern, entry), error), at) for entry, at in deleted.items()]
+
+    async def _update(self, pattern: ResourcePattern, change: Change) -> None:
         """Replace the ACLs of a pattern by what ``change`` makes of them.
 
         Raises:
@@ -271,9 +289,7 @@ class AclStore:
             f"Failed to update ACLs for {pattern} after trying a maximum of {UPDATE_RETRIES_MAX} times",
         )
 
-    async def _try_to_update(
-        self, path: str, pattern: ResourcePattern, change: Callable[[Entries], Iterable[AccessControlEntry]]
-    ) -> bool:
+    async def _try_to_update(self, path: str, pattern: ResourcePattern, change: Change) -> bool:
         try:
             node = await self._store.get(path)
         except NoNodeError:
@@ -281,7 +297,9 @@ class AclStore:
         except InvalidNodeError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{pattern}: {error}") from None
         old = frozenset() if node is None else paths.decode_acls(node.data, path)
-        new = frozenset(change(old))
+        new = await change(old)
+        if len(new) > ACLS_OF_A_PATTERN_MAX:
+            raise _too_many(pattern, len(new))
         if new != old or (node is not None and not new):
             write: Op
             if node is None:
@@ -294,10 +312,8 @@ class AclStore:
             announcement = CreateOp(change_path, paths.encode_acl_change(pattern), sequential=True)
             try:
                 await self._store.multi([write, announcement])
-            except InvalidNodeError as error:
-                raise KafkaError(
-                    ErrorCode.INVALID_REQUEST, f"{len(new)} ACLs of {pattern} are too many: {error}"
-                ) from None
+            except InvalidNodeError:
+                raise _too_many(pattern, len(new)) from None
             except (BadVersionError, NodeExistsError):
                 return False
             except NoNodeError:  # of the node to delete, or a directory that somebody has removed
@@ -307,3 +323,10 @@ class AclStore:
             logger.info("the ACLs of %s are changed", pattern)
         self._put(pattern, new)
         return True
+
+
+def _too_many(pattern: ResourcePattern, count: int) -> KafkaError:
+    return KafkaError(
+        ErrorCode.INVALID_REQUEST,
+        f"{count} ACLs of {pattern} are too many: together they must fit into {DATA_BYTES_MAX} bytes",
+    )

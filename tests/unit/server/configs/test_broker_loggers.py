@@ -9,6 +9,7 @@ import pytest
 
 from minikafka.config.resource import Alteration, AlterOperation
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.server.configs.service import alter_logger_levels, logger_levels
 
 NAME = "minikafka.server.some_part"
@@ -39,7 +40,7 @@ def test_root_is_the_package_and_no_other_logger() -> None:
     alter_logger_levels([Alteration("root", SET, "ERROR")], validate_only=False)
     assert logging.getLogger("minikafka").level == logging.ERROR
     assert logging.getLogger().level == outside
-    assert all(name == "root" or name.startswith("minikafka.") for name in logger_levels())
+    assert all(name in ("root", AUDIT_LOGGER) or name.startswith("minikafka.") for name in logger_levels())
 
 
 @pytest.mark.parametrize(
