@@ -8,6 +8,12 @@ Only regular files are opened: a symbolic link would have its target truncated, 
 no log's at all, and a FIFO or a device blocks the thread that opens it. Kafka follows links. Directories may
 be links.
 
+What is made here is its owner's alone: files have the mode 0600, directories 0700. A directory with the
+set-group-ID bit is one that a group shares: what is made in it its group may read, too (0640, 2750). What is
+there already is left as it is. Each file and directory gets its mode where it is made, and not by a umask of
+the process: a broker runs inside of other programs too, whose umask is theirs, and a umask would take the
+group's right as well.
+
 Only ``fsync`` and ``sync_directory`` (about 2 ms) and ``read`` of a cold page may block for long; the shell
 calls those on its disk thread. ``read_cached`` never waits for the disk.
 """
@@ -189,15 +195,45 @@ _MAX_IOV = 1024
 _NOWAIT = getattr(os, "RWF_NOWAIT", None)
 
 
+def _shared_bits(directory: str, bits: int) -> int:
+    """``bits``, when the directory is shared with a group, else none; also when it cannot be asked: then
+    nothing can be made in it."""
+    try:
+        is_shared = os.stat(directory or ".").st_mode & stat.S_ISGID
+    except OSError:
+        return 0
+    return bits if is_shared else 0
+
+
+def make_private_directory(path: str) -> None:
+    """Make a directory, with parents; an existing one is fine. See the module's header for the modes."""
+    missing: list[str] = []
+    directory = path.rstrip("/") or path
+    while directory and not os.path.lexists(directory):
+        missing.append(directory)
+        directory = os.path.dirname(directory).rstrip("/")
+    for made in reversed(missing):
+        try:
+            os.mkdir(made, 0o700 | _shared_bits(os.path.dirname(made), 0o050))
+        except FileExistsError:  # by another process, meanwhile
+            if not os.path.isdir(made):
+                raise
+    if not os.path.isdir(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
 def open_regular(path: str, flags: int) -> int:
-    """A descriptor of a regular file; a new one is readable by all and writable by its owner.
+    """A descriptor of a regular file. See the module's header for the mode of a new one.
 
     Raises:
         OSError: also for a symbolic link, whatever it leads to, a FIFO, a socket or a device.
     """
     try:
+        mode = 0o600
+        if flags & os.O_CREAT:
+            mode |= _shared_bits(os.path.dirname(path), 0o040)
         # O_NONBLOCK: a FIFO would wait for its other end; regular files know no difference.
-        fd = os.open(path, flags & ~os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+        fd = os.open(path, flags & ~os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise _not_regular(path, "a symbolic link") from None
@@ -364,7 +400,7 @@ class OsFiles:
         return os.stat(path).st_mtime_ns // 1_000_000
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(path, exist_ok=True)
+        make_private_directory(path)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)

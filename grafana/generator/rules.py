@@ -43,6 +43,10 @@ is another instance."""
 GROUP_LAG_MIN = 10_000
 """Records of a topic that a group may be behind by. A consumer at work commits every five seconds, so less is
 what a few thousand records a second look like."""
+FAILED_LOGINS_MAX = 5
+"""A second. One client with an old password tries about ten times in that time, but backs off to one."""
+DENIALS_MAX = 10
+"""A second. A client that lacks an ACL asks for metadata each tenth of a second at first."""
 FREE_SHARE_MIN = 0.1
 """Of a log directory's file system. Retention by size and by time frees nothing at once."""
 
@@ -191,6 +195,41 @@ ALERTS: Sequence[Alert] = (
             "A client wants more than its quota, and does not slow down by itself: raise the quota or the "
             "client's batches. `minikafka quotas why` names the entity, its rate, its bound and the "
             "milliseconds."
+        ),
+    ),
+    Alert(
+        name="MinikafkaFailedLogins",
+        expression=(
+            "sum by (job, instance, listener) "
+            "(rate(kafka_server_socket_server_metrics_failed_authentication_total[{window}])) "
+            f"> {FAILED_LOGINS_MAX}"
+        ),
+        for_minutes=5,
+        window_minutes=2,
+        severity="warning",
+        summary=(
+            "{{ $value | humanize }} logins a second fail at {{ $labels.listener }} of {{ $labels.instance }}"
+        ),
+        description=(
+            "Somebody guesses passwords, or many clients have an old one. The broker's log names the "
+            "address and the reason of each; max.connection.creation.rate and quotas of the entity type ip "
+            "slow an address down."
+        ),
+    ),
+    Alert(
+        name="MinikafkaDenials",
+        expression=(
+            "sum by (job) (rate(kafka_server_plugins_authorization_denied_total[{window}])) "
+            f"> {DENIALS_MAX}"
+        ),
+        for_minutes=10,
+        window_minutes=5,
+        severity="warning",
+        summary="{{ $value | humanize }} requests a second are denied in {{ $labels.job }}",
+        description=(
+            "A client lacks an ACL and tries again and again, or somebody looks for what he may do. The "
+            "broker's log names principal, operation and resource; `minikafka why-denied` says which ACL "
+            "decides, or which is missing."
         ),
     ),
 )

@@ -121,12 +121,13 @@ def admin_lines(files: str) -> list[tuple[str, str]]:
     ]
 
 
-def http_url(address: tuple[str, int] | None, path: str) -> str | None:
-    """A page of the HTTP server at ``address``, as one asks for it on this machine; None: there is none."""
+def http_url(address: tuple[str, int] | None, path: str, *, scheme: str) -> str | None:
+    """A page of the HTTP server at ``address``, as one asks for it on this machine; None: there is none.
+    ``scheme``: http or https."""
     if address is None:
         return None
     host, port = address
-    return f"http://{format_address(host or 'localhost', port)}{path}"
+    return f"{scheme}://{format_address(host or 'localhost', port)}{path}"
 
 
 def status_page_in(lines: Sequence[str]) -> str | None:
@@ -225,6 +226,7 @@ async def _serve(
     full_collections = FullCollections(SystemClock())
     full_collections.begin()
     failed = broker.failure
+    scheme = config.http_scheme()
     try:
         print_banner(
             banner_lines(
@@ -233,8 +235,8 @@ async def _serve(
                 unprotected=[_address(listener) for listener in broker.bound if listener.is_unprotected],
                 addresses=[format_address(*endpoint) for endpoint in broker.listeners.values()],
                 directories=directories,
-                status_page=http_url(broker.http_address, "/"),
-                metrics=http_url(broker.http_address, "/metrics")
+                status_page=http_url(broker.http_address, "/", scheme=scheme),
+                metrics=http_url(broker.http_address, "/metrics", scheme=scheme)
                 or _why_no_metrics(config=config, usual_port=usual_http_port),
                 temporary=temporary_directory is not None,
                 admin_files=None

@@ -6,8 +6,8 @@ Kafka's others are unknown names.
 
 ``broker.id`` is another name of ``node.id``, and ``log.dir`` of ``log.dirs``, with Kafka's relations: ids
 given under both names must agree, ``log.dirs`` wins over ``log.dir``. ``node.id`` is 1 where Kafka insists
-on a value. ``cluster.id``, ``coordination``, ``http.port``, ``http.host``, ``log.level`` and
-``log.format`` are minikafka's own.
+on a value. ``cluster.id``, ``coordination``, ``http.*``, ``log.level`` and ``log.format`` are minikafka's
+own.
 """
 
 import sys
@@ -30,6 +30,7 @@ from minikafka.config.definition import (
     parse_value,
     prop,
 )
+from minikafka.config.http import HttpConfig, check_http
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     KERBEROS,
@@ -78,32 +79,8 @@ def default_of(topic_property: str) -> msgspec.Meta:
     return prop(key.type, key.importance, documentation, ge=key.ge, le=key.le, update=CLUSTER_WIDE)
 
 
-class BrokerConfig(SecurityConfig, frozen=True, kw_only=True):
+class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
     """The properties of one broker; a field is the property's name with underscores for dots."""
-
-    # HTTP port: minikafka's own; Kafka has JMX for this.
-
-    http_port: (
-        Annotated[
-            int,
-            prop(
-                ConfigType.INT,
-                Importance.MEDIUM,
-                "The port of the status page, /metrics, /healthz and /readyz; 0: any free one; unset: none.",
-                ge=0,
-                le=65535,
-            ),
-        ]
-        | None
-    ) = None
-    http_host: Annotated[
-        str,
-        prop(
-            ConfigType.STRING,
-            Importance.MEDIUM,
-            "The address that the HTTP port listens on; empty: all. It has no authentication.",
-        ),
-    ] = "127.0.0.1"
 
     # Listeners and connections (``SocketServerConfigs``). Different from Kafka:
     # - ``listeners`` is ``PLAINTEXT://localhost:9092``, not all interfaces: a broker without authentication
@@ -1007,6 +984,7 @@ def check_broker_config(config: BrokerConfig) -> None:
     _check_coordination(config)
     _check_groups(config)
     _check_listeners(config)
+    check_http(config)
 
 
 def _check_coordination(config: BrokerConfig) -> None:

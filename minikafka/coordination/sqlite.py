@@ -59,6 +59,7 @@ import logging
 import os
 import queue
 import sqlite3
+import stat
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -98,6 +99,8 @@ from minikafka.coordination.store import (
     validate_op,
     validate_path,
 )
+
+logger = logging.getLogger(__name__)
 
 SWITCH_PAUSE_MS = 10
 """Between tries to switch a new file to the write-ahead log; only the SQL thread waits."""
@@ -155,6 +158,8 @@ class SqliteTree:
         self._busy_timeout_ms = busy_timeout_ms
         self._pending: list[Change] | None = None
         self._fsyncs = True
+        if path != ":memory:":
+            _keep_private(path)
         try:
             self._connection = sqlite3.connect(path, timeout=busy_timeout_ms / 1000, isolation_level=None)
         except sqlite3.Error as error:
@@ -446,6 +451,36 @@ class SqliteTree:
                 f"{self.path}: locked by another process for over {self._busy_timeout_ms} ms"
             )
         return ConnectionLossError(f"{self.path}: {error} ({name or type(error).__name__})")
+
+
+def _keep_private(path: str) -> None:
+    """What is in the file, credentials among it, is for its owner: others may not read it, nor its log.
+
+    A file that is not there is made, with the mode 0600, which SQLite gives to its log as well. One that is
+    there is not opened (see ``StoreFile``), but what its mode allows others is taken away; its group keeps
+    what it may do where it may write: then brokers of several users share the file. Errors are SQLite's to
+    find.
+    """
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except OSError:  # mostly: it is there
+        pass
+    for name in (path, f"{path}-wal", f"{path}-shm"):
+        try:
+            mode = stat.S_IMODE(os.stat(name).st_mode)
+            kept = mode & (0o770 if mode & stat.S_IWGRP else 0o700)
+            if kept != mode:
+                os.chmod(name, kept)
+                logger.info("others could read %s: its mode was %#o and is %#o now", name, mode, kept)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            logger.warning(
+                "others may read %s, and its mode cannot be changed: %s. Let its owner do it: chmod 600 %s",
+                name,
+                error.strerror,
+                name,
+            )
 
 
 class _Look(NamedTuple):

@@ -730,6 +730,111 @@ PROCESS = (
     SERIES_LEFT_OUT,
 )
 
+# Who logs in, who connects, and what the authorizer says. Kafka's rates are counters here.
+_SOCKET_SERVER: Final = "kafka.server:type=socket-server-metrics,listener=…"
+
+
+def _authentication(name: str, help: str) -> Series:
+    attribute = name.replace("_", "-")
+    return counter(
+        f"kafka_server_socket_server_metrics_{name}",
+        help,
+        "listener",
+        "networkProcessor",
+        mbean=f"{_SOCKET_SERVER},networkProcessor=0, attribute {attribute}-total",
+    )
+
+
+AUTHENTICATIONS: Final = {
+    "successful": _authentication(
+        "successful_authentication",
+        "Connections that proved who they are, by SASL or, on a listener of SSL, by a handshake; HTTP: by a "
+        "token or a password.",
+    ),
+    "failed": _authentication(
+        "failed_authentication", "Connections that did not, for whatever reason; HTTP: requests."
+    ),
+    "successful_reauthentication": _authentication(
+        "successful_reauthentication", "Clients that proved it again on the same connection (KIP-368)."
+    ),
+    "failed_reauthentication": _authentication(
+        "failed_reauthentication", "Clients that did not, when their time had come."
+    ),
+    "no_reauth": _authentication(
+        "successful_authentication_no_reauth",
+        "Of the successful ones, clients that are too old to prove it again.",
+    ),
+    "expired_killed": gauge(
+        "kafka_server_socket_server_metrics_expired_connections_killed_count",
+        "Connections that were closed since the broker started, because they went on after their time.",
+        "listener",
+        "networkProcessor",
+        mbean=f"{_SOCKET_SERVER},networkProcessor=0, attribute expired-connections-killed-count",
+    ),
+}
+"""By the field of ``AuthenticationMetrics``."""
+EXPIRED_CONNECTIONS_KILLED = mbean_gauge(
+    "kafka.network:SocketServer", "ExpiredConnectionsKilledCount", "The same, of all listeners."
+)
+TLS_HANDSHAKES_FAILED = counter(
+    "minikafka_tls_handshakes_failed", "TLS handshakes that failed or took too long.", "listener"
+)
+CONNECTIONS_CREATED = counter(
+    "kafka_server_socket_server_metrics_connection_creation",
+    "Connections that were accepted.",
+    "listener",
+    "networkProcessor",
+    mbean=f"{_SOCKET_SERVER},networkProcessor=0, attribute connection-creation-total",
+)
+CONNECTIONS_REFUSED = counter(
+    "minikafka_connections_refused", "Connections that were closed at once, because of a limit.", "listener"
+)
+CONNECTION_THROTTLES = counter(
+    "minikafka_connection_throttles",
+    "Connections that had to wait because too many came at once (KIP-612): to the listener or the broker, or "
+    "from their address (ip), after which those are closed.",
+    "listener",
+    "by",
+    mbean=f"{_SOCKET_SERVER}, attributes connection-accept-throttle-time and "
+    "ip-connection-accept-throttle-time, which are minikafka_connection_throttle_seconds divided by this",
+)
+CONNECTION_THROTTLE_SECONDS = counter(
+    "minikafka_connection_throttle_seconds", "How long they waited, together.", "listener", "by"
+)
+
+
+def _authorizations(name: str, help: str) -> Series:
+    return counter(
+        f"kafka_server_plugins_authorization_{name}",
+        help,
+        mbean="kafka.server:type=plugins,config=authorizer.class.name,class=StandardAuthorizer, attribute "
+        f"authorization-{name}-rate-per-minute",
+    )
+
+
+AUTHORIZATION_REQUESTS = _authorizations("request", "Questions to the authorizer.")
+AUTHORIZATIONS_ALLOWED = _authorizations("allowed", "Those that it said yes to.")
+AUTHORIZATIONS_DENIED = _authorizations("denied", "Those that it said no to.")
+ACLS = gauge(
+    "kafka_server_plugins_acls_total_count",
+    "ACLs that there are.",
+    mbean="kafka.server:type=plugins,config=authorizer.class.name,class=StandardAuthorizer, attribute "
+    "acls-total-count",
+)
+SECURITY = (
+    *AUTHENTICATIONS.values(),
+    EXPIRED_CONNECTIONS_KILLED,
+    TLS_HANDSHAKES_FAILED,
+    CONNECTIONS_CREATED,
+    CONNECTIONS_REFUSED,
+    CONNECTION_THROTTLES,
+    CONNECTION_THROTTLE_SECONDS,
+    AUTHORIZATION_REQUESTS,
+    AUTHORIZATIONS_ALLOWED,
+    AUTHORIZATIONS_DENIED,
+    ACLS,
+)
+
 ALL_SERIES: Final = (
     *TRAFFIC,
     *REPLICAS,
@@ -741,5 +846,6 @@ ALL_SERIES: Final = (
     *GROUP_SERIES,
     *TRANSACTIONS,
     *CLIENTS,
+    *SECURITY,
     *PROCESS,
 )

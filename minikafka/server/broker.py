@@ -160,23 +160,26 @@ class Broker:
         return dict(self._advertised)
 
     @property
+    def socket_server(self) -> SocketServer:
+        """Raises InvariantError: it does not listen."""
+        if self._socket_server is None:
+            raise InvariantError("the broker is not listening")
+        return self._socket_server
+
+    @property
     def bound(self) -> list[Listener]:
         """Where the broker listens, with the ports that the system has chosen.
 
         Raises:
             InvariantError: it does not listen.
         """
-        if self._socket_server is None:
-            raise InvariantError("the broker is not listening")
-        port = self._socket_server.bound_port
+        port = self.socket_server.bound_port
         return [listener._replace(port=port(listener.name)) for listener in self._config.endpoints()]
 
     @property
     def port(self) -> int:
         """The port that the first listener is bound to."""
-        if self._socket_server is None:
-            raise InvariantError("the broker is not listening")
-        return self._socket_server.bound_port(self._config.endpoints()[0].name)
+        return self.socket_server.bound_port(self._config.endpoints()[0].name)
 
     @property
     def addresses(self) -> list[Endpoint]:
@@ -411,6 +414,7 @@ class Broker:
             socket_server=socket_server,
             usual_port=self._usual_http_port,
             connections_max=budget.http_connections,
+            advertised_hosts=[endpoint.host for endpoint in self._advertised.values()],
         )
 
     def _prepare_for_records(self, services: Services) -> None:

@@ -18,6 +18,7 @@ from minikafka.files import Files
 from minikafka.log.manager.log_manager import LogManager
 from minikafka.metrics.registry import Metrics
 from minikafka.metrics.request_metrics import KafkaTimer, RequestChannelMetrics
+from minikafka.metrics.security_metrics import SecurityMetrics
 from minikafka.network.broker_client import BrokerClient
 from minikafka.network.connection import Connection
 from minikafka.replication.fetch_session import FetchSessionCache
@@ -97,6 +98,7 @@ class Services(msgspec.Struct, kw_only=True):
     scheduler: WorkScheduler
     """For the long work of requests."""
     request_metrics: RequestChannelMetrics = msgspec.field(default_factory=request_channel_metrics)
+    security_metrics: SecurityMetrics = msgspec.field(default_factory=SecurityMetrics)
     fast_paths: FastPaths = msgspec.field(default_factory=FastPaths)
     log_flushes: KafkaTimer = msgspec.field(default_factory=KafkaTimer)
     """Flushes of logs, on the disk thread (``LogFlushStats``)."""

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from minikafka.clock import Clock
 from minikafka.coordination.sqlite import SqliteStore
 from minikafka.coordination.store import ConnectionLossError
-from minikafka.files import OsFile, OsFiles, open_regular
+from minikafka.files import OsFile, OsFiles, make_private_directory, open_regular
 from minikafka.testing.broker import Property, property_text
 from minikafka.testing.links import CLIENTS, LOOPBACK, STORE, End, Network, Relay, Target
 from minikafka.types import Buffer
@@ -278,7 +278,7 @@ class ClusterBroker:
             "listeners": f"{protocol}://{LOOPBACK}:0",
             "advertised.listeners": f"{protocol}://{LOOPBACK}:{self.port}",
         }
-        os.makedirs(self.data_dir, exist_ok=True)
+        make_private_directory(self.data_dir)
         settings = [Setting(name, property_text(value), "config") for name, value in properties.items()]
         first_users: tuple[FirstUser, ...] = ()
         if self._access is not None:

@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
+from minikafka.network.socket_server import SocketServer
 from minikafka.protocol.records.records import Record as Written
 from minikafka.protocol.records.records import build_batch
 from minikafka.server.cluster.metadata_cache import PartitionMetadata, TopicMetadata
@@ -105,7 +106,7 @@ async def test_each_broker_of_a_cluster_says_who_knows_what_it_does_not(
     start_cluster: StartCluster, tmp_path: Path
 ) -> None:
     ports = {node_id: free_port() for node_id in (1, 2, 3)}
-    own = {node_id: {"http.port": port} for node_id, port in ports.items()}
+    own = {node_id: {"http.port": port, "http.allowed.hosts": ELSEWHERE} for node_id, port in ports.items()}
     cluster = await asyncio.to_thread(start_cluster, own_properties=own)
     await asyncio.to_thread(confluent.make_topic, cluster.bootstrap, "orders", replicas=2)
     for port in ports.values():
@@ -162,8 +163,8 @@ async def test_the_open_page_follows_what_happens(
     await commit(broker_here.bootstrap_servers, "packing", "orders", 2)
     looks: list[Status] = []
 
-    async def watched(services: Services, *, topic_filter: str) -> Status:
-        looks.append(await describe(services, topic_filter=topic_filter))
+    async def watched(services: Services, server: SocketServer, *, topic_filter: str) -> Status:
+        looks.append(await describe(services, server, topic_filter=topic_filter))
         if (
             len(looks) == 1
         ):  # the page's time is virtual: a client would have to be quicker than its next looks
@@ -187,10 +188,10 @@ async def test_a_page_whose_broker_answers_no_more_says_so_and_keeps_what_it_had
     await produce(broker_here, 2)
     looks: list[Status] = []
 
-    async def once(services: Services, *, topic_filter: str) -> Status:
+    async def once(services: Services, server: SocketServer, *, topic_filter: str) -> Status:
         if looks:
             raise RuntimeError("this is a test")
-        looks.append(await describe(services, topic_filter=topic_filter))
+        looks.append(await describe(services, server, topic_filter=topic_filter))
         return looks[0]
 
     monkeypatch.setattr(status, "describe", once)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -69,3 +70,74 @@ def test_a_checkpoint_takes_the_place_of_a_link(tmp_path: Path) -> None:
         write(str(link), b"0\n0\n")
         assert not link.is_symlink() and link.read_bytes() == b"0\n0\n"
     assert target.read_bytes() == CONTENT
+
+
+# What is made here is its owner's
+
+
+@pytest.fixture
+def no_umask() -> Iterator[None]:
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+MAKING: dict[str, Callable[[str], object]] = {
+    "create": lambda path: FILES.open(path, create=True).close(),
+    "lock": lambda path: FILES.lock(path).release(),
+    "checkpoint": lambda path: FILES.write_atomically(path, b"0\n0\n"),
+    "replacement": lambda path: FILES.replace(path, b"0\n0\n"),
+}
+
+
+@pytest.mark.usefixtures("no_umask")
+@pytest.mark.parametrize("operation", MAKING)
+def test_a_new_file_is_its_owners_alone(operation: str, tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    MAKING[operation](str(tmp_path / "file"))
+    assert mode(tmp_path / "file") == 0o600
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_a_new_directory_and_its_parents_are_their_owners_alone(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    FILES.make_directory(f"{tmp_path}/a/b/c/")
+    assert [mode(tmp_path / each) for each in ("a", "a/b", "a/b/c")] == [0o700] * 3
+    assert mode(tmp_path) == 0o755
+
+
+@pytest.mark.usefixtures("no_umask")
+@pytest.mark.parametrize("operation", MAKING)
+def test_in_a_directory_that_a_group_shares_it_may_read(operation: str, tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o2750)
+    FILES.make_directory(f"{shared}/topic-0")
+    MAKING[operation](f"{shared}/topic-0/file")
+    assert mode(shared / "topic-0") == 0o2750
+    assert mode(shared / "topic-0" / "file") == 0o640
+
+
+@pytest.mark.usefixtures("no_umask")
+def test_what_is_there_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir(mode=0o755)
+    (tmp_path / "file").touch(mode=0o644)
+    FILES.make_directory(str(tmp_path / "directory"))
+    FILES.open(str(tmp_path / "file"), create=True).close()
+    assert (mode(tmp_path / "directory"), mode(tmp_path / "file")) == (0o755, 0o644)
+
+
+def test_a_directory_is_made_once_and_not_of_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    FILES.make_directory("relative/one")
+    FILES.make_directory("relative/one")
+    assert (tmp_path / "relative" / "one").is_dir()
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError):
+        FILES.make_directory("file")
+    with pytest.raises(OSError):
+        FILES.make_directory("file/below")

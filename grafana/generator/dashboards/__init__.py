@@ -9,6 +9,7 @@ from grafana.generator.dashboards.groups import GROUPS_DASHBOARD
 from grafana.generator.dashboards.quotas import QUOTAS_DASHBOARD
 from grafana.generator.dashboards.replication import REPLICATION_DASHBOARD
 from grafana.generator.dashboards.requests import REQUESTS_DASHBOARD
+from grafana.generator.dashboards.security import SECURITY_DASHBOARD
 from grafana.generator.dashboards.spark import SPARK_DASHBOARD
 from grafana.generator.dashboards.topics import TOPICS_DASHBOARD
 from grafana.generator.dashboards.transactions import TRANSACTIONS_DASHBOARD
@@ -22,5 +23,6 @@ DASHBOARDS: tuple[Dashboard, ...] = (
     QUOTAS_DASHBOARD,
     GROUPS_DASHBOARD,
     TRANSACTIONS_DASHBOARD,
+    SECURITY_DASHBOARD,
     SPARK_DASHBOARD,
 )

@@ -38,6 +38,7 @@ from minikafka.cli.cluster.members import HOST, ChildMember, InProcessMember, Me
 from minikafka.cli.cluster.supervisor import ClusterSupervisor
 from minikafka.config.loader import Setting, configured, load, parse_setting
 from minikafka.errors import ConfigError, KafkaError, PeerProtocolError, StartError
+from minikafka.files import make_private_directory
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 
@@ -346,7 +347,7 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
             raise ConfigError(f"--http-port and --set http.port={setting.value} say the same thing twice")
         common[setting.name] = setting.value
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_private_directory(str(directory))
     except OSError as error:
         raise StartError(f"cannot make the data directory {directory}: {error.strerror}") from None
     configs = [

@@ -16,6 +16,7 @@ from minikafka.config.broker import is_password
 from minikafka.config.loader import Setting, load
 from minikafka.config.properties import properties_line
 from minikafka.errors import StartError
+from minikafka.files import open_regular
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class ChildMember:
 
     async def start(self) -> None:
         config = self.config
-        with open(config.log_path, "ab") as log:  # noqa: ASYNC230 - one small file, before anything is served
+        with open(config.log_path, "ab", opener=open_regular) as log:  # noqa: ASYNC230 - one small file, before anything is served
             self._said_before = log.tell()
             await self._spawn(log)
         ended = asyncio.ensure_future(self._wait())
@@ -235,6 +236,7 @@ class InProcessMember:
     def __init__(self, config: MemberConfig) -> None:
         self.config = config
         self._broker: Broker | None = None
+        self._scheme = "http"
 
     def __repr__(self) -> str:
         return f"InProcessMember({self._broker!r})"
@@ -247,6 +249,7 @@ class InProcessMember:
         from minikafka.server.broker import Broker
 
         loaded = load(settings=self.config.settings()).config
+        self._scheme = loaded.http_scheme()
         usual = None if self.config.http_port == OFF else usual_http_port(loaded)
         first_users = () if self.config.secure is None else self.config.secure.first_users
         self._broker = Broker(loaded, usual_http_port=usual, first_users=first_users)
@@ -257,7 +260,7 @@ class InProcessMember:
 
     async def status_page(self) -> str | None:
         assert self._broker is not None
-        return http_url(self._broker.http_address, "/")
+        return http_url(self._broker.http_address, "/", scheme=self._scheme)
 
     async def ended(self) -> str:
         assert self._broker is not None

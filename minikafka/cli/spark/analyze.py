@@ -26,6 +26,7 @@ from minikafka.cli.shared.commands import CommandError, ended_by_signals, format
 from minikafka.config.broker import broker_config
 from minikafka.config.loader import load
 from minikafka.errors import MinikafkaError
+from minikafka.files import make_private_directory
 from minikafka.metrics.names_of_spark import BATCHES, BYTES, DAMAGED_BATCHES, PARTITIONS, RECORDS
 from minikafka.spark.analyze.analysis import Analysis, Partition, Topic
 from minikafka.spark.runtime.job import FAILURE, INTERRUPTED, OK, Job, add_job_options, run_job
@@ -294,7 +295,7 @@ def _write(analysis: Analysis, arguments: argparse.Namespace) -> list[str]:
     )
     try:
         if arguments.output is not None:
-            os.makedirs(arguments.output, exist_ok=True)
+            make_private_directory(arguments.output)
             html.append(os.path.join(arguments.output, "report.html"))
             json.append(os.path.join(arguments.output, "report.json"))
             parquet.append(arguments.output)

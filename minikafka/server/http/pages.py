@@ -2,7 +2,8 @@
 
 ``/healthz`` says that the process serves, ``/readyz`` that it has its part in the cluster: registered, told
 by a controller what to lead and follow, and all its log directories online. Who is not ready says why, a line
-for each reason, with the status 503.
+for each reason, with the status 503. Both are open: where a token or a password is wanted, who has none gets
+the status and nothing else.
 
 The broker's series as prometheus-client wants them, in chunks that are small enough for the event loop.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from prometheus_client import GC_COLLECTOR, PLATFORM_COLLECTOR, PROCESS_COLLECTOR, generate_latest
@@ -23,11 +24,15 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from minikafka.clock import Clock
+from minikafka.config.broker import BrokerConfig
+from minikafka.config.listeners import is_loopback
 from minikafka.deferred import deferred
 from minikafka.errors import StartError
 from minikafka.metrics.names import SCRAPE_SECONDS, SCRAPE_SLICE_SECONDS
 from minikafka.metrics.series import Sample, SeriesType, Source
+from minikafka.network.addresses import format_address
 from minikafka.network.socket_server import SocketServer
+from minikafka.server.http.access import AllowedHosts, Credentials
 from minikafka.server.http.server import HttpRequest, HttpResponse, HttpServer
 from minikafka.server.runtime.loop_lag import LoopLag
 from minikafka.server.runtime.supervisor import Restart
@@ -124,14 +129,25 @@ class Exposition:
 
 
 if TYPE_CHECKING:
-    from minikafka.server.http import metrics_of_broker, metrics_of_data, metrics_of_groups, status
+    from minikafka.server.http import (
+        metrics_of_broker,
+        metrics_of_data,
+        metrics_of_groups,
+        metrics_of_security,
+        status,
+    )
+    from minikafka.server.http.tls import HttpTls
 else:
     metrics_of_broker = deferred("minikafka.server.http.metrics_of_broker")
     metrics_of_data = deferred("minikafka.server.http.metrics_of_data")
     metrics_of_groups = deferred("minikafka.server.http.metrics_of_groups")
+    metrics_of_security = deferred("minikafka.server.http.metrics_of_security")
     status = deferred("minikafka.server.http.status")
 
 logger = logging.getLogger(__name__)
+
+LISTENER_NAME = "HTTP"
+"""What the port is called where there are listeners: in metrics, and in messages about its stores."""
 
 METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
@@ -144,20 +160,24 @@ async def start_http(
     socket_server: SocketServer,
     usual_port: int | None,
     connections_max: int,
+    advertised_hosts: Iterable[str] = (),
 ) -> HttpServer | None:
     """Serve at ``http.port``, where that is not set at ``usual_port``, where that is None nowhere.
 
-    ``connections_max``: how many connections the process has descriptors for.
+    ``connections_max``: how many connections the process has descriptors for. ``advertised_hosts``: what the
+    broker is called, so that its pages may be asked under these names too.
 
     Raises:
         StartError: ``http.port`` cannot be had. For the usual one, which was not asked for, there is a log
         line.
+        ConfigError: its key or trust store is no good.
     """
     config = services.config
     port = usual_port if config.http_port is None else config.http_port
     if port is None:
         return None
     loop_lag = LoopLag(services.clock)
+    tls, credentials = await _tls(config), _credentials(config)
 
     def figures() -> ScrapeFigures:
         groups, disks = metrics_of_groups.GroupFigures(services), metrics_of_broker.DiskFigures(services)
@@ -166,11 +186,21 @@ async def start_http(
             disks.samples,
             *metrics_of_broker.sources_of_clients(services),
             *metrics_of_broker.sources_of_broker(services, socket_server, loop_lag, groups),
+            *metrics_of_security.sources_of_security(
+                services, socket_server, dict if tls is None else tls.handshakes_failed
+            ),
         ]
         return ScrapeFigures(sources, (groups.read, disks.read))
 
-    server = HttpServer(supervisor=services.supervisor, connections_max=connections_max)
-    add_pages(server, services, figures)
+    server = HttpServer(
+        supervisor=services.supervisor,
+        connections_max=connections_max,
+        hosts=AllowedHosts((config.http_host, *advertised_hosts, *config.http_allowed_hosts)),
+        credentials=credentials,
+        tls=tls,
+        authentications=services.security_metrics.of(LISTENER_NAME) if credentials or tls else None,
+    )
+    add_pages(server, services, socket_server, figures)
     try:
         await server.start(config.http_host, port)
     except StartError as error:
@@ -178,8 +208,51 @@ async def start_http(
             raise
         logger.warning("no metrics over HTTP, http.port is not set: %s", error)
         return None
+    if not is_loopback(config.http_host):
+        _warn_of_readers(config, server)
     services.supervisor.start("loop-lag", loop_lag.run, restart=Restart.ALWAYS)
+    if tls is not None:
+        services.supervisor.start("http-tls", tls.watch, restart=Restart.ALWAYS)
     return server
+
+
+async def _tls(config: BrokerConfig) -> HttpTls | None:
+    security = config.http_tls()
+    if security is None:
+        return None
+    from minikafka.security.tls import server_context
+    from minikafka.security.tls_settings import listener_tls_settings
+    from minikafka.server.http.tls import HttpTls  # of plain HTTP nothing of this is imported
+
+    settings = listener_tls_settings(security, listener=LISTENER_NAME)
+    tls = HttpTls(lambda: server_context(settings), settings.files, name=LISTENER_NAME)
+    await tls.begin()
+    return tls
+
+
+def _credentials(config: BrokerConfig) -> Credentials | None:
+    tokens, users = config.http_bearer_tokens(), config.http_basic_users()
+    return Credentials(tokens=tokens, users=users) if tokens or users else None
+
+
+def _warn_of_readers(config: BrokerConfig, server: HttpServer) -> None:
+    """It listens beyond this machine."""
+    assert server.address is not None
+    where = format_address(config.http_host or "*", server.address[1])
+    has_credentials = config.http_bearer_token or config.http_basic_auth_users
+    if not has_credentials and config.http_ssl_client_auth != "required":
+        logger.warning(
+            "the HTTP port %s answers other machines without authentication: anyone who can reach it can "
+            "read the names of topics, groups and clients. Set http.bearer.token or http.basic.auth.users, "
+            "or listen on this machine only (http.host=127.0.0.1)",
+            where,
+        )
+    elif has_credentials and server.tls is None:
+        logger.warning(
+            "the HTTP port %s takes tokens and passwords from other machines without TLS: anyone on the way "
+            "can read them. Set http.ssl.keystore.location",
+            where,
+        )
 
 
 class ScrapeFigures(NamedTuple):
@@ -191,7 +264,12 @@ class ScrapeFigures(NamedTuple):
     """Awaited before, for what some sources show: what takes turns, or waits."""
 
 
-def add_pages(server: HttpServer, services: Services, figures: Callable[[], ScrapeFigures]) -> None:
+def add_pages(
+    server: HttpServer,
+    services: Services,
+    socket_server: SocketServer,
+    figures: Callable[[], ScrapeFigures],
+) -> None:
     """Have ``server`` serve the pages of this module, and the status page. ``figures`` is called in another
     thread, before the first scrape."""
 
@@ -199,20 +277,22 @@ def add_pages(server: HttpServer, services: Services, figures: Callable[[], Scra
         return status.page()
 
     async def status_json(request: HttpRequest) -> HttpResponse:
-        return await status.status(services, request)
+        return await status.status(services, socket_server, request)
 
     async def health(request: HttpRequest) -> HttpResponse:
         return HttpResponse.text("ok")
 
     async def ready(request: HttpRequest) -> HttpResponse:
         reasons = reasons_not_ready(services)
-        return HttpResponse.text("\n".join(reasons), status=503) if reasons else HttpResponse.text("ready")
+        if not reasons:
+            return HttpResponse.text("ready")
+        return HttpResponse.text("\n".join(reasons) if request.is_trusted else "not ready", status=503)
 
     server.add("/", page)
     server.add("/status.json", status_json)
     server.add("/metrics", MetricsPage(figures, services.clock))
-    server.add("/healthz", health)
-    server.add("/readyz", ready)
+    server.add("/healthz", health, is_open=True)
+    server.add("/readyz", ready, is_open=True)
 
 
 def reasons_not_ready(services: Services) -> list[str]:

@@ -8,25 +8,34 @@ connections are held open, and nothing is held by keeping silent.
 
 A page is a function from a request to a response. One that fails is a 500 and a line in the log; the broker
 keeps running.
+
+Who may read is in ``access``: a request under a name that is not ours is a 421, and where there are tokens or
+users, one that shows none is a 401. An open page is for all, and tells who is not trusted nothing but its
+status. With TLS (``tls``) a connection counts from its handshake on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import IntEnum
 from http import HTTPStatus
-from typing import NamedTuple
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
 from minikafka.errors import StartError
-from minikafka.network.addresses import format_address
+from minikafka.metrics.security_metrics import AuthenticationMetrics
+from minikafka.network.addresses import format_address, split_address
+from minikafka.server.http.access import AllowedHosts, Credentials, Failures
 from minikafka.server.runtime.supervisor import Supervisor
+
+if TYPE_CHECKING:
+    from minikafka.server.http.tls import HttpTls
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +47,8 @@ REQUEST_TIMEOUT_S = 10.0
 IDLE_TIMEOUT_S = 180.0
 """Between requests of a connection: longer than the usual scrape intervals."""
 SEND_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 5.0
+"""For what is still to be sent when a connection ends, and for its peer's end of TLS."""
 _READ_BYTES = 4 * 1024
 _WRITE_BYTES = 64 * 1024
 """So much of an answer is written before others have a turn: a page of megabytes is no long slice."""
@@ -54,6 +65,8 @@ class HttpRequest(NamedTuple):
     query: dict[str, str]
     headers: dict[str, str]
     """By lower-case name."""
+    is_trusted: bool = True
+    """False: an open page is asked by somebody who has not shown that he may read the others."""
 
 
 class HttpResponse(NamedTuple):
@@ -76,11 +89,28 @@ Page = Callable[[HttpRequest], Awaitable[HttpResponse]]
 class HttpServer:
     """Listens on one address. ``add`` pages, ``start``, ``close``."""
 
-    def __init__(self, *, supervisor: Supervisor, connections_max: int = CONNECTIONS_MAX) -> None:
-        """``connections_max``: a bound below the usual one."""
+    def __init__(
+        self,
+        *,
+        supervisor: Supervisor,
+        connections_max: int = CONNECTIONS_MAX,
+        hosts: AllowedHosts | None = None,
+        credentials: Credentials | None = None,
+        tls: HttpTls | None = None,
+        authentications: AuthenticationMetrics | None = None,
+    ) -> None:
+        """``connections_max``: a bound below the usual one. ``hosts``: names besides this machine's own.
+        ``credentials`` let one in; None: everybody may read. ``tls``: begun; None: plain HTTP.
+        ``authentications`` counts connections that did or did not prove what they had to."""
         self._supervisor = supervisor
         self._connections_max = min(CONNECTIONS_MAX, connections_max)
+        self._hosts = hosts or AllowedHosts(())
+        self._credentials = credentials
+        self._failures = Failures(asyncio.get_running_loop().time)
+        self.authentications = authentications or AuthenticationMetrics()
+        self.tls = tls
         self._pages: dict[str, Page] = {}
+        self._open_pages: set[str] = set()
         self._server: asyncio.Server | None = None
         self._tasks: dict[asyncio.Task[None], _Conversation] = {}
         self._address: tuple[str, int] | None = None
@@ -93,9 +123,11 @@ class HttpServer:
         """Host as it was given, and the port; None when not listening."""
         return self._address
 
-    def add(self, path: str, page: Page) -> None:
-        """Serve ``page`` at exactly ``path``."""
+    def add(self, path: str, page: Page, *, is_open: bool = False) -> None:
+        """Serve ``page`` at exactly ``path``; when ``is_open`` to all."""
         self._pages[path] = page
+        if is_open:
+            self._open_pages.add(path)
 
     async def start(self, host: str, port: int) -> None:
         """Listen; port 0 is any free one.
@@ -104,9 +136,9 @@ class HttpServer:
             StartError: the address cannot be used; names it and says why.
         """
         try:
-            server = await asyncio.start_server(
-                self._accept, host or None, port, limit=_READ_BYTES, start_serving=True
-            )
+            loop = asyncio.get_running_loop()
+            make = self._protocol if self.tls is None else self.tls.above(self._protocol)
+            server = await loop.create_server(make, host or None, port)
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
             where = format_address(host or "*", port)
@@ -122,8 +154,14 @@ class HttpServer:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.tls is not None:
+            self.tls.close()
 
     # Connections
+
+    def _protocol(self) -> asyncio.Protocol:
+        """Of a socket that is accepted, as ``asyncio.start_server`` makes it."""
+        return asyncio.StreamReaderProtocol(asyncio.StreamReader(limit=_READ_BYTES), self._accept)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while len(self._tasks) >= self._connections_max:
@@ -133,15 +171,11 @@ class HttpServer:
         async def serve() -> None:
             try:
                 await conversation.run()
-            except TimeoutError as error:
-                logger.debug("an HTTP connection ends: %r", error)
-                writer.transport.abort()  # its peer may never take what is left
-            except OSError as error:
+                await conversation.end()
+            except OSError as error:  # and TimeoutError
                 logger.debug("an HTTP connection ends: %r", error)
             finally:
-                writer.close()
-                with contextlib.suppress(OSError):
-                    await writer.wait_closed()
+                conversation.abort()  # a peer that is late may never take what is left
 
         def ended(task: asyncio.Task[None]) -> None:
             self._tasks.pop(task, None)
@@ -158,8 +192,20 @@ class HttpServer:
         self._tasks.pop(task).abort()
         task.cancel()
 
-    async def answer(self, request: HttpRequest) -> HttpResponse:
+    async def answer(self, request: HttpRequest, peer: Peer) -> HttpResponse:
         """The response to one request; never an exception of a page."""
+        host = request.headers.get("host")
+        if host is not None and not self._hosts.has(host, local_host=peer.local_host):  # HTTP/1.0 has none
+            return HttpResponse.text(
+                f"{host[:255]} is no name of this broker; http.allowed.hosts in its configuration has those "
+                "under which it may be asked besides its own",
+                status=HTTPStatus.MISDIRECTED_REQUEST,
+            )
+        refusal = self._refusal(request, peer)
+        if refusal is not None:
+            if request.path not in self._open_pages or "authorization" in request.headers:
+                return refusal
+            request = request._replace(is_trusted=False)
         if request.method not in _METHODS:
             refusal = HttpResponse.text(f"{request.method} is not served, only GET and HEAD", status=405)
             return refusal._replace(headers=(("allow", ", ".join(_METHODS)),))
@@ -171,6 +217,39 @@ class HttpServer:
         except Exception:
             logger.exception("the page %s failed", request.path)
             return HttpResponse.text("this page failed; the broker's log says why", status=500)
+
+    def _refusal(self, request: HttpRequest, peer: Peer) -> HttpResponse | None:
+        """None: it may read everything."""
+        credentials = self._credentials
+        if credentials is None:
+            return None
+        authorization = request.headers.get("authorization")
+        if authorization is not None:
+            wait_s = 0.0 if peer.has_proved_itself else self._failures.wait_s(peer.host)
+            if wait_s > 0:
+                refusal = HttpResponse.text("too many wrong credentials; try again later", status=429)
+                return refusal._replace(headers=(("retry-after", str(ceil(wait_s))),))
+            if credentials.are_shown_by(authorization):
+                self.authentications.successful += not peer.has_proved_itself
+                peer.has_proved_itself = True
+                return None
+            self._failures.add(peer.host)
+            self.authentications.failed += 1
+            logger.info("a request for %s from %s shows wrong credentials", request.path[:255], peer.host)
+        refusal = HttpResponse.text("this page is for those who may read it (401)", status=401)
+        return refusal._replace(headers=credentials.challenges)
+
+
+class Peer:
+    """Who is at the other end of a connection."""
+
+    __slots__ = ("has_proved_itself", "host", "local_host")
+
+    def __init__(self, *, host: str, local_host: str) -> None:
+        """``local_host``: the address that it came to."""
+        self.host = host
+        self.local_host = local_host
+        self.has_proved_itself = False
 
 
 class _Phase(IntEnum):
@@ -193,6 +272,10 @@ class _Conversation:
         self._writer = writer
         self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=REQUEST_BYTES_MAX)
         self._loop = asyncio.get_running_loop()
+        self._peer = Peer(
+            host=split_address(writer.get_extra_info("peername"))[0],
+            local_host=split_address(writer.get_extra_info("sockname"))[0],
+        )
         self._enter(_Phase.RECEIVING)
 
     def _enter(self, phase: _Phase) -> None:
@@ -203,13 +286,20 @@ class _Conversation:
         """Drop the connection, and what its peer has not taken."""
         self._writer.transport.abort()
 
+    async def end(self) -> None:
+        """Close it when all has been taken. Raises OSError, or TimeoutError."""
+        self._writer.close()
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await self._writer.wait_closed()
+
     async def run(self) -> None:
+        """Raises OSError, or TimeoutError: it ended before its time."""
         protocol = self._protocol
         try:
             idle_timeout_s = REQUEST_TIMEOUT_S
             while (request := await self._receive(idle_timeout_s)) is not None:
                 self._enter(_Phase.ANSWERING)
-                response = await self._server.answer(request)
+                response = await self._server.answer(request, self._peer)
                 is_last = protocol.their_state is not h11.DONE
                 self._enter(_Phase.SENDING)
                 await self._send(response, head_only=request.method == "HEAD", close=is_last)

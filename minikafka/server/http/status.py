@@ -17,6 +17,8 @@ The groups that this broker coordinates, and their lag, for the status page. See
 
 Quotas of clients and of replication, and the last throttles, for the status page. See ``status``.
 
+The listeners, and who is connected through them. Passwords, tokens and certificates are not in it.
+
 The status page: ``/``, one HTML file that draws ``/status.json`` again every two seconds.
 
 The file has its style and its script inside. The browser is told their hashes (Content-Security-Policy), so
@@ -40,6 +42,7 @@ from minikafka.config.client_quotas import QuotaFilter
 from minikafka.coordinator.group.messages import ListedGroup
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.network.addresses import format_address
+from minikafka.network.socket_server import SocketServer
 from minikafka.server.cluster.metadata_cache import MetadataCache, PartitionMetadata, TopicMetadata
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
 from minikafka.server.coordinator.hosted_shard import ShardState
@@ -292,6 +295,78 @@ def describe_quotas(services: Services) -> QuotasStatus:
     )
 
 
+CONNECTED_MAX = 200
+_SLICE_CONNECTIONS = 1_000
+
+
+class ListenerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    address: str
+    """Where it listens."""
+    protocol: str
+    mechanisms: tuple[str, ...]
+    """Of SASL; none where the protocol is another."""
+    client_auth: str | None
+    """Whether clients show a certificate: none, requested or required; None: without TLS."""
+    connections: int
+
+
+class ConnectedStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is connected through a listener. ``User:ANONYMOUS``: who did not have to say, or has not yet."""
+
+    principal: str
+    listener: str
+    connections: int
+
+
+class SecurityStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Of this broker; the principals with most connections first."""
+
+    authorizer: str | None
+    """Its class name; None: everybody may do anything."""
+    listeners: list[ListenerStatus]
+    connected: list[ConnectedStatus]
+    connected_left_out: int
+
+
+async def describe_security(
+    services: Services, socket_server: SocketServer, time_slice: TimeSlice
+) -> SecurityStatus:
+    """How clients come in, and who is in."""
+    config = services.config
+    counts: Counter[tuple[str, str]] = Counter()
+    for number, connection in enumerate(list(socket_server.connections)):
+        counts[str(connection.principal), connection.listener_name] += 1
+        if number % _SLICE_CONNECTIONS == 0:
+            await time_slice.give_way()
+    by_listener: Counter[str] = Counter()
+    for (_, listener_name), count in counts.items():
+        by_listener[listener_name] += count
+    listeners = []
+    for listener in config.endpoints():
+        security = config.listener_security(listener.name)
+        port = socket_server.bound_port(listener.name)
+        listeners.append(
+            ListenerStatus(
+                name=listener.name,
+                address=format_address(listener.host or "*", port),
+                protocol=listener.protocol,
+                mechanisms=security.sasl_enabled_mechanisms if listener.protocol.startswith("SASL") else (),
+                client_auth=security.ssl_client_auth if listener.protocol.endswith("SSL") else None,
+                connections=by_listener[listener.name],
+            )
+        )
+    return SecurityStatus(
+        authorizer=config.authorizer_class_name.strip() or None,
+        listeners=listeners,
+        connected=[
+            ConnectedStatus(principal=principal, listener=listener_name, connections=count)
+            for (principal, listener_name), count in counts.most_common(CONNECTED_MAX)
+        ],
+        connected_left_out=max(0, len(counts) - CONNECTED_MAX),
+    )
+
+
 TOPICS_MAX = 200
 PARTITIONS_MAX = 500
 """More than anybody reads; the filter finds the others."""
@@ -396,9 +471,10 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     groups: GroupsStatus
     purgatories: list[PurgatoryStatus]
     quotas: QuotasStatus
+    security: SecurityStatus
 
 
-async def describe(services: Services, *, topic_filter: str = "") -> Status:
+async def describe(services: Services, socket_server: SocketServer, *, topic_filter: str = "") -> Status:
     """How things are now, within the time slices that it takes to look at all. ``topic_filter``: list
     only topics with that in their names, their partitions, and groups with offsets in them; empty: all."""
     metadata = services.metadata
@@ -409,7 +485,7 @@ async def describe(services: Services, *, topic_filter: str = "") -> Status:
         await time_slice.give_way()
     counts.sort()
     groups = await describe_groups(services, time_slice, topic_filter=topic_filter)
-    brokers = list(_brokers(metadata, counts))
+    brokers = list(_brokers(metadata, counts, scheme=services.config.http_scheme()))
     partitions = counts.in_danger + counts.thin + counts.well
     return Status(
         at_ms=services.clock.now_ms(),
@@ -441,6 +517,7 @@ async def describe(services: Services, *, topic_filter: str = "") -> Status:
         groups=groups,
         purgatories=_purgatories(services),
         quotas=describe_quotas(services),
+        security=await describe_security(services, socket_server, time_slice),
     )
 
 
@@ -508,7 +585,8 @@ def _min_isr(min_insync_replicas: int, partition: PartitionMetadata) -> int:
     return min(min_insync_replicas, len(partition.replicas))
 
 
-def _brokers(metadata: MetadataCache, counts: _Counts) -> Iterator[BrokerStatus]:
+def _brokers(metadata: MetadataCache, counts: _Counts, *, scheme: str) -> Iterator[BrokerStatus]:
+    """``scheme``: of this broker's own page; the others are taken to be alike."""
     alive = {broker.node_id: broker for broker in metadata.brokers()}
     for node_id in sorted({*alive, *counts.replicas}):
         broker = alive.get(node_id)
@@ -520,7 +598,9 @@ def _brokers(metadata: MetadataCache, counts: _Counts) -> Iterator[BrokerStatus]
             if broker is None
             else {name: format_address(*endpoint) for name, endpoint in broker.endpoints.items()},
             rack=None if broker is None else broker.rack,
-            page=None if broker is None or broker.http is None else f"http://{format_address(*broker.http)}/",
+            page=None
+            if broker is None or broker.http is None
+            else f"{scheme}://{format_address(*broker.http)}/",
             leaders=counts.leaders[node_id],
             replicas=counts.replicas[node_id],
         )
@@ -591,7 +671,7 @@ def page() -> HttpResponse:
     return HttpResponse(_HTML, content_type=HTML_CONTENT_TYPE, headers=_HEADERS)
 
 
-async def status(services: Services, request: HttpRequest) -> HttpResponse:
+async def status(services: Services, socket_server: SocketServer, request: HttpRequest) -> HttpResponse:
     """``/status.json``: what the page draws."""
-    document = await describe(services, topic_filter=request.query.get("topic", ""))
+    document = await describe(services, socket_server, topic_filter=request.query.get("topic", ""))
     return HttpResponse(msgspec.json.encode(document), content_type=JSON_CONTENT_TYPE, headers=_HEADERS)

@@ -35,7 +35,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from minikafka.config.topic import TopicConfig
 from minikafka.errors import StartError
-from minikafka.files import DirectoryLock, Files
+from minikafka.files import DirectoryLock, Files, make_private_directory
 from minikafka.log.compaction.batch_retention import read_aborted
 from minikafka.log.compaction.staged_compaction import (
     CompactionManifest,
@@ -230,7 +230,7 @@ def view_of(directory: str, result: CompactionResult) -> Iterator[str]:
     staging = staging_directory(directory)
     view = os.path.join(staging, VIEW)
     log = os.path.join(view, os.path.basename(directory))
-    os.makedirs(log)
+    make_private_directory(log)
     links = []
     try:
         for new in result.segments:

@@ -41,7 +41,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from minikafka.errors import UNDECODABLE
-from minikafka.files import OsFiles
+from minikafka.files import OsFiles, make_private_directory
 from minikafka.spark.runtime.failures import JobError
 from minikafka.spark.source.storage import Location, location
 
@@ -121,7 +121,7 @@ class LocalStore:
         self._files = OsFiles()
         self._lock_path = root / lock_name
         try:
-            self._lock_path.parent.mkdir(parents=True, exist_ok=True)
+            make_private_directory(str(self._lock_path.parent))
         except OSError as error:
             raise JobError(f"the output {root} cannot be written: {error.strerror}") from error
 
@@ -162,12 +162,12 @@ class LocalStore:
         target = self._root / path
         if target.exists():  # no other run can make it: we hold the lock
             raise FileExistsError(str(target))
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(str(target.parent))
         self._files.write_atomically(str(target), data)
 
     def move(self, source: str, target: str) -> None:
         end = self._root / target
-        end.parent.mkdir(parents=True, exist_ok=True)
+        make_private_directory(str(end.parent))
         os.replace(self._root / source, end)
 
     def make_durable(self, directory: str, files: Sequence[str]) -> None:

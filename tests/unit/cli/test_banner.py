@@ -62,6 +62,6 @@ def test_who_reads_the_banner_finds_the_status_page() -> None:
 
 
 def test_a_page_of_all_interfaces_is_asked_for_on_this_one() -> None:
-    assert http_url(("", 8081), "/") == "http://localhost:8081/"
-    assert http_url(("::1", 8081), "/metrics") == "http://[::1]:8081/metrics"
-    assert http_url(None, "/") is None
+    assert http_url(("", 8081), "/", scheme="http") == "http://localhost:8081/"
+    assert http_url(("::1", 8081), "/metrics", scheme="https") == "https://[::1]:8081/metrics"
+    assert http_url(None, "/", scheme="http") is None

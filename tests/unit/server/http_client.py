@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -20,18 +21,24 @@ async def ask(
     method: str = "GET",
     headers: Mapping[str, str] | None = None,
     body: bytes = b"",
+    host: str = "localhost",
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """One request on a connection of its own."""
-    lines = [f"{method} {path} HTTP/1.1", "host: test", *(f"{k}: {v}" for k, v in (headers or {}).items())]
+    lines = [f"{method} {path} HTTP/1.1", f"host: {host}", *(f"{k}: {v}" for k, v in (headers or {}).items())]
     if body:
         lines.append(f"content-length: {len(body)}")
-    return await say(address, "\r\n".join([*lines, "", ""]).encode() + body, is_head=method == "HEAD")
+    return await say(
+        address, "\r\n".join([*lines, "", ""]).encode() + body, is_head=method == "HEAD", tls=tls
+    )
 
 
-async def say(address: tuple[str, int], data: bytes, *, is_head: bool = False) -> Answer:
+async def say(
+    address: tuple[str, int], data: bytes, *, is_head: bool = False, tls: ssl.SSLContext | None = None
+) -> Answer:
     """The answer to whatever ``data`` is."""
     async with asyncio.timeout(60):
-        reader, writer = await asyncio.open_connection(*address)
+        reader, writer = await asyncio.open_connection(*address, ssl=tls)
         try:
             writer.write(data)
             return await read_answer(reader, is_head=is_head)

@@ -430,3 +430,54 @@ def test_sources_may_be_added_while_the_page_is_served() -> None:
     sources.append(lambda: iter([Sample(PURGATORY_SIZE, 7, ("Fetch",))]))
     text = b"".join(exposition.texts()).decode()
     assert value(parse(text), PURGATORY_SIZE.name, delayedOperation="Fetch") == 7
+
+
+async def test_logins_and_decisions_are_counted_by_listener(broker: Broker) -> None:
+    before = await scrape(broker)
+    of_listener = {"listener": "PLAINTEXT", "networkProcessor": "0"}
+    name = "kafka_server_socket_server_metrics_"
+    assert value(before, f"{name}failed_authentication_total", **of_listener) == 0
+    metrics = broker.server.services.security_metrics
+    counts, authorizer = metrics.of("PLAINTEXT"), metrics.authorizer
+    counts.successful, counts.failed, counts.no_reauth = 5, 3, 1
+    counts.successful_reauthentication, counts.failed_reauthentication = 4, 2
+    counts.expired_killed = 6
+    authorizer.allowed, authorizer.denied, authorizer.acls = 10, 2, 3
+    found = await scrape(broker)
+    shown = {
+        each: value(found, f"{name}{each}", **of_listener)
+        for each in (
+            "successful_authentication_total",
+            "failed_authentication_total",
+            "successful_authentication_no_reauth_total",
+            "successful_reauthentication_total",
+            "failed_reauthentication_total",
+            "expired_connections_killed_count",
+        )
+    }
+    assert list(shown.values()) == [5, 3, 1, 4, 2, 6]
+    assert value(found, "kafka_network_socketserver_expiredconnectionskilledcount") == 6
+    assert value(found, "minikafka_tls_handshakes_failed_total", listener="PLAINTEXT") == 0
+    plugins = "kafka_server_plugins_authorization_"
+    assert [value(found, f"{plugins}{each}_total") for each in ("request", "allowed", "denied")] == [
+        12,
+        10,
+        2,
+    ]
+    assert value(found, "kafka_server_plugins_acls_total_count") == 3
+
+
+async def test_new_connections_are_counted_by_listener(broker: Broker) -> None:
+    await produce(broker, "orders", 1)
+    found = await scrape(broker)
+    created = "kafka_server_socket_server_metrics_connection_creation_total"
+    assert value(found, created, listener="PLAINTEXT", networkProcessor="0") >= 1
+    limits = broker.server.socket_server.limits
+    limits.max_connections = 0
+    reader, writer = await asyncio.open_connection("localhost", broker.port)
+    assert await reader.read() == b""
+    writer.close()
+    await writer.wait_closed()
+    found = await scrape(broker)
+    assert value(found, "minikafka_connections_refused_total", listener="PLAINTEXT") == 1
+    assert value(found, "minikafka_connection_throttles_total", listener="PLAINTEXT", by="ip") == 0

@@ -96,9 +96,9 @@ async def test_a_page_that_fails_is_a_500_and_the_next_request_is_served(
     [
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 400),
         (b"GET /echo HTTP/1.1\r\n\r\n", 400),  # no host
-        (b"GET http://[ HTTP/1.1\r\nhost: test\r\n\r\n", 400),
-        (b"GET /" + b"x" * 30_000 + b" HTTP/1.1\r\nhost: test\r\n\r\n", 431),
-        (b"GET /echo HTTP/1.1\r\nhost: test\r\n" + b"a: b\r\n" * 5_000 + b"\r\n", 431),
+        (b"GET http://[ HTTP/1.1\r\nhost: localhost\r\n\r\n", 400),
+        (b"GET /" + b"x" * 30_000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", 431),
+        (b"GET /echo HTTP/1.1\r\nhost: localhost\r\n" + b"a: b\r\n" * 5_000 + b"\r\n", 431),
     ],
     ids=["another protocol", "no host", "no address", "a long path", "many headers"],
 )
@@ -109,7 +109,9 @@ async def test_what_is_no_request_or_too_much_is_refused(served: Served, data: b
 
 async def test_a_large_body_is_not_read_to_its_end(served: Served) -> None:
     reader, writer = await asyncio.open_connection(*served.address)
-    writer.write(b"GET /echo HTTP/1.1\r\nhost: test\r\ncontent-length: 1000000000\r\n\r\n" + b"x" * 20_000)
+    writer.write(
+        b"GET /echo HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000000000\r\n\r\n" + b"x" * 20_000
+    )
     answer = await read_answer(reader)
     assert answer.headers["connection"] == "close"
     writer.close()
@@ -119,7 +121,9 @@ async def test_a_large_body_is_not_read_to_its_end(served: Served) -> None:
 async def test_a_connection_serves_one_request_after_the_other(served: Served) -> None:
     reader, writer = await asyncio.open_connection(*served.address)
     for _ in range(2):
-        writer.write(b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n" * 2)  # the second comes before the answer
+        writer.write(
+            b"GET /echo HTTP/1.1\r\nhost: localhost\r\n\r\n" * 2
+        )  # the second comes before the answer
         assert (await read_answer(reader)).status == 200
         assert (await read_answer(reader)).status == 200
     writer.close()
@@ -129,7 +133,7 @@ async def test_a_connection_serves_one_request_after_the_other(served: Served) -
 @pytest.mark.parametrize("connections_max", [4])
 async def test_connections_that_are_held_open_give_way_to_new_ones(served: Served) -> None:
     """Some never asked, some have asked before, some are in the middle of a request, some do not read."""
-    whole = b"GET /echo HTTP/1.1\r\nhost: test\r\n\r\n"
+    whole = b"GET /echo HTTP/1.1\r\nhost: localhost\r\n\r\n"
     held = []
     for number in range(20):
         reader, writer = await asyncio.open_connection(*served.address)
@@ -206,7 +210,7 @@ async def test_who_does_not_finish_a_request_in_time_is_let_go(
 async def test_closing_ends_pages_under_way_and_frees_the_port(served: Served) -> None:
     host, port = served.address
     reader, writer = await asyncio.open_connection(host, port)
-    writer.write(b"GET /slow HTTP/1.1\r\nhost: test\r\n\r\n")
+    writer.write(b"GET /slow HTTP/1.1\r\nhost: localhost\r\n\r\n")
     await served.is_asked.wait()
     async with asyncio.timeout(60):
         await served.server.close()
