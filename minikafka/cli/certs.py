@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import secrets
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -18,8 +19,9 @@ from pathlib import Path
 
 from minikafka.cli.shared.commands import FAILURE, OK, parse_addresses
 from minikafka.errors import ConfigError
-from minikafka.security.certificate_names import check_host
-from minikafka.security.directory import RENEWED_BEFORE, Certificate, SecurityDirectory
+from minikafka.security.certificate_names import check_host, check_name
+from minikafka.security.directory import PASSWORD_FILE, RENEWED_BEFORE, Certificate, SecurityDirectory
+from minikafka.security.secure_setup import ADMIN_USER
 
 PROG = "minikafka certs"
 DEFAULT_DIRECTORY = "minikafka-data-security"
@@ -58,6 +60,10 @@ def parser() -> argparse.ArgumentParser:
         metavar="HOST:PORT",
         help="the SSL listener that its files name (localhost:9093)",
     )
+    user = actions.add_parser(
+        "user", help="files and a password for a user of the secure broker here", allow_abbrev=False
+    )
+    user.add_argument("name", metavar="NAME")
     renew = actions.add_parser(
         "renew", help="new certificates for those that end soon, or for NAMEs", allow_abbrev=False
     )
@@ -132,6 +138,21 @@ def _client(arguments: argparse.Namespace, directory: SecurityDirectory, now: da
     _say_issued(issued, files)
     for label, text in client_lines(files):
         print(f"{label:<20} {text}")
+
+
+def _user(arguments: argparse.Namespace, directory: SecurityDirectory, now: datetime) -> None:
+    name, admin = check_name(arguments.name), directory.user_directory(ADMIN_USER)
+    servers = directory.bootstrap_servers()
+    if not servers:
+        raise ConfigError(f"{directory.path} is of no broker that was started with --secure: start it first")
+    password = directory.password(name, secrets.token_urlsafe)
+    directory.write_client_files(directory.login(name, servers, password))
+    files = directory.user_directory(name)
+    print(f"files in             {files}")
+    for label, text in client_lines(files):
+        print(f"{label:<20} {text}")
+    create = f"minikafka users create {name} --password-file {files / PASSWORD_FILE}"
+    print(f"let it in            {create} -b {servers} --command-config {admin / 'client.properties'}")
 
 
 def client_lines(files: Path) -> list[tuple[str, str]]:
@@ -215,6 +236,7 @@ _ACTIONS: dict[str, Callable[[argparse.Namespace, SecurityDirectory, datetime], 
     "init": _init,
     "broker": _broker,
     "client": _client,
+    "user": _user,
     "renew": _renew,
     "revoke": _revoke,
     "list": _list,

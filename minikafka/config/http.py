@@ -8,8 +8,8 @@ names.
 import re
 from typing import Annotated, Any, Literal
 
-from minikafka.config.definition import ConfigType, Importance, prop
-from minikafka.config.security import HIDDEN, SecurityConfig, StoreTypeName
+from minikafka.config.definition import HIDDEN, ConfigType, Importance, prop
+from minikafka.config.security import SecurityConfig, StoreTypeName
 from minikafka.errors import ConfigError
 
 INT, STRING, LIST, PASSWORD = ConfigType.INT, ConfigType.STRING, ConfigType.LIST, ConfigType.PASSWORD

@@ -359,7 +359,13 @@ class SecurityDirectory:
             self._check_authority()
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self.path.stat().st_mode & 0o022:
+            found = self.path.stat()
+            if found.st_uid != os.geteuid():
+                raise ConfigError(
+                    f"the security directory {self.path} is another user's, whose authority would be "
+                    "trusted: choose another directory, or run as that user"
+                )
+            if found.st_mode & 0o022:
                 raise ConfigError(
                     f"others than its owner may write to the security directory {self.path}: chmod 700 "
                     f"{self.path}"

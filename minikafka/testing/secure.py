@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -74,9 +75,8 @@ class SecureAccess:
         from minikafka.protocol.wire.api_versions import ApiKey
         from minikafka.security.client_files import MECHANISM
         from minikafka.security.sasl.scram import ITERATIONS_MIN, salted_password
-        from minikafka.server.security.secure_broker import new_password
 
-        password = new_password() if password is None else password
+        password = secrets.token_urlsafe() if password is None else password
         salt = os.urandom(16)
         salted = await asyncio.to_thread(salted_password, MECHANISM, password, salt, ITERATIONS_MIN)
         upsertion = {

@@ -57,8 +57,8 @@ async def _ensure(store: CoordinationStore, user: FirstUser, log_io: LogIo) -> N
             if user.must_match and not await log_io.run(matches):
                 raise StartError(
                     f"the user {user.name} is in the store with another password than in the security "
-                    "directory, which is then not that of this cluster: start with the right directory, or "
-                    f"without --secure to delete the user, and start again: {path} in the store"
+                    "directory, which is not that of this cluster: give the right one with --security-dir, "
+                    "or, if it is lost, delete its users (minikafka users delete NAME --coordination URL)"
                 )
             return
         properties[MECHANISM] = await log_io.run(partial(_credential, user.password))

@@ -11,13 +11,6 @@ from minikafka.config.loader import Setting
 from minikafka.security.directory import SecurityDirectory
 from minikafka.security.secure_setup import SecureSetup, default_directory, secure_setup
 
-PASSWORD_BYTES = 24
-"""Random ones of a password: 192 bits."""
-
-
-def new_password() -> str:
-    return secrets.token_urlsafe(PASSWORD_BYTES)
-
 
 def make_secure_setup(given: Mapping[str, Setting], directory: str | None = None) -> SecureSetup:
     """What a broker with ``given`` properties needs, made in ``directory`` (beside the data) where it is not
@@ -27,5 +20,5 @@ def make_secure_setup(given: Mapping[str, Setting], directory: str | None = None
         given,
         machine_name=socket.getfqdn,
         now=datetime.now(UTC),
-        new_password=new_password,
+        new_password=secrets.token_urlsafe,
     )

@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from minikafka.cli.certs import main
+from minikafka.security.directory import SecurityDirectory
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 Run = Callable[..., tuple[int, str, str]]
@@ -49,6 +50,23 @@ def test_from_an_authority_to_a_revoked_client(certs: Run, tmp_path: Path) -> No
         "minikafka certs: alice has no certificate to revoke: "
         f"{tmp_path}/security has none that is valid of this name\n",
     )
+
+
+def test_files_for_a_user_of_a_secure_broker(certs: Run, tmp_path: Path) -> None:
+    certs("init")
+    status, _, err = certs("user", "alice")
+    assert status == 1 and "start it first" in err
+    SecurityDirectory(tmp_path / "security").write_broker_file("broker-1", "address", "localhost:9092\n")
+    status, out, _ = certs("user", "alice")
+    files = tmp_path / "security" / "users" / "alice"
+    assert status == 0
+    assert f"minikafka users create alice --password-file {files}/password -b localhost:9092" in out
+    password = (files / "password").read_text().strip()
+    assert password not in out and len(password) >= 40
+    assert f"sasl.password={password}" in (files / "librdkafka.conf").read_text()
+    certs("user", "alice")
+    assert (files / "password").read_text().strip() == password, "it is not replaced unasked"
+    assert certs("user", "../alice")[0] == 1
 
 
 def test_a_monthly_job_renews_what_ends_soon(certs: Run) -> None:

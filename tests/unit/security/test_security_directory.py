@@ -178,6 +178,16 @@ def test_a_directory_that_others_may_write_to_is_refused(tmp_path: Path) -> None
         SecurityDirectory(open_to_all).create(now=NOW)
 
 
+def test_a_directory_of_another_user_is_refused(
+    directory: SecurityDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who made it has the authority's key."""
+    owner = directory.path.stat().st_uid
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    with pytest.raises(ConfigError, match="another user's"):
+        directory.ensure_authority(now=NOW)
+
+
 def test_a_directory_without_an_authority_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="minikafka certs init"):
         SecurityDirectory(tmp_path / "none").issue_client("alice", now=NOW)
