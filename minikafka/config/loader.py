@@ -19,7 +19,7 @@ elsewhere (``config.providers``). An error about such a value has the reference 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -34,6 +34,7 @@ from minikafka.config.broker import (
 from minikafka.config.definition import parse_value
 from minikafka.config.properties import parse_properties
 from minikafka.config.providers import ConfigProviders, is_of_providers
+from minikafka.config.security import LISTENER_PREFIX, listener_property
 from minikafka.errors import ConfigError
 from minikafka.files import Files, OsFiles
 
@@ -120,9 +121,25 @@ def load(
                 references[setting.value] = setting.reference
         merged = override_properties(merged, {setting.name: setting.value for setting in resolved})
     try:
-        return Loaded(broker_config(merged), tuple(unknown))
+        config = broker_config(merged)
     except ConfigError as error:
         raise ConfigError(_with_origin(_without(str(error), references), origins)) from None
+    unknown += _of_unknown_listeners(config, origins)
+    return Loaded(config, tuple(unknown))
+
+
+def _of_unknown_listeners(config: BrokerConfig, origins: Mapping[str, str]) -> Iterator[UnknownProperty]:
+    """``listener.name.NAME.…`` without a listener NAME; a KRaft controller's may be in Kafka's files."""
+    names = {each.name for each in config.endpoints()} | {
+        each.upper() for each in config.controller_listener_names
+    }
+    for name in config.originals:
+        parts = listener_property(name)
+        if parts is not None and parts.listener not in names:
+            nearest = _nearest(parts.listener, names, cutoff=0.6)
+            rest = name[len(LISTENER_PREFIX) + len(parts.listener) :]
+            meant = None if nearest is None else f"{LISTENER_PREFIX}{nearest.lower()}{rest}"
+            yield UnknownProperty(name, origins.get(name, ""), meant)
 
 
 def configured(
@@ -137,13 +154,18 @@ def configured(
     Raises:
         ConfigError: the file is unreadable, or a variable of the environment is no property's.
     """
-    from_file = [] if path is None else read_file(path, files or OsFiles())
+    environment = environment or {}
+    in_file = [] if path is None else read_file(path, files or OsFiles())
+    settings = list(settings)
+    of_providers = {each.name: each.value for each in (*in_file, *settings) if is_of_providers(each.name)}
+    providers = ConfigProviders(of_providers, environment=environment)
     merged: dict[str, str] = {}
-    origins: dict[str, str] = {}
-    for layer in (from_file, from_environment(environment or {}), list(settings)):
-        origins |= {setting.name: setting.origin for setting in layer}
-        merged = override_properties(merged, {setting.name: setting.value for setting in layer})
-    return {name: Setting(name, value, origins[name]) for name, value in merged.items()}
+    found: dict[str, Setting] = {}
+    for layer in (in_file, from_environment(environment), settings):
+        resolved = [_resolved(each, providers) for each in layer if not is_of_providers(each.name)]
+        found |= {setting.name: setting for setting in resolved}
+        merged = override_properties(merged, {setting.name: setting.value for setting in resolved})
+    return {name: found[name] for name in merged}
 
 
 def parse_setting(text: str, *, origin: str = "--set") -> Setting:

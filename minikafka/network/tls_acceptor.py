@@ -12,6 +12,16 @@ connection before a byte has come, and handshakes on the loop, of which each tak
 - a handshake has a deadline, and of too many at once the oldest goes;
 - a failed one is told in one line, and to the peer by TLS's alert.
 
+CPU time of the server for an echo, a connection of its own process on the other side:
+
+===========================  =====  ==================  =======  ====================
+frames                       here   uvloop's own TLS    asyncio  asyncio's own TLS
+===========================  =====  ==================  =======  ====================
+1 KB in, 50 B out            20 µs  21 µs               25 µs    31 µs
+1 MiB in, 50 B out           1.4 ms 1.4 ms              1.6 ms   1.6 ms
+50 B in, 1 MiB out           0.65 ms 0.67 ms            0.80 ms  0.77 ms
+===========================  =====  ==================  =======  ====================
+
 Invariants: OpenSSL's object is used by one thread at a time, the loop does not touch it during a step;
 nothing is handed to the connection before the handshake is done, and its principal is set by then.
 """
@@ -45,6 +55,10 @@ HANDSHAKE_THREADS = min(4, os.cpu_count() or 1)
 READ_BYTES = 16 * 1024
 """A record of TLS has no more, and ``read`` gives one at a time."""
 
+RECORDS_PER_TURN = 1_024
+"""Read before other connections get the loop: 2.4 µs each. A chunk of 256 KiB has 16 full ones; of records
+with a byte each it has thousands."""
+
 
 class TlsListener(Protocol):
     """What a listener's connections need; see ``server/security/transport.py``."""
@@ -74,7 +88,7 @@ class Handshakes:
         seconds_max: float = HANDSHAKE_SECONDS_MAX,
         count_max: int = HANDSHAKES_MAX,
     ) -> None:
-        self._loop = loop
+        self.loop = loop
         self._seconds_max = seconds_max
         self._count_max = count_max
         self._under_way: dict[TlsTransport, float] = {}
@@ -94,9 +108,9 @@ class Handshakes:
     def begin(self, transport: TlsTransport) -> None:
         if len(self._under_way) >= self._count_max:
             next(iter(self._under_way)).expire(f"there are already {len(self._under_way)} handshakes")
-        self._under_way[transport] = self._loop.time() + self._seconds_max
+        self._under_way[transport] = self.loop.time() + self._seconds_max
         if self._timer is None:
-            self._timer = self._loop.call_later(self._seconds_max, self._expire)
+            self._timer = self.loop.call_later(self._seconds_max, self._expire)
 
     def end(self, transport: TlsTransport) -> None:
         """Harmless when it is not under way."""
@@ -104,7 +118,7 @@ class Handshakes:
 
     def step(self, ssl_object: ssl.SSLObject) -> asyncio.Future[None]:
         """Go on with a handshake, in a thread."""
-        return self._loop.run_in_executor(self._threads, ssl_object.do_handshake)
+        return self.loop.run_in_executor(self._threads, ssl_object.do_handshake)
 
     def close(self) -> None:
         """Once no connection is left. Steps under way end by themselves."""
@@ -114,11 +128,11 @@ class Handshakes:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _expire(self) -> None:
-        now = self._loop.time()
+        now = self.loop.time()
         self._timer = None
         for transport, deadline in list(self._under_way.items()):
             if deadline > now:
-                self._timer = self._loop.call_at(deadline, self._expire)
+                self._timer = self.loop.call_at(deadline, self._expire)
                 return
             transport.expire(f"no end after {self._seconds_max:g} s")
 
@@ -161,6 +175,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._is_paused = False
         """By what is above."""
         self._is_reading = True
+        self._is_behind = False
+        """Records wait in memory for the loop's next turn."""
 
     def __repr__(self) -> str:
         return f"TlsTransport({self._peer()}, {self._state.name})"
@@ -183,7 +199,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._state is _State.OPEN:
             self._incoming.write(data)
-            self._read()
+            if not self._is_behind:
+                self._read()
         elif self._state is _State.HANDSHAKE:
             if self._is_stepping:
                 self._early.append(data)
@@ -277,7 +294,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         chunks: list[bytes] = []
         ended = False
         try:
-            while True:
+            for _ in range(RECORDS_PER_TURN):
                 chunk = ssl_object.read(READ_BYTES)
                 if not chunk:
                     ended = True
@@ -285,6 +302,10 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 chunks.append(chunk)
                 if not incoming.pending and not ssl_object.pending():
                     break
+            else:
+                self._is_behind = True
+                self._settle_reading()
+                self._handshakes.loop.call_soon(self._catch_up)
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError as error:
@@ -296,6 +317,12 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             self._above.data_received(chunks[0] if len(chunks) == 1 else b"".join(chunks))
         if ended:
             self.close()
+
+    def _catch_up(self) -> None:
+        self._is_behind = False
+        if self._state is _State.OPEN:
+            self._read()
+            self._settle_reading()
 
     def _send(self) -> None:
         if self._outgoing.pending and not self._below.is_closing():
@@ -333,7 +360,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
             case _State.HANDSHAKE:
                 wanted = not self._is_stepping
             case _State.OPEN:
-                wanted = not self._is_paused
+                wanted = not self._is_paused and not self._is_behind
             case _:
                 wanted = True
         if wanted != self._is_reading and not self._below.is_closing():

@@ -112,7 +112,44 @@ def test_what_code_has_set_counts_as_static() -> None:
         ({"listeners": "PLAINTEXT://0.0.0.0:9092"}, "nonroutable address 0.0.0.0"),
         ({"listeners": "PLAINTEXT://[::]:9092"}, "nonroutable address ::"),
         ({"advertised.listeners": "PLAINTEXT://:9092"}, "a host is missing"),
-        ({"advertised.listeners": "SSL://a:9092"}, "SSL is not supported"),
+        ({"advertised.listeners": "SSL://a:9092"}, "no listener is named SSL"),
+        (
+            {"listeners": "SSL://a:9092"},
+            r"the listener SSL://a:9092 \(SSL\) has no key store: set ssl.keystore",
+        ),
+        (
+            {"listeners": "OUT://a:9092", "listener.security.protocol.map": "OUT:SASL_SSL"},
+            r"listener\.name\.out\.ssl\.keystore\.location",
+        ),
+        (
+            {"listeners": "SASL_PLAINTEXT://a:9092", "sasl.enabled.mechanisms": "PLAIN,GSSAPI"},
+            r"GSSAPI for configuration sasl\.enabled\.mechanisms: Kerberos is not there",
+        ),
+        (
+            {
+                "listeners": "SASL_PLAINTEXT://a:9092",
+                "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "CRAM-MD5",
+            },
+            "CRAM-MD5.*can have PLAIN, SCRAM-SHA-256",
+        ),
+        (
+            {"listeners": "SASL_PLAINTEXT://a:9092", "sasl.enabled.mechanisms": ""},
+            "needs at least one",
+        ),
+        (
+            {"listeners": "SASL_PLAINTEXT://a:9092", "sasl.enabled.mechanisms": "PLAIN"},
+            r"SCRAM-SHA-512\) must be included in sasl\.enabled\.mechanisms",
+        ),
+        (
+            {"security.inter.broker.protocol": "SSL"},
+            r"SSL for configuration security\.inter\.broker\.protocol: no listener has it",
+        ),
+        (
+            {"security.inter.broker.protocol": "PLAINTEXT", "inter.broker.listener.name": "PLAINTEXT"},
+            r"Only one of inter\.broker\.listener\.name and security\.inter\.broker\.protocol",
+        ),
+        ({"listener.name.plaintext.node.id": "3"}, "Unknown broker config name"),
+        ({"listener.name.plaintext.ssl.client.auth": "maybe"}, "none, requested, required"),
         ({"inter.broker.listener.name": "FOO"}, r"FOO.*must be one of PLAINTEXT"),
         ({"group.consumer.session.timeout.ms": "44999"}, r"at least group\.consumer\.min\.session.*45000"),
         (
@@ -149,3 +186,48 @@ def test_a_field_is_its_propertys_name_with_underscores() -> None:
     for name, key in BROKER_CONFIG_KEYS.items():
         if name not in ("broker.id", "log.dir"):
             assert key.attribute == name.replace(".", "_")
+
+
+def test_a_listener_has_its_own_values_and_the_brokers_where_it_has_none() -> None:
+    config = broker_config(
+        {
+            "listeners": "INSIDE://:9092,OUTSIDE://:9093",
+            "advertised.listeners": "INSIDE://a:9092,OUTSIDE://a:9093",
+            "listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SSL",
+            "ssl.client.auth": "requested",
+            "ssl.keystore.location": "/all.p12",
+            "listener.name.outside.ssl.client.auth": "required",
+            "listener.name.outside.ssl.keystore.location": "/outside.p12",
+            "listener.name.outside.ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    outside, inside = config.listener_security("OUTSIDE"), config.listener_security("inside")
+    assert (outside.ssl_client_auth, outside.ssl_keystore_location) == ("required", "/outside.p12")
+    assert outside.ssl_endpoint_identification_algorithm == ""
+    assert (inside.ssl_client_auth, inside.ssl_keystore_location) == ("requested", "/all.p12")
+    assert config.inter_broker_listener() == "INSIDE"
+
+
+def test_the_listener_for_brokers_is_that_of_their_protocol() -> None:
+    properties = {
+        "listeners": "PLAINTEXT://a:1,A://a:2,SSL://a:3",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,A:SSL,SSL:SSL",
+        "ssl.keystore.location": "/x.p12",
+    }
+    assert broker_config(properties).inter_broker_listener() == "PLAINTEXT"
+    config = broker_config({**properties, "security.inter.broker.protocol": "SSL"})
+    assert (config.inter_broker_listener(), config.inter_broker_protocol()) == ("SSL", "SSL")
+    config = broker_config({**properties, "inter.broker.listener.name": "a"})
+    assert (config.inter_broker_listener(), config.inter_broker_protocol()) == ("A", "SSL")
+
+
+def test_no_password_is_in_a_repr() -> None:
+    config = broker_config(
+        {
+            "ssl.keystore.password": "SECRET",
+            "listener.name.plaintext.ssl.key.password": "SECRET",
+            "sasl.jaas.config": "SECRET",
+        }
+    )
+    assert "SECRET" not in repr(config)
+    assert "SECRET" not in repr(config.listener_security("PLAINTEXT"))

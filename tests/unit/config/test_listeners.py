@@ -53,7 +53,7 @@ def test_the_listeners_of_a_kraft_controller_are_left_out() -> None:
         (["PLAINTEXT://local host:9092"], "must be NAME://host:port"),
         (["PLAINTEXT://localhost:65536"], "0 to 65535"),
         (["PLAINTEXT://[localhost]:9092"], "not an IPv6 address"),
-        (["SSL://localhost:9092"], "SSL is not supported"),
+        (["SSL://"], "must be NAME://host:port"),
         (["FOO://localhost:9092"], "no security protocol for FOO"),
         (["PLAINTEXT://a:1", "PLAINTEXT://a:2"], "different name"),
         (["PLAINTEXT://a:1", "INTERNAL://b:1"], "same port"),

@@ -204,3 +204,20 @@ def test_what_is_configured_is_told_with_its_place(tmp_path: Path) -> None:
         "log.retention.hours": ("3", "--set"),  # which takes its other name with it
         "no.property": ("x", f"{path}:3"),
     }
+
+
+def test_properties_of_listeners_have_their_place_and_unknown_listeners_are_named(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "listeners=EXTERNAL://localhost:1\nlistener.security.protocol.map=EXTERNAL:SSL\n"
+        "listener.name.external.ssl.keystore.location=/a\n"
+        "listener.name.extrenal.ssl.client.auth=required\n",
+    )
+    loaded = load(path=path, settings=[parse_setting("listener.name.external.ssl.client.auth=required")])
+    security = loaded.config.listener_security("EXTERNAL")
+    assert (security.ssl_keystore_location, security.ssl_client_auth) == ("/a", "required")
+    (unknown,) = loaded.unknown
+    assert f"{path}:4: listener.name.extrenal.ssl.client.auth" in str(unknown)
+    assert "did you mean listener.name.external.ssl.client.auth?" in str(unknown)
+    with pytest.raises(ConfigError, match=r"--set: .*listener\.name\.external\.ssl\.client\.auth"):
+        load(path=path, settings=[parse_setting("listener.name.external.ssl.client.auth=maybe")])

@@ -155,6 +155,10 @@ def test_dynamic_broker_values_replace_those_of_their_kind() -> None:
         ({"message.max.bytes": "-1"}, "Invalid value -1 for configuration message.max.bytes"),
         ({"log.retention.ms": "0"}, "log.retention.ms"),
         ({"compression.gzip.level": "0"}, "Value must be between 1 and 9 or equal to -1"),
+        ({"security.inter.broker.protocol": "SSL"}, "Cannot update these configs dynamically"),
+        ({"ssl.keystore.location": "/x"}, "only per-listener using the listener prefix: Set(ssl.keystore."),
+        ({"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"}, "for existing listener A, restart"),
+        ({"listener.name.a.ssl.client.auth": "x"}, "Invalid value x for configuration listener.name.a.ssl."),
     ],
 )
 def test_what_a_client_sets_for_a_broker_is_checked(overrides: dict[str, str], message: str) -> None:
@@ -162,6 +166,42 @@ def test_what_a_client_sets_for_a_broker_is_checked(overrides: dict[str, str], m
         check_broker_overrides(BrokerProperties(), overrides, per_broker=True)
     assert raised.value.code is ErrorCode.INVALID_REQUEST
     assert message in str(raised.value)
+
+
+def test_what_is_of_one_listener_is_of_one_broker() -> None:
+    with pytest.raises(KafkaError, match="broker id must be specified"):
+        check_broker_overrides(
+            BrokerProperties(), {"listener.name.a.ssl.key.password": "x"}, per_broker=False
+        )
+    with pytest.raises(KafkaError, match="broker id must be specified"):
+        check_broker_overrides(BrokerProperties(), {"ssl.cipher.suites": ""}, per_broker=False)
+    changed = check_broker_overrides(
+        BrokerProperties(static={"listener.name.a.ssl.client.auth": "none"}),
+        {"listener.name.a.ssl.client.auth": "required"},
+        per_broker=True,
+    )
+    assert changed.effective().listener_security("A").ssl_client_auth == "required"
+
+
+def test_what_listeners_have_is_described_and_passwords_are_not_told() -> None:
+    properties = BrokerProperties(
+        static={"listener.name.a.ssl.keystore.location": "/a", "ssl.keystore.password": "SECRET"},
+        dynamic={"listener.name.a.ssl.keystore.password": "SECRET", "of.another.release": "SECRET"},
+    )
+    location = broker_entry("listener.name.a.ssl.keystore.location", properties)
+    assert (location.value, location.source, location.read_only) == ("/a", STATIC, False)
+    assert not location.is_sensitive
+    for name, source in (
+        ("listener.name.a.ssl.keystore.password", BROKER),
+        ("ssl.keystore.password", STATIC),
+        ("of.another.release", BROKER),
+    ):
+        entry = broker_entry(name, properties)
+        assert (entry.value, entry.source, entry.is_sensitive) == (None, source, True)
+        assert {place.value for place in entry.synonyms} == {None}
+    assert "SECRET" not in repr(properties) + repr(describe_broker(properties, properties.effective()))
+    rules = {"listener.name.a.ssl.principal.mapping.rules": "DEFAULT"}
+    assert broker_entry(next(iter(rules)), BrokerProperties(static=rules)).read_only
 
 
 def test_what_only_kafka_refuses_is_unknown_here() -> None:

@@ -1,4 +1,4 @@
-"""TLS on real loopback sockets, on both event loops: handshakes that go well, fail, stall, and the bytes after."""
+"""TLS on real sockets, on both event loops: handshakes that go well, fail and stall, and the bytes after."""
 
 from __future__ import annotations
 
@@ -142,6 +142,29 @@ async def test_large_and_many_small_frames_come_and_go(version: str) -> None:
         assert connection.principal is ANONYMOUS
         writer.close()
         await until(lambda: not served.server.connections)
+
+
+async def test_records_of_one_byte_give_the_loop_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of them fit into what is read at once."""
+    monkeypatch.setattr(tls_acceptor, "RECORDS_PER_TURN", 100)
+    chunks: list[int] = []
+    received = Connection.data_received
+
+    def counted(self: Connection, data: bytes) -> None:
+        chunks.append(len(data))
+        received(self, data)
+
+    monkeypatch.setattr(Connection, "data_received", counted)
+    async with serving(server_tls()) as served:
+        reader, writer = await served.connect(client_context(settings_of(AUTHORITY)))
+        content = random.Random(3).randbytes(5_000)
+        for byte in framed(content):
+            writer.write(bytes((byte,)))
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        assert await reader.readexactly(size) == content
+        assert max(chunks) <= 100 and sum(chunks) == 5_004
+        assert await exchange(reader, writer, b"and on") == b"and on"
+        writer.close()
 
 
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
