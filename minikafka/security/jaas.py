@@ -90,7 +90,8 @@ def jaas_module(text: str, mechanism: str) -> JaasModule:
     if expected is None:
         raise ConfigError(f"SASL mechanism {mechanism} is not supported: {', '.join(LOGIN_MODULES)} are")
     if module.login_module != expected:
-        raise _invalid(f"for {mechanism} the login module must be {expected}, not {module.login_module}")
+        found = module.login_module if module.login_module in LOGIN_MODULES.values() else "another"
+        raise _invalid(f"for {mechanism} the login module must be {expected}, not {found}")
     return module
 
 
@@ -100,12 +101,10 @@ def _entry(tokens: list[_Token], place: int) -> tuple[JaasModule, int]:
         raise _invalid("Login module not specified in JAAS config", login_module)
     place += 1
     if place == len(tokens) or tokens[place].is_sign(";"):
-        raise _invalid(f"Login module control flag not specified after {login_module.text}")
+        raise _invalid("Login module control flag not specified", login_module)
     flag = tokens[place]
     if flag.text.lower() not in CONTROL_FLAGS:
-        raise _invalid(
-            f"the control flag after {login_module.text} must be one of {', '.join(CONTROL_FLAGS)}", flag
-        )
+        raise _invalid(f"the control flag must be one of {', '.join(CONTROL_FLAGS)}", flag)
     place += 1
     options: dict[str, str] = {}
     while True:

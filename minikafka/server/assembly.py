@@ -274,6 +274,7 @@ async def start_authentication(
         )
     except ConfigError as error:
         raise StartError(str(error)) from error
+    await services.authentication.keys_tried()
 
 
 def drop_fast_paths_with_changes(services: Services) -> None:

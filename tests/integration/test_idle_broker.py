@@ -33,7 +33,7 @@ sys.exit(status)
 OWN_MODULES_S = 3
 """Within a second of the first answer, on a machine that is not busy with other tests."""
 
-PUT_OFF = ("aiokafka", "crc32c", "kazoo", "kio", "re2", "rich")
+PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "kio", "re2", "rich")
 """Packages of others, each of some megabytes."""
 PACKAGE = Path(minikafka.__file__).parent
 DEFERRED = re.compile(r'deferred\("(minikafka\.[a-z_.]+)"\)')

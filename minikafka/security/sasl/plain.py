@@ -9,7 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.errors import SaslError, shown_name
 
 MECHANISM = "PLAIN"
 USER_OPTION_PREFIX = "user_"
@@ -83,7 +83,7 @@ class PlainServer:
             raise SaslError("Authentication failed: password not specified")
         if not self._check(user, password):
             raise SaslError(
-                f"Invalid password of user {user!r}, or no such user",
+                f"Invalid password of user {shown_name(user)}, or no such user",
                 told="Authentication failed: Invalid username or password",
             )
         if authorization_id not in ("", user):  # CVE-2017-12610

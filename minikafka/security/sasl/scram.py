@@ -35,7 +35,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.errors import SaslError, shown_name
 
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash of each mechanism."""
@@ -273,7 +273,7 @@ class ScramServer:
             self.token_id = name if is_token else ""
         if credential.iterations < ITERATIONS_MIN:
             raise SaslError(
-                f"the credential of {name!r} has {credential.iterations} iterations, fewer than "
+                f"the credential of {shown_name(name)} has {credential.iterations} iterations, fewer than "
                 f"{ITERATIONS_MIN}: set its password again"
             )
         self._credential = credential
@@ -286,7 +286,10 @@ class ScramServer:
     def _final(self, response: bytes) -> bytes:
         message = _match(_CLIENT_FINAL, response, "client final")
         if not hmac.compare_digest(message["nonce"], self._nonce):  # CVE-2024-56128
-            raise SaslError("Invalid client nonce in the final client message.")
+            raise SaslError(
+                "Invalid client nonce in the final client message. (librdkafka before 2.6.1 sends its own "
+                "twice there, and must be upgraded)"
+            )
         if _from_base64(message["channel"]) != self._gs2_header:
             raise SaslError("the final client message has another channel binding than the first")
         credential, mechanism = self._credential, self._mechanism
@@ -300,7 +303,7 @@ class ScramServer:
         stored_key = hashlib.new(HASHES[mechanism], _xor(proof, signature)).digest()
         is_right = hmac.compare_digest(stored_key, credential.stored_key)
         if not (is_right and self._is_known):
-            raise SaslError(f"Invalid password of user {self._name!r}, or no such user")
+            raise SaslError(f"Invalid password of user {shown_name(self._name)}, or no such user")
         return f"v={_to_base64(_mac(mechanism, credential.server_key, auth_message))}".encode()
 
 

@@ -125,6 +125,7 @@ class Authentication:
         self._supervisor = supervisor
         self._threads = LoginThreads()
         self._jwks: dict[JwksSettings, _JwksUse] = {}
+        self._wanted_jwks: set[JwksSettings] = set()
         turns = LoginTurns()
         settings = self._settings(config)
         self.listeners: Mapping[str, SaslListener] = {
@@ -149,6 +150,11 @@ class Authentication:
     def counters(self) -> Mapping[str, AuthenticationCounters]:
         """By listener."""
         return {name: listener.counters for name, listener in self.listeners.items()}
+
+    async def keys_tried(self) -> None:
+        """Until the keys of all issuers have been read, or could not be."""
+        for use in list(self._jwks.values()):
+            await use.source.tried.wait()
 
     def login_of(self, connection: Connection) -> SaslLogin | None:
         """None for a connection of a listener without SASL."""
@@ -180,13 +186,13 @@ class Authentication:
 
     def _settings(self, config: BrokerConfig) -> dict[str, SaslSettings]:
         """By listener. Raises ConfigError."""
-        self._wanted_jwks: set[JwksSettings] = set()
+        self._wanted_jwks.clear()
         settings = {
             listener.name: self._settings_of(config, listener)
             for listener in config.endpoints()
             if listener.protocol.startswith("SASL")
         }
-        for unused in self._jwks.keys() - self._wanted_jwks:
+        for unused in [each for each in self._jwks if each not in self._wanted_jwks]:
             use = self._jwks.pop(unused)
             use.task.cancel()
             use.source.close()
@@ -288,7 +294,7 @@ class Authentication:
                 security.sasl_oauthbearer_jwks_endpoint_retry_backoff_max_ms,
             )
         )
-        validate = JwtValidator(_claim_rules(security), keys=source.keys, now_ms=self._clock.now_ms)
+        validate = JwtValidator(_claim_rules(security), keys=source.known, now_ms=self._clock.now_ms)
 
         def validate_and_want(token: str) -> BearerToken:
             try:

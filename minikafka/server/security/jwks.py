@@ -62,13 +62,15 @@ class JwksSource:
         self._settings = settings
         self._keys: Sequence[VerificationKey] = ()
         self._wanted = asyncio.Event()
+        self.tried = asyncio.Event()
+        """Set when they have been read once, or could not be."""
         self._loop = asyncio.get_running_loop()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="minikafka-jwks")
 
     def __repr__(self) -> str:
         return f"JwksSource({self._settings.url}, {len(self._keys)} keys)"
 
-    def keys(self) -> Sequence[VerificationKey]:
+    def known(self) -> Sequence[VerificationKey]:
         """Those that are known now; of any thread."""
         return self._keys
 
@@ -86,7 +88,9 @@ class JwksSource:
         backoff_ms = settings.retry_backoff_ms
         while True:
             self._wanted.clear()
-            if await self._read():
+            is_read = await self._read()
+            self.tried.set()
+            if is_read:
                 backoff_ms = settings.retry_backoff_ms
                 quiet_ms = min(WANTED_PAUSE_MS, settings.refresh_ms)
                 await asyncio.sleep(quiet_ms / 1000)

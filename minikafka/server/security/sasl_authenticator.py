@@ -49,7 +49,7 @@ from minikafka.protocol.wire.codec import (
     read_request_header,
 )
 from minikafka.security.principal import USER, KafkaPrincipal
-from minikafka.security.sasl.errors import SaslError
+from minikafka.security.sasl.errors import SaslError, shown_name
 from minikafka.security.sasl.server import SaslServer
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.steps import Steps
@@ -347,7 +347,7 @@ class SaslLogin:
         error = ErrorCode.NONE if make_server is not None else ErrorCode.UNSUPPORTED_SASL_MECHANISM
         answer = yield from _encoded(header, {"error_code": error, "mechanisms": list(mechanisms)})
         if make_server is None:
-            return self._fail(answer, f"Unsupported SASL mechanism {mechanism[:64]!r}")
+            return self._fail(answer, f"Unsupported SASL mechanism {shown_name(mechanism)}")
         self._mechanism = mechanism
         self._server = make_server()
         self._has_headers = header.api_version >= 1

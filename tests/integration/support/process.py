@@ -83,7 +83,9 @@ class BrokerProcess:
 
     def arguments(self) -> list[str]:
         settings = [f"--set={name}={value}" for name, value in self.properties.items()]
-        return [*self.command, f"--port={self.port}", f"--data-dir={self.log_dirs}", *settings]
+        if "listeners" not in self.properties:  # which must have one with this port then
+            settings.append(f"--port={self.port}")
+        return [*self.command, f"--data-dir={self.log_dirs}", *settings]
 
     def _limits(self) -> list[str]:
         """util-linux's prlimit in front of the command: the limit holds from the first instruction on."""

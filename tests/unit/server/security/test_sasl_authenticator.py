@@ -1,0 +1,520 @@
+"""A SASL listener, from outside: who gets in, who is thrown out, and what a session is."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import struct
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minikafka.clock import ManualClock
+from minikafka.config.client_quotas import QuotaEntity, QuotaType
+from minikafka.errors import PeerProtocolError, StartError
+from minikafka.network.connection import Connection
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.protocol.wire.codec import decode_response, encode_request
+from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
+from minikafka.security.sasl.client import sasl_client
+from minikafka.security.sasl.plain import PlainServer, PlainUsers
+from minikafka.security.sasl.scram import credential_of, make_credential, salted_password
+from minikafka.server.broker import Broker
+from minikafka.server.configs.service import alter_scram_credentials
+from minikafka.server.configs.store import ConfigStore
+from minikafka.server.runtime.work_scheduler import WorkScheduler
+from minikafka.server.security import sasl_authenticator
+from minikafka.server.security.authentication import UNSECURED_VALIDATOR, Authentication
+from minikafka.server.security.sasl_authenticator import (
+    LOGINS_A_TURN,
+    LoginState,
+    LoginThreads,
+    LoginTurns,
+    SaslListener,
+    SaslLogin,
+    SaslSettings,
+)
+from tests.unit.network.support import Wire
+from tests.unit.server.running import make_broker, running
+
+MODULES = "org.apache.kafka.common.security"
+USERS = f'{MODULES}.plain.PlainLoginModule required user_alice="a-secret" user_bob="b-secret";'
+DEADLINE_S = 20
+ILLEGAL_STATE, UNSUPPORTED_MECHANISM, FAILED = 34, 33, 58
+
+
+class Peer:
+    """One connection of a client."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self._count = 0
+
+    def send(self, frame: bytes) -> None:
+        self.writer.write(struct.pack(">i", len(frame)) + frame)
+
+    async def receive(self) -> bytes:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.reader.readexactly(int.from_bytes(await self.reader.readexactly(4)))
+
+    async def ask(self, key: ApiKey, version: int, body: dict[str, Any]) -> Any:
+        self._count += 1
+        self.writer.write(
+            encode_request(
+                api_key=key, api_version=version, correlation_id=self._count, client_id="peer", body=body
+            )
+        )
+        return decode_response(api_key=key, api_version=version, frame=await self.receive())[1]
+
+    async def handshake(self, mechanism: str, version: int = 1) -> Any:
+        return await self.ask(ApiKey.SASL_HANDSHAKE, version, {"mechanism": mechanism})
+
+    async def log_in(self, username: str, password: str, mechanism: str = "PLAIN", version: int = 2) -> Any:
+        """The last answer to a SaslAuthenticate."""
+        assert (await self.handshake(mechanism)).error_code == 0
+        options = {"username": username, "password": password}
+        client = sasl_client(mechanism, options, nonce=lambda: "clients-nonce")
+        message: bytes | None = client.first()
+        while message is not None:
+            answer = await self.ask(ApiKey.SASL_AUTHENTICATE, version, {"auth_bytes": message})
+            if answer.error_code:
+                return answer
+            message = client.next(bytes(answer.auth_bytes))
+        return answer
+
+    async def metadata(self) -> Any:
+        body = {"topics": [], "allow_auto_topic_creation": False}
+        return await self.ask(ApiKey.METADATA, 4, body)
+
+    async def is_closed(self) -> bool:
+        async with asyncio.timeout(DEADLINE_S):
+            with contextlib.suppress(ConnectionError):
+                return await self.reader.read(1) == b""
+        return True
+
+
+class Fixture:
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.peers: list[Peer] = []
+
+    @property
+    def authentication(self) -> Authentication:
+        assert self.broker.services.authentication is not None
+        return self.broker.services.authentication
+
+    @property
+    def listener(self) -> SaslListener:
+        return self.authentication.listeners["SAFE"]
+
+    @property
+    def connection(self) -> Connection:
+        """Of the last peer."""
+        return list(self.listener._logins)[-1]
+
+    async def connect(self, listener: str = "SAFE") -> Peer:
+        port = next(each.port for each in self.broker.bound if each.name == listener)
+        self.peers.append(Peer(*await asyncio.open_connection("127.0.0.1", port)))
+        return self.peers[-1]
+
+
+def properties(**changed: object) -> dict[str, object]:
+    return {
+        "listeners": "SAFE://127.0.0.1:0,OPEN://127.0.0.1:0",
+        "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT,OPEN:PLAINTEXT",
+        "inter.broker.listener.name": "OPEN",
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        "listener.name.safe.plain.sasl.jaas.config": USERS,
+        "connection.failed.authentication.delay.ms": 1,
+    } | {name.replace("_", "."): value for name, value in changed.items()}
+
+
+@contextlib.asynccontextmanager
+async def secured(path: Path, **changed: object) -> AsyncIterator[Fixture]:
+    async with running(path, **properties(**changed)) as broker:
+        fixture = Fixture(broker)
+        try:
+            yield fixture
+        finally:
+            for peer in fixture.peers:
+                peer.writer.close()
+
+
+async def test_nobody_is_heard_before_the_login(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        for key in [*range(-1, 100), 32767]:
+            if key in (ApiKey.SASL_HANDSHAKE, ApiKey.API_VERSIONS):
+                continue
+            peer = await broker.connect()
+            peer.send(struct.pack(">hhi", key, 0, 7) + b"\xff\xff" + bytes(20))
+            assert await peer.is_closed(), f"api key {key}"
+        assert broker.listener.counters.successful_authentication == 0
+
+
+async def test_a_login_with_api_versions_before_and_requests_after(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        unknown = struct.pack(">hhi", ApiKey.API_VERSIONS, 99, 1) + b"\xff\xff"
+        peer.send(unknown)
+        assert (await peer.receive())[4:6] == struct.pack(">h", 35)
+        versions = await peer.ask(ApiKey.API_VERSIONS, 0, {})
+        keys = {each.api_key for each in versions.api_keys}
+        assert {ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE} <= keys
+        assert broker.connection.principal == ANONYMOUS
+        answer = await peer.log_in("alice", "a-secret")
+        assert (answer.error_code, answer.session_lifetime) == (0, 0)
+        assert broker.connection.principal == KafkaPrincipal("User", "alice")
+        assert len((await peer.metadata()).brokers) == 1
+        assert (await peer.handshake("PLAIN")).error_code == ILLEGAL_STATE  # this session has no end
+        assert (await peer.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b""})).error_code == ILLEGAL_STATE
+        assert (await peer.metadata()).brokers
+
+
+async def test_api_versions_are_asked_for_once(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        await peer.ask(ApiKey.API_VERSIONS, 0, {})
+        peer.send(struct.pack(">hhi", ApiKey.API_VERSIONS, 0, 2) + b"\xff\xff")
+        assert await peer.is_closed()
+
+
+async def test_messages_without_requests_around_them(tmp_path: Path) -> None:
+    """After SaslHandshake 0 (KIP-43)."""
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        assert (await peer.handshake("PLAIN", version=0)).error_code == 0
+        peer.send(b"\0alice\0a-secret")
+        assert await peer.receive() == b""
+        assert (await peer.metadata()).brokers
+        wrong = await broker.connect()
+        await wrong.handshake("PLAIN", version=0)
+        wrong.send(b"\0alice\0wrong")
+        assert await wrong.is_closed()
+
+
+async def test_an_unknown_mechanism_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        answer = await peer.handshake("GSSAPI")
+        assert answer.error_code == UNSUPPORTED_MECHANISM
+        assert list(answer.mechanisms) == ["PLAIN", "SCRAM-SHA-256"]
+        assert await peer.is_closed()
+        assert broker.listener.counters.failed_authentication == 1
+
+
+async def test_a_failed_login_is_answered_and_closed(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        told = []
+        for username, mechanism in (("alice", "PLAIN"), ("bob", "SCRAM-SHA-256")):
+            peer = await broker.connect()
+            answer = await peer.log_in(username, "wrong", mechanism)
+            assert answer.error_code == FAILED
+            told.append(answer.error_message)
+            assert await peer.is_closed()
+        assert told == [
+            "Authentication failed: Invalid username or password",
+            "Authentication failed during authentication due to invalid credentials with SASL mechanism "
+            "SCRAM-SHA-256",
+        ]
+        assert broker.listener.counters.failed_authentication == 2
+
+
+async def test_a_request_that_is_too_large_closes(tmp_path: Path) -> None:
+    """CVE-2022-34917: what is not known to be somebody gets no memory."""
+    async with secured(tmp_path, sasl_server_max_receive_size=1000) as broker:
+        peer = await broker.connect()
+        peer.writer.write(struct.pack(">i", 1001))
+        assert await peer.is_closed()
+        known = await broker.connect()
+        await known.log_in("alice", "a-secret")
+        body = {"topics": [{"name": "x" * 2000}], "allow_auto_topic_creation": False}
+        assert (await known.ask(ApiKey.METADATA, 4, body)).topics
+
+
+async def test_a_login_that_takes_too_long_closes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sasl_authenticator, "LOGIN_SECONDS_MAX", 0.05)
+    async with secured(tmp_path) as broker:
+        silent, halfway = await broker.connect(), await broker.connect()
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            await halfway.handshake("PLAIN")
+        assert await silent.is_closed()
+        assert await halfway.is_closed()
+
+
+async def test_a_session_ends_and_begins_again(tmp_path: Path) -> None:
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        peer = await broker.connect()
+        assert (await peer.log_in("alice", "a-secret")).session_lifetime == 60_000
+        counters = broker.listener.counters
+        assert (await peer.log_in("alice", "a-secret")).error_code == 0
+        assert counters.successful_reauthentication == 1
+        assert (await peer.handshake("PLAIN")).error_code == ILLEGAL_STATE  # a second has not passed
+        assert (await peer.metadata()).brokers
+
+        login = broker.listener.login_of(broker.connection)
+        assert login is not None
+        login._began_ms = 0
+        login._session_ended()
+        assert (await peer.log_in("alice", "a-secret")).error_code == 0
+        login._session_ended()
+        peer.send(struct.pack(">hhi", ApiKey.METADATA, 4, 9) + bytes(20))
+        assert await peer.is_closed()
+        assert (counters.expired_connections_killed, counters.successful_authentication) == (1, 1)
+
+
+async def test_a_client_of_before_sessions_is_counted(tmp_path: Path) -> None:
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        await (await broker.connect()).log_in("alice", "a-secret", version=0)
+        await (await broker.connect()).log_in("alice", "a-secret", version=1)
+        counters = broker.listener.counters
+        assert (counters.successful_authentication, counters.successful_authentication_no_reauth) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("username", "password", "mechanism", "reason"),
+    [
+        ("bob", "b-secret", "PLAIN", "Cannot change principals during re-authentication from User.alice"),
+        ("alice", "a-secret", "SCRAM-SHA-256", "is not supported for re-authentication of mechanism 'PLAIN'"),
+        ("alice", "wrong", "PLAIN", "Invalid username or password"),
+    ],
+)
+async def test_nobody_becomes_somebody_else(
+    tmp_path: Path, username: str, password: str, mechanism: str, reason: str
+) -> None:
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        peer = await broker.connect()
+        await peer.log_in("alice", "a-secret")
+        answer = await peer.log_in(username, password, mechanism)
+        assert answer.error_code == FAILED
+        assert reason in answer.error_message
+        assert await peer.is_closed()
+        assert broker.listener.counters.failed_reauthentication == 1
+
+
+async def test_other_requests_during_a_reauthentication_close(tmp_path: Path) -> None:
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        peer = await broker.connect()
+        await peer.log_in("alice", "a-secret")
+        await peer.handshake("PLAIN")
+        peer.send(struct.pack(">hhi", ApiKey.METADATA, 4, 9) + bytes(20))
+        assert await peer.is_closed()
+
+
+async def test_the_sessions_of_a_user_are_killed(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        alice, bob = await broker.connect(), await broker.connect()
+        await alice.log_in("alice", "a-secret")
+        await bob.log_in("bob", "b-secret")
+        assert broker.authentication.kill_sessions("alice") == 1
+        assert await alice.is_closed()
+        assert (await bob.metadata()).brokers
+
+
+async def test_a_listener_without_sasl_needs_no_login(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect("OPEN")
+        assert (await peer.metadata()).brokers
+        assert (await peer.handshake("PLAIN")).error_code == ILLEGAL_STATE
+        answer = await peer.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": b"\0alice\0a-secret"})
+        assert answer.error_code == ILLEGAL_STATE
+        assert broker.authentication.login_of(broker.broker._socket_server.connections.popitem()[0]) is None  # type: ignore[union-attr]
+
+
+# SCRAM credentials
+
+
+async def test_credentials_and_quotas_live_in_one_node(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        configs = broker.broker.services.configs
+        credential = make_credential("SCRAM-SHA-256", "c-secret", salt=b"some salt", iterations=4096)
+        await alter_scram_credentials(  # as a tool does it, without this broker
+            ConfigStore(broker.broker.services.store), "carol", {"SCRAM-SHA-256": credential}
+        )
+        await configs.client_quotas.alter(QuotaEntity("carol"), {QuotaType.PRODUCE: 1e6}, validate_only=False)
+        await configs.reload("users/carol")
+        assert (await (await broker.connect()).log_in("carol", "c-secret", "SCRAM-SHA-256")).error_code == 0
+        await configs.scram.alter("carol", {"SCRAM-SHA-256": None})
+        await configs.reload("users/carol")
+        assert configs.client_quotas._quotas == {QuotaEntity("carol"): {QuotaType.PRODUCE: 1e6}}
+        late = await (await broker.connect()).log_in("carol", "c-secret", "SCRAM-SHA-256")
+        assert late.error_code == FAILED
+
+
+async def test_credentials_are_altered_all_or_not_at_all(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect("OPEN")
+
+        def upsertion(name: str, mechanism: int = 1, iterations: int = 4096, size: int = 32) -> Any:
+            return {
+                "name": name,
+                "mechanism": mechanism,
+                "iterations": iterations,
+                "salt": b"some salt",
+                "salted_password": bytes(size),
+            }
+
+        body = {
+            "deletions": [{"name": "missing", "mechanism": 1}, {"name": "twice", "mechanism": 2}],
+            "upsertions": [
+                upsertion("good"),
+                upsertion("good", 2, 16384, 64),
+                upsertion(""),
+                upsertion("few", iterations=4095),
+                upsertion("many", iterations=16385),
+                upsertion("unknown", mechanism=3),
+                upsertion("short", size=31),
+                upsertion("twice", 2, size=64),
+            ],
+        }
+        answer = await peer.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
+        assert {each.user: each.error_code for each in answer.results} == {
+            "missing": 91, "twice": 92, "good": 0, "": 93, "few": 93, "many": 93, "unknown": 33, "short": 93
+        }  # fmt: skip
+        wanted = {"users": [{"name": name} for name in ("good", "few", "good2", "good2", "")]}
+        described = await peer.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, wanted)
+        assert {each.user: each.error_code for each in described.results} == {
+            "good": 0, "few": 91, "good2": 92, "": 91
+        }  # fmt: skip
+        everybody = await peer.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, {"users": None})
+        (good,) = everybody.results
+        infos = [(each.mechanism, each.iterations) for each in good.credential_infos]
+        assert infos == [(1, 4096), (2, 16384)]
+
+
+def test_what_a_client_sends_is_what_its_password_makes() -> None:
+    salted = salted_password("SCRAM-SHA-256", "pencil", b"some salt", 4096)
+    assert len(salted) == hashlib.sha256().digest_size
+    made = make_credential("SCRAM-SHA-256", "pencil", salt=b"some salt", iterations=4096)
+    assert credential_of("SCRAM-SHA-256", salted, b"some salt", 4096) == made
+
+
+# Configuration
+
+
+JAAS = "listener.name.safe.plain.sasl.jaas.config"
+HANDLER = "sasl.server.callback.handler.class"
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({JAAS: f"{MODULES}.plain.PlainLoginModule required a=b;"}, JAAS),
+        ({JAAS: "a-secret"}, r"sasl\.jaas\.config"),
+        ({"sasl.enabled.mechanisms": "GSSAPI"}, "GSSAPI.*is not there"),
+        ({"sasl.enabled.mechanisms": "OAUTHBEARER"}, r"sasl\.oauthbearer\.jwks\.endpoint\.url"),
+        (
+            {
+                "sasl.enabled.mechanisms": "OAUTHBEARER",
+                "sasl.oauthbearer.jwks.endpoint.url": "ftp://issuer",
+            },
+            "file: or an https: URL",
+        ),
+        ({f"listener.name.safe.plain.{HANDLER}": "com.example.Mine"}, "no Java class"),
+    ],
+)
+async def test_what_cannot_work_does_not_start(
+    tmp_path: Path, changed: dict[str, object], reason: str
+) -> None:
+    broker = make_broker(tmp_path, **(properties() | changed))
+    with pytest.raises(StartError, match=reason) as caught:
+        await broker.start()
+    assert "a-secret" not in str(caught.value)
+
+
+async def test_the_unsecured_mechanism_must_be_named(tmp_path: Path) -> None:
+    changed = {"sasl.enabled.mechanisms": "OAUTHBEARER", HANDLER: UNSECURED_VALIDATOR}
+    async with running(tmp_path, **(properties() | changed)) as broker:
+        assert broker.services.authentication is not None
+
+
+async def test_users_change_while_the_broker_runs(tmp_path: Path) -> None:
+    async with secured(tmp_path) as broker:
+        changed = properties() | {
+            "listener.name.safe.plain.sasl.jaas.config": USERS.replace("a-secret", "new-secret"),
+            "log.dirs": str(tmp_path),
+        }
+        from minikafka.config.broker import broker_config
+
+        broker.authentication.reconfigure(broker_config({name: str(text) for name, text in changed.items()}))
+        assert (await (await broker.connect()).log_in("alice", "a-secret")).error_code == FAILED
+        assert (await (await broker.connect()).log_in("alice", "new-secret")).error_code == 0
+
+
+# Attacks
+
+
+async def test_random_frames_let_nobody_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sasl_authenticator, "LOGINS_A_TURN", 1 << 30)
+    users = PlainUsers({"user_alice": "a-secret"})
+    threads = LoginThreads()
+    listener = SaslListener(
+        "SAFE",
+        SaslSettings({"PLAIN": lambda: PlainServer(users.check)}, {"PLAIN": 1}, 1 << 16, 0),
+        clock=ManualClock(),
+        scheduler=WorkScheduler(ManualClock()),
+        turns=LoginTurns(),
+        threads=threads,
+        handler=lambda connection, frame: (b"",),
+        request_bytes_max=1 << 20,
+    )
+    handshake = encode_request(
+        api_key=17, api_version=1, correlation_id=1, client_id=None, body={"mechanism": "PLAIN"}
+    )[4:]
+    raw = encode_request(
+        api_key=17, api_version=0, correlation_id=1, client_id=None, body={"mechanism": "PLAIN"}
+    )[4:]
+    keys = st.sampled_from([17, 36, 18, 3])
+    requests = st.builds(
+        lambda key, version, rest: struct.pack(">hhi", key, version, 1) + rest,
+        keys,
+        st.integers(0, 3),
+        st.binary(max_size=60),
+    )
+    frames = st.lists(st.binary(max_size=60) | requests | st.sampled_from([handshake, raw]), max_size=5)
+
+    @given(frames)
+    @settings(deadline=None, max_examples=300)
+    def check(contents: list[bytes]) -> None:
+        wire = Wire(lambda connection, frame: None)
+        listener.opened(wire.connection)
+        login = listener.login_of(wire.connection)
+        assert isinstance(login, SaslLogin)
+        for content in contents:
+            try:
+                login(wire.connection, content)
+            except PeerProtocolError:
+                break
+        assert login.state is not LoginState.DONE
+        assert wire.connection.principal == ANONYMOUS
+        listener.closed(wire.connection)
+
+    check()
+    threads.close()
+    assert listener.counters.successful_authentication == 0
+
+
+async def test_a_turn_of_the_loop_has_few_steps_of_logins() -> None:
+    turns, done, at = LoginTurns(), [], []
+    turn = 0
+
+    def take(number: int) -> None:
+        done.append(number)
+        at.append(turn)
+
+    async def one(number: int) -> None:
+        for waits_for in turns.wait():
+            await waits_for
+        take(number)
+
+    tasks = [asyncio.create_task(one(number)) for number in range(100)]
+    while len(done) < 100:
+        await asyncio.sleep(0)
+        turn += 1
+    await asyncio.gather(*tasks)
+    assert done == list(range(100))
+    assert max(at.count(each) for each in set(at)) <= 2 * LOGINS_A_TURN
