@@ -160,7 +160,6 @@ READ_ONLY_IN_KAFKA: Final = frozenset(
         "sasl.oauthbearer.jwt.retriever.class",
         "sasl.oauthbearer.jwt.validator.class",
         "sasl.oauthbearer.scope",
-        "sasl.server.callback.handler.class",
         "security.providers",
         "server.max.startup.time.ms",
         "share.coordinator.append.linger.ms",

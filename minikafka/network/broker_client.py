@@ -47,6 +47,10 @@ RESPONSE_BYTES_MAX = 256 * 1024 * 1024
 """A Fetch may exceed its 50 MiB by one batch; anything near this is not a Kafka broker."""
 
 
+CLOSED_BY_BROKER = "the broker closed the connection"
+OTHER_PROTOCOL = "does its listener have another security.protocol?"
+
+
 class BrokerUnavailable(MinikafkaError):
     """There is no connection to the broker, or no longer; names the broker and says why."""
 
@@ -148,8 +152,11 @@ class BrokerClient(asyncio.Protocol):
             if security is not None and security.login is not None:
                 client._security = security
                 await client._log_in(deadline)
-        except BaseException:
+        except BaseException as error:
+            lost = client._lost
             await client.close()
+            if lost == CLOSED_BY_BROKER and type(error) is BrokerUnavailable:
+                raise BrokerUnavailable(f"{error} before it answered ({OTHER_PROTOCOL})") from None
             raise
         return client
 
@@ -219,7 +226,7 @@ class BrokerClient(asyncio.Protocol):
             from minikafka.security.tls import reason_of  # which is loaded: it has made the context
 
             self._end(f"TLS failed: {reason_of(exc)}", failure=AuthenticationFailed)
-        self._end(f"the connection broke: {exc}" if exc is not None else "the broker closed the connection")
+        self._end(f"the connection broke: {exc}" if exc is not None else CLOSED_BY_BROKER)
         if not self._closed.done():
             self._closed.set_result(None)
 
@@ -347,7 +354,7 @@ class BrokerClient(asyncio.Protocol):
         self.api_versions = _ranges(answer)
 
     async def _log_in(self, deadline: float) -> None:
-        """Prove who we are. Raises AuthenticationFailed, BrokerUnavailable."""
+        """Prove who we are. Raises AuthenticationFailed, BrokerUnavailable, ConfigError."""
         from minikafka.network import sasl_login  # which an open cluster never needs
 
         assert self._security is not None and self._security.login is not None
@@ -364,8 +371,8 @@ class BrokerClient(asyncio.Protocol):
         try:
             async with asyncio.timeout_at(deadline):
                 lifetime_ms = await login(ask)
-        except sasl_login.LoginRefused as error:
-            raise self._authentication_failed(error) from None
+        except (sasl_login.LoginRefused, KafkaError) as error:
+            raise AuthenticationFailed(f"broker {self._address}: authentication failed: {error}") from None
         except TimeoutError:
             raise BrokerTimeout(f"broker {self._address}: the login did not end in time") from None
         if lifetime_ms > 0:
@@ -390,9 +397,6 @@ class BrokerClient(asyncio.Protocol):
             self._next_in_line()
         finally:
             self._login = None
-
-    def _authentication_failed(self, why: object) -> AuthenticationFailed:
-        return AuthenticationFailed(f"broker {self._address}: authentication failed: {why}")
 
     def _failure(self, reason: str) -> BrokerUnavailable:
         return self._failure_type(f"broker {self._address}: {reason}")
@@ -422,14 +426,15 @@ _UNSUPPORTED_VERSION = int(ErrorCode.UNSUPPORTED_VERSION).to_bytes(2, "big")
 def _handshake_failure(address: str, error: OSError) -> BrokerUnavailable:
     """Why there is no connection with TLS: no broker, one without TLS, or a certificate that is refused."""
     if not isinstance(error, ssl.SSLError):
-        return BrokerUnavailable(f"broker {address}: cannot connect with TLS: {error.strerror or error}")
+        why = error.strerror or str(error) or f"{CLOSED_BY_BROKER} ({OTHER_PROTOCOL})"
+        return BrokerUnavailable(f"broker {address}: cannot connect with TLS: {why}")
     from minikafka.security.tls import reason_of  # which is loaded: it has made the context
 
     hint = ""
     if isinstance(error, ssl.SSLCertVerificationError):
         hint = "; ssl.truststore.location says whom to trust"
     elif error.reason == "WRONG_VERSION_NUMBER":
-        hint = "; is security.protocol that of the listener?"
+        hint = f" ({OTHER_PROTOCOL})"
     return AuthenticationFailed(f"broker {address}: TLS failed: {reason_of(error)}{hint}")
 
 

@@ -62,6 +62,8 @@ class SaslLogin:
         """
         client = self._client(None if self.token is None else await self.token())
         answer = await ask(ApiKey.SASL_HANDSHAKE, {"mechanism": self.mechanism})
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+            raise LoginRefused("the listener has no SASL: set security.protocol to what it has")
         if answer.error_code != ErrorCode.NONE:
             raise LoginRefused(
                 f"the broker does not accept {self.mechanism} here; it accepts "

@@ -164,8 +164,7 @@ def make_services(
     connect: Connect,
     transport: TransportSecurity | None = None,
 ) -> Services:
-    """Everything that handlers use; nothing runs yet. Raises StartError: brokers cannot log in to each
-    other."""
+    """Everything that handlers use; nothing runs yet. Raises StartError."""
     connect = _secured(connect, configs, transport)
     quotas = _replication_quotas(configs, node_id)
     replicas = _replica_manager(configs, metadata, log_manager, disk_work, timer, clock, node_id, quotas)

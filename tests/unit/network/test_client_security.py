@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 import threading
@@ -16,8 +17,13 @@ import pytest
 
 from minikafka.errors import ConfigError
 from minikafka.network import sasl_login
-from minikafka.network.broker_client import AuthenticationFailed, BrokerClient, BrokerUnavailable
-from minikafka.network.client_security import client_security
+from minikafka.network.broker_client import (
+    AuthenticationFailed,
+    BrokerClient,
+    BrokerTimeout,
+    BrokerUnavailable,
+)
+from minikafka.network.client_security import ClientSecurity, client_security
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.sasl.plain import PlainServer
 from minikafka.security.sasl.server import SaslServer
@@ -342,15 +348,31 @@ class _Issuer(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None: ...
 
 
-@pytest.fixture
-def issuer() -> Iterator[tuple[str, type[_Issuer]]]:
+class _Server(HTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A handshake that the client gives up is no matter of the test's output."""
+
+
+@contextlib.contextmanager
+def serving_tokens(context: ssl.SSLContext | None = None) -> Iterator[tuple[str, type[_Issuer]]]:
     handler = type("Issuer", (_Issuer,), {"answers": [], "asked": []})
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
+    with _Server(("127.0.0.1", 0), handler) as server:
+        if context is not None:
+            server.socket = context.wrap_socket(server.socket, server_side=True)
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/token", handler
-        server.shutdown()
-        thread.join()
+        try:
+            scheme = "http" if context is None else "https"
+            yield f"{scheme}://127.0.0.1:{server.server_port}/token", handler
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.fixture
+def issuer() -> Iterator[tuple[str, type[_Issuer]]]:
+    with serving_tokens() as serving:
+        yield serving
 
 
 async def test_a_token_of_an_endpoint_is_kept_while_it_is_good(issuer: tuple[str, type[_Issuer]]) -> None:
@@ -381,3 +403,75 @@ async def test_an_endpoint_that_gives_no_token(
     handler.answers.append(answer)
     with pytest.raises(sasl_login.LoginRefused, match=complaint):
         await token_of(of_oauth(sasl_oauthbearer_token_endpoint_url=url))
+
+
+async def test_the_endpoint_must_show_a_certificate_that_the_login_module_trusts(
+    authority: CertificateAuthority, tmp_path: Path
+) -> None:
+    store = authority.write_pem(tmp_path / "ca.pem")
+    options = 'clientId="c" clientSecret="s" ssl.truststore.type="PEM" ssl.truststore.location="{}"'
+    with serving_tokens(context_of(authority)) as (url, handler):
+        handler.answers.append((200, {"access_token": "a.b.c"}))
+        properties = of_oauth(sasl_oauthbearer_token_endpoint_url=url)
+        module = properties["sasl.jaas.config"].partition(" ")[0]
+        properties["sasl.jaas.config"] = f"{module} required {options.format(store)};"
+        assert await token_of(properties) == "a.b.c"
+        other = CertificateAuthority("another").write_pem(tmp_path / "other.pem")
+        properties["sasl.jaas.config"] = f"{module} required {options.format(other)};"
+        with pytest.raises(sasl_login.LoginRefused, match="certificate verify failed"):
+            await token_of(properties)
+    assert len(handler.asked) == 1, "the secret is not sent to anybody else"
+
+
+# Brokers that stall
+
+
+@pytest.mark.parametrize("protocol", ["SASL_PLAINTEXT", "SASL_SSL"])
+async def test_a_broker_that_says_nothing_is_waited_for_until_the_deadline(
+    authority: CertificateAuthority, protocol: str
+) -> None:
+    gone = asyncio.Event()
+
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while await reader.read(1 << 16):
+                pass
+        writer.close()
+        gone.set()
+
+    server = await asyncio.start_server(say_nothing, "127.0.0.1", 0)
+    security = client_security(login(protocol=protocol) | trusting(authority))
+    with pytest.raises(BrokerTimeout):
+        await BrokerClient.connect(
+            "127.0.0.1",
+            server.sockets[0].getsockname()[1],
+            client_id="test",
+            deadline_ms=50,
+            security=security,
+        )
+    async with asyncio.timeout(DEADLINE_SECONDS):
+        await gone.wait()  # nothing is left of the connection
+    server.close()
+
+
+async def test_a_login_that_does_not_end_is_given_up() -> None:
+    asked = asyncio.Event()
+
+    class Endless:
+        """A login of our own side that waits for something."""
+
+        token = None
+        mechanism = "PLAIN"
+
+        async def __call__(self, ask: object) -> int:
+            asked.set()
+            await asyncio.Event().wait()
+            return 0
+
+    security = ClientSecurity("SASL_PLAINTEXT", login=Endless())  # type: ignore[arg-type]
+    async with SecuredBroker().running() as broker:
+        with pytest.raises(BrokerTimeout, match="the login did not end in time"):
+            await BrokerClient.connect(
+                "127.0.0.1", broker.port, client_id="test", deadline_ms=200, security=security
+            )
+    assert asked.is_set()
