@@ -51,7 +51,7 @@ _Parts = frozenset[tuple[str, str | None]]
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    error = denied_on_cluster(services, context, AclOperation.ALTER_CONFIGS)
+    denied = denied_on_cluster(services, context, AclOperation.ALTER_CONFIGS)
     counts = Counter(_parts(entry) for entry in request.entries)
     entries = []
     time_slice = TimeSlice()
@@ -59,8 +59,8 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         await time_slice.give_way()
         outcome = NO_ERROR
         try:
-            if error is not None:
-                raise KafkaError(error.code, error.message)
+            if denied is not None:
+                raise KafkaError(denied.code, denied.message)
             if any(part.entity_type == COMPACTION for part in entry.entity):
                 await _swap_in(services, entry, validate_only=request.validate_only)
             elif any(part.entity_type == SESSIONS for part in entry.entity):

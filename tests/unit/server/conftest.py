@@ -24,6 +24,7 @@ from minikafka.coordination.store import CoordinationStore
 from minikafka.network.responses import PendingResponse, ResponseQueue
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import (
+    AnyBody,
     decode_response,
     encode_request,
     read_request_header,
@@ -59,6 +60,12 @@ async def resolved(pending: PendingResponse) -> tuple[Buffer, ...]:
             await changed.wait()
     assert queue.out, f"not answered: {pending!r}"
     return tuple(queue.out)
+
+
+class Peer(SimpleNamespace):
+    """A client's connection, as far as handlers look at it; unlike its base it can be a weak key."""
+
+    __hash__ = object.__hash__
 
 
 class MortalStore(SqliteStore):
@@ -124,7 +131,7 @@ class AdminBroker:
         self,
         key: ApiKey,
         version: int,
-        body: Mapping[str, Any],
+        body: AnyBody,
         *,
         listener: str = "PLAINTEXT",
         principal: KafkaPrincipal = ANONYMOUS,
@@ -134,7 +141,7 @@ class AdminBroker:
             api_key=key, api_version=version, correlation_id=7, client_id="test", body=body
         )[4:]
         header = read_request_header(frame)
-        connection = SimpleNamespace(
+        connection = Peer(
             listener_name=listener,
             principal=principal,
             client_software_name="tests",
@@ -152,8 +159,8 @@ class AdminBroker:
             answer = await resolved(answer)
         elif inspect.isawaitable(answer):
             answer = await answer
-        if isinstance(answer, tuple):
-            (response,) = answer
+        if isinstance(answer, tuple | list):
+            response = b"".join(answer)
         else:
             response = encode_response(api_key=key, api_version=version, correlation_id=7, body=answer)
         correlation_id, entity = decode_response(api_key=key, api_version=version, frame=response[4:])

@@ -9,6 +9,7 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
+from minikafka.security.acl import SUPPORTED_OPERATIONS, ResourceType
 from tests.unit.server.conftest import AdminBroker
 
 GROUP = "readers"
@@ -270,9 +271,8 @@ async def test_groups_are_described(quick_broker: Any, version: int) -> None:
     not_found = ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else NONE
     assert (unknown.error_code, unknown.group_state) == (not_found, "Dead")
     if version >= 3:
-        assert (
-            known.authorized_operations == 0b1101_0000_1000
-        )  # READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS
+        operations = SUPPORTED_OPERATIONS[ResourceType.GROUP]
+        assert known.authorized_operations == sum(1 << each for each in operations)
 
 
 @versions(ApiKey.LIST_GROUPS)

@@ -17,6 +17,7 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState, UnfinishedRequest
 from minikafka.protocol.wire.api_versions import ADVERTISED, ANSWERED, BETWEEN_BROKERS, SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
@@ -34,6 +35,7 @@ class StubServices:
         self.supervisor = supervisor
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
         self.fast_paths = FastPaths()
+        self.authorizer = None
         self.clock = ManualClock()
         self.client_quotas = ClientQuotas(broker_config({}), clock=self.clock, metrics=Metrics())
         self.scheduler = WorkScheduler(self.clock)
@@ -43,6 +45,7 @@ class StubServices:
 class StubConnection:
     client_software_name = client_software_version = ""
     memory = None
+    principal = ANONYMOUS
     received_ns = 0
     is_follower = False
 

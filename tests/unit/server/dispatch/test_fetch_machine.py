@@ -12,14 +12,17 @@ from hypothesis.stateful import rule
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
+from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.dispatch.repeated_fetch import RepeatedFetch
 from minikafka.types import Offset, TopicPartition
+from tests.support.fake_authorizer import Right
 from tests.unit.server.dispatch.two_brokers import (
     CHANGES,
     CLIENTS,
     PLACES,
     TwoBrokers,
     a_change_is_noticed,
+    a_right_is_lost,
     story_of,
 )
 from tests.unit.server.replicas import OTHER, TP, batch
@@ -128,3 +131,7 @@ def test_a_client_that_was_forgotten_is_known_again_after_the_next_request() -> 
     with story_of(FetchMachine) as story:
         story.idle_clients_are_forgotten()
         assert story.took_slow_path == len(story.last)
+
+
+def test_who_loses_the_right_is_refused_by_the_next_request() -> None:
+    a_right_is_lost(FetchMachine, Right(AclOperation.READ, ResourceType.TOPIC, TP.topic))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, cast
 from uuid import UUID
@@ -29,12 +30,14 @@ from minikafka.metrics.names_of_coordinators import GROUP_METRICS
 from minikafka.metrics.registry import Metrics
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
+from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.coordinator.assembly import BrokerGroupSettings, CachedTopics
 from minikafka.server.coordinator.group_service import GroupService
 from minikafka.server.coordinator.hosted_shard import RequestTicket
 from minikafka.server.coordinator.operations import load_time_sensor
 from minikafka.server.coordinator.topic import CoordinatorTopic, offsets_topic
 from minikafka.server.dispatch.repeated_heartbeat import RepeatedHeartbeat
+from tests.support.fake_authorizer import Right
 from tests.unit.coordinator.group.classic.driver import subscription
 from tests.unit.server.dispatch.two_brokers import (
     CHANGES,
@@ -43,6 +46,7 @@ from tests.unit.server.dispatch.two_brokers import (
     OneBroker,
     TwoBrokers,
     a_change_is_noticed,
+    a_right_is_lost,
     between_requests,
     seen,
     story_of,
@@ -439,3 +443,8 @@ def test_heartbeats_that_wait_for_a_follower_are_answered_the_same() -> None:
 @pytest.mark.parametrize("kind", CHANGES)
 def test_each_change_is_noticed_by_the_next_request(kind: str) -> None:
     a_change_is_noticed(HeartbeatMachine, kind)
+
+
+def test_who_loses_the_right_is_refused_by_the_next_request() -> None:
+    read = partial(Right, AclOperation.READ, ResourceType.GROUP)
+    a_right_is_lost(HeartbeatMachine, read(CLASSIC), read(MODERN))

@@ -21,6 +21,7 @@ from minikafka.metrics.request_metrics import TIMED_ONE_IN
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.apis import produce as slow_path
 from minikafka.server.dispatch.dispatcher import Dispatcher
@@ -52,6 +53,7 @@ class World:
             clock=self.replicas.clock,
             scheduler=WorkScheduler(self.replicas.clock),
             fast_paths=(fast_paths := FastPaths()),
+            authorizer=None,
         )
         self.quotas.follow(fast_paths.drop)
         self.replicas.metadata.follow_topics(fast_paths.drop)
@@ -72,7 +74,12 @@ class World:
     @staticmethod
     def connect() -> Any:
         return SimpleNamespace(
-            memory=None, received_ns=0, peer_host="::1", listener_name="INTERNAL", leader_hints={}
+            memory=None,
+            received_ns=0,
+            peer_host="::1",
+            listener_name="INTERNAL",
+            leader_hints={},
+            principal=ANONYMOUS,
         )
 
     # What happens

@@ -11,14 +11,17 @@ from hypothesis.stateful import rule
 
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
+from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.dispatch.repeated_produce import RepeatedProduce
 from minikafka.types import TopicPartition
+from tests.support.fake_authorizer import Right
 from tests.unit.server.dispatch.two_brokers import (
     CHANGES,
     CLIENTS,
     PLACES,
     TwoBrokers,
     a_change_is_noticed,
+    a_right_is_lost,
     story_of,
 )
 from tests.unit.server.replicas import TP, batch
@@ -102,3 +105,7 @@ def test_a_client_that_was_forgotten_is_known_again_after_the_next_request() -> 
     with story_of(ProduceMachine) as story:
         story.idle_clients_are_forgotten()
         assert story.took_slow_path == len(story.last)
+
+
+def test_who_loses_the_right_is_refused_by_the_next_request() -> None:
+    a_right_is_lost(ProduceMachine, Right(AclOperation.WRITE, ResourceType.TOPIC, TP.topic))

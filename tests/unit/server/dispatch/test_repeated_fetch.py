@@ -22,6 +22,7 @@ from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import RequestHeader, encode_request
 from minikafka.replication.replica_selector import select_in_rack
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.broker import Broker
 from minikafka.server.dispatch import dispatcher
@@ -40,6 +41,7 @@ DEFAULT_CLIENT = QuotaEntity(None, DEFAULT)
 
 class StubConnection:
     listener_name = "PLAINTEXT"
+    principal = ANONYMOUS
     received_ns = 0
     answer_bytes_max = 1 << 30
 

@@ -21,6 +21,7 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.network.responses import PendingState
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import encode_request
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.dispatch import dispatcher
 from minikafka.server.dispatch.dispatcher import Dispatcher
@@ -131,8 +132,9 @@ class Served:
             client_quotas=self.quotas,
             scheduler=WorkScheduler(clock),
             fast_paths=self.fast_paths,
+            authorizer=None,
         )
-        self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1")
+        self.connection = SimpleNamespace(memory=None, received_ns=0, peer_host="::1", principal=ANONYMOUS)
         self._dispatch = Dispatcher(cast(Services, services), HANDLERS)
 
     def send(self, number: int, correlation_id: int = 7, *, client_id: str = "c") -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar, Final, TypeVar, cast
 from uuid import UUID
 
 from hypothesis import strategies as st
@@ -26,6 +26,8 @@ from minikafka.network.connection import Connection, PendingResponse
 from minikafka.protocol.control.messages import UpdateMetadataRequest
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.replication.fetch_session import FetchSessionCache
+from minikafka.security.acl import AclOperation, ResourceType
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis import HANDLERS
 from minikafka.server.assembly import drop_fast_paths_with_changes
 from minikafka.server.dispatch.dispatcher import Dispatcher, Handler
@@ -37,6 +39,7 @@ from minikafka.server.runtime.fast_paths import FastPath, FastPaths
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.services import Services
 from minikafka.types import TopicPartition
+from tests.support.fake_authorizer import FakeAuthorizer, Right
 from tests.unit.server.replicas import BROKER_EPOCH, OTHER, THREE, TP, Replicas, state_of
 
 PLACES = st.sampled_from([TP, OTHER])
@@ -52,6 +55,7 @@ class PeerStub:
 
     listener_name = "INTERNAL"
     peer_host = "::1"
+    principal = ANONYMOUS
     received_ns = 0
     answer_bytes_max = 1 << 30
     is_follower = False
@@ -112,14 +116,15 @@ class OneBroker:
             log_io=self.replicas.log_io,
             fetch_sessions=FetchSessionCache(max_slots=10, rng=cast(Any, None), clock=clock),
             fast_paths=(paths := FastPaths()),
+            authorizer=FakeAuthorizer(),
             configs=SimpleNamespace(
                 subscribe_topics=self._config_followers.append,
                 subscribe_broker=self._broker_config_followers.append,
             ),
-            authorizer=None,
             supervisor=SimpleNamespace(start=lambda name, work: loop.create_task(work())),
         )
         fast_paths.SWITCHED_OFF.clear()
+        self.services.authorizer.allow_all_but()
         self.fast_paths = paths
         drop_fast_paths_with_changes(cast(Services, services))
         handlers = {key: self._counted(HANDLERS[key]) for key in REPEATED}
@@ -221,6 +226,20 @@ def between_requests(change: Callable[..., None]) -> Callable[..., None]:
         machine.took_slow_path = machine.fast.slow_path_requests - before
 
     return step
+
+
+RIGHTS: Final = tuple(
+    Right(operation, kind, name)
+    for operation, kind, names in (
+        (AclOperation.WRITE, ResourceType.TOPIC, (TP.topic,)),
+        (AclOperation.READ, ResourceType.TOPIC, (TP.topic,)),
+        (AclOperation.DESCRIBE, ResourceType.TOPIC, (TP.topic,)),
+        (AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, ("t",)),
+        (AclOperation.READ, ResourceType.GROUP, ("classic", "modern")),
+    )
+    for name in names
+)
+"""What the requests of the machines need."""
 
 
 class TwoBrokers(RuleBasedStateMachine):
@@ -375,6 +394,13 @@ class TwoBrokers(RuleBasedStateMachine):
         for each in self.both:
             each.configure_broker()
 
+    @rule(denied=st.sets(st.sampled_from(RIGHTS), max_size=2))
+    @between_requests
+    def the_rules_change(self, denied: Iterable[Right]) -> None:
+        """Everything is allowed but that."""
+        for each in self.both:
+            each.services.authorizer.allow_all_but(*denied)
+
     @rule(duration_ms=st.sampled_from([1, 600, 20_000]))
     @between_requests
     def time_passes(self, duration_ms: int) -> None:
@@ -413,6 +439,7 @@ CHANGES: dict[str, Callable[[TwoBrokers], None]] = {
     "topics": lambda machine: machine.the_metadata_lose_the_topic(),
     "configuration of a topic": lambda machine: machine.the_topic_is_configured(),
     "configuration of the broker": lambda machine: machine.the_broker_is_configured(),
+    "rules of the authorizer": lambda machine: machine.the_rules_change(()),
 }
 """Each is told to the fast paths in a way of its own (``assembly.drop_fast_paths_with_changes``), and none of
 them alone would keep a request of a machine's beginning from the fast path."""
@@ -426,6 +453,30 @@ def a_change_is_noticed(machine: type[TwoBrokers], kind: str) -> None:
         CHANGES[kind](story)
         assert story.took_slow_path == len(story.last)
 
+
+def a_right_is_lost(machine: type[TwoBrokers], *rights: Right) -> None:
+    """What was recognised and allowed is refused from the next request on, and served again later."""
+    with story_of(machine) as story:
+
+        def said() -> Any:
+            return seen(story.fast.answers[-1])[AFTER_CORRELATION_ID]
+
+        story.time_passes(1)
+        assert story.took_slow_path == 0
+        allowed = said()
+        story.the_rules_change(rights)
+        assert story.took_slow_path == len(story.last)
+        denied = said()
+        assert denied != allowed
+        story.the_last_requests_come_again(times=2)
+        assert said() == denied
+        story.the_rules_change(())
+        story.the_last_requests_come_again(times=2)
+        assert said() != denied
+
+
+AFTER_CORRELATION_ID = slice(8, None)
+"""In a response with its size."""
 
 M = TypeVar("M", bound=TwoBrokers)
 

@@ -18,6 +18,7 @@ from minikafka.network.responses import UnfinishedRequest
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import decode_response, encode_request
+from minikafka.security.principal import ANONYMOUS
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer
 from minikafka.server.dispatch.dispatcher import Dispatcher
 from minikafka.server.quota.client_quotas import ClientQuotas
@@ -48,6 +49,8 @@ class World:
         self.request_metrics = request_channel_metrics()
         self.received_ns = 0
         self.memory = None
+        self.authorizer = None
+        self.principal = ANONYMOUS
         self.muted_ms: list[int | None] = []
         self.dispatcher = Dispatcher(cast(Services, self), {ApiKey.LIST_GROUPS: handler})
 
