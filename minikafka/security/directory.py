@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from minikafka.deferred import deferred
 from minikafka.errors import ConfigError
 from minikafka.security.certificate_names import broker_hosts, check_name
 from minikafka.security.client_files import (
@@ -38,9 +37,7 @@ from minikafka.security.client_files import (
 )
 
 if TYPE_CHECKING:
-    from minikafka.security import authority
-else:  # cryptography is 50 ms that a second start does not need
-    authority = deferred("minikafka.security.authority")
+    from minikafka.security.authority import CertificateAuthority
 
 AUTHORITY_KEY_FILE, REVOKED_FILE, INDEX_FILE = "ca.key", "crl.pem", "index.json"
 PASSWORD_FILE, ADDRESS_FILE = "password", "address"
@@ -250,17 +247,25 @@ class SecurityDirectory:
     # Inside; all of it under the lock.
 
     def _create(self, now: datetime) -> None:
-        made = authority.CertificateAuthority.create(now=now)
+        from minikafka.security.authority import (
+            CertificateAuthority,  # cryptography: 50 ms, not at every start
+        )
+
+        made = CertificateAuthority.create(now=now)
         self._write(AUTHORITY_KEY_FILE, made.key)
         self._write(REVOKED_FILE, made.revocation_list([], now=now))
         self._write_index([])
         self._write(AUTHORITY_FILE, made.certificate)  # the last: with it there is an authority
 
-    def _authority(self) -> authority.CertificateAuthority:
+    def _authority(self) -> CertificateAuthority:
+        from minikafka.security.authority import (
+            CertificateAuthority,  # cryptography: 50 ms, not at every start
+        )
+
         self._check_authority()
         key, certificate = self._read(AUTHORITY_KEY_FILE), self._read(AUTHORITY_FILE)
         try:
-            return authority.CertificateAuthority.load(key, certificate)
+            return CertificateAuthority.load(key, certificate)
         except ConfigError as error:
             raise ConfigError(f"{self.path}: {error}") from None
 
@@ -327,11 +332,13 @@ class SecurityDirectory:
         self._write_index([*self.certificates(), certificate])
         directory = self._directory(certificate)
         if pkcs12_password is not None:
-            key_store = authority.key_store_pkcs12(
+            from minikafka.security.authority import key_store_pkcs12, trust_store_pkcs12
+
+            key_store = key_store_pkcs12(
                 name, made.key, made.certificate, issuer.certificate, password=pkcs12_password
             )
             self._write(directory / PKCS12_KEY_STORE, key_store)
-            trust_store = authority.trust_store_pkcs12(issuer.certificate, password=pkcs12_password)
+            trust_store = trust_store_pkcs12(issuer.certificate, password=pkcs12_password)
             self._write(directory / PKCS12_TRUST_STORE, trust_store)
         self._write(directory / AUTHORITY_FILE, issuer.certificate)
         if kind == "broker":
@@ -343,8 +350,10 @@ class SecurityDirectory:
         self._write(INDEX_FILE, msgspec.json.format(msgspec.json.encode(certificates), indent=1) + b"\n")
 
     def _write_revoked(self, now: datetime) -> None:
+        from minikafka.security.authority import Revocation
+
         revocations = [
-            authority.Revocation(int(each.serial, 16), each.revoked_at)
+            Revocation(int(each.serial, 16), each.revoked_at)
             for each in self.certificates()
             if each.revoked_at is not None
         ]
