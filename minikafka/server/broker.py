@@ -249,13 +249,7 @@ class Broker:
         await log_io.run(self._make_first_directory)
         self._store = store = await self._open_store(config, clock=self._clock)
         until_connected = StorePatience(store, self._clock).until_connected
-        cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store))
-        if self._first_users:
-            from minikafka.server.security.first_users import ensure_users  # an open broker has none
-
-            await until_connected(
-                "the first users", lambda: ensure_users(store, self._first_users, log_io=log_io)
-            )
+        cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store, log_io))
         metadata = MetadataCache()
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
         config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)
@@ -337,9 +331,13 @@ class Broker:
         ReplicaAlterLogDirs(services, disk_work, quota=services.replication_quotas.alter_log_dirs).start()
         return cleaner
 
-    async def _join_cluster(self, store: CoordinationStore) -> str:
-        """The cluster's id, and the store's top nodes. Raises StartError, StoreError."""
+    async def _join_cluster(self, store: CoordinationStore, log_io: LogIo) -> str:
+        """The cluster's id; the store's top nodes and the first users. Raises StartError, StoreError."""
         await create_top_level_paths(store)
+        if self._first_users:
+            from minikafka.server.security.first_users import ensure_users  # an open broker has none
+
+            await ensure_users(store, self._first_users, log_io=log_io)
         return await agree_on_cluster_id(
             store,
             configured=self._config.cluster_id,

@@ -93,6 +93,9 @@ def test_nothing_is_overwritten_unasked(certs: Run) -> None:
     status, _, err = certs("client", "alice")
     assert status == 1 and "--overwrite" in err
     assert certs("client", "alice", "--overwrite")[0] == 0
+    certs("broker", "kafka2.example.com")
+    status, _, err = certs("broker", "kafka2.example.com")
+    assert status == 1 and "--overwrite" in err
 
 
 def test_pkcs12_stores_are_under_the_password_in_the_file(certs: Run, tmp_path: Path) -> None:
