@@ -32,7 +32,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
@@ -40,13 +40,23 @@ from minikafka import __version__
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, names_of_one_thing
 from minikafka.config.definition import format_value
 from minikafka.config.listeners import Listener
-from minikafka.config.loader import Loaded, Setting, UnknownProperty, load, parse_setting
+from minikafka.config.loader import (
+    Loaded,
+    Setting,
+    UnknownProperty,
+    configured,
+    load,
+    parse_setting,
+)
 from minikafka.errors import ConfigError, StartError
 from minikafka.network.addresses import format_address
 from minikafka.server.broker import Broker
 from minikafka.server.runtime.descriptors import raise_limit
 from minikafka.server.runtime.garbage import FullCollections, keep_freed_memory
 from minikafka.system_clock import SystemClock
+
+if TYPE_CHECKING:
+    from minikafka.security.secure_setup import SecureSetup
 
 LAST_LABEL = "stop it"
 STATUS_PAGE_LABEL = "status page"
@@ -62,32 +72,53 @@ def banner_lines(
     temporary: bool,
     status_page: str | None = None,
     metrics: str | None = None,
+    admin_files: str | None = None,
 ) -> list[tuple[str, str]]:
     """The banner as (label, text); an empty label continues the line above.
 
     ``listening``: what the sockets are bound to; ``addresses``: what clients are told to connect to,
     ``host:port``. ``unprotected``: those of ``listening`` that other machines reach without authentication.
-    ``status_page``: where it is. ``metrics``: where they are, or why nowhere.
+    ``status_page``: where it is. ``metrics``: where they are, or why nowhere. ``admin_files``: the directory
+    with what the administrator of a secure broker connects with.
     """
     data = ", ".join(directories)
+    produce, consume = f"kcat -b {addresses[0]} -t greetings -P", f"kcat -b {addresses[0]} -t greetings -C -e"
+    if admin_files is not None:  # a kcat of before 2025 cannot log in by SCRAM to a server that is careful
+        options = f"greetings -b {addresses[0]} --command-config {admin_files}/client.properties"
+        produce, consume = (
+            f"minikafka produce {options}",
+            f"minikafka consume {options} --from-beginning --until-end",
+        )
     lines = [
         ("", f"minikafka {__version__}, broker {node_id}"),
         ("listening on", ", ".join(listening)),
         ("advertised as", ", ".join(addresses)),
         ("data in", f"{data} (temporary: gone when the broker stops)" if temporary else data),
-        ("try it", f"echo hello | kcat -b {addresses[0]} -t greetings -P"),
-        ("", f"kcat -b {addresses[0]} -t greetings -C -e"),
+        ("try it", f"echo hello | {produce}"),
+        ("", consume),
         (LAST_LABEL, "Ctrl-C"),
     ]
     if metrics is not None:
         lines.insert(4, ("metrics", metrics))
     if status_page is not None:
         lines.insert(4, (STATUS_PAGE_LABEL, status_page))
+    if admin_files is not None:
+        lines[-3:-3] = admin_lines(admin_files)
     if unprotected:
         where = ", ".join(unprotected)
         told = f"no authentication: anyone who can reach {where} can read and delete everything"
         lines.insert(3, ("warning", told))
     return lines
+
+
+def admin_lines(files: str) -> list[tuple[str, str]]:
+    """Of the administrator of a secure broker, whose files are in the directory ``files``."""
+    return [
+        ("user admin", "may do anything; others may do what an ACL allows"),
+        ("its files", f"{files}/client.properties (Java, --command-config)"),
+        ("", f"{files}/librdkafka.conf (kcat -F)"),
+        ("", f"{files}/kafka_clients.py (Python)"),
+    ]
 
 
 def http_url(address: tuple[str, int] | None, path: str, *, scheme: str) -> str | None:
@@ -146,11 +177,12 @@ def run_broker(
     unknown: Sequence[UnknownProperty] = (),
     temporary_directory: str | None = None,
     usual_http_port: int | None = None,
+    secure: SecureSetup | None = None,
 ) -> int:
     """Run a broker with ``config`` until it is stopped. Returns the exit status.
 
     ``temporary_directory`` is removed when a second signal leaves the caller no time to. ``usual_http_port``:
-    see ``Broker``.
+    see ``Broker``. ``secure``: what ``--secure`` has made, and ``config`` has the settings of.
 
     Raises:
         ConfigError, StartError: the broker cannot start, and why.
@@ -161,7 +193,7 @@ def run_broker(
     keep_freed_memory()
     directories = [str(Path(directory).absolute()) for directory in config.log_dirs]
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        return runner.run(_serve(config, directories, temporary_directory, usual_http_port))
+        return runner.run(_serve(config, directories, temporary_directory, usual_http_port, secure))
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -177,9 +209,11 @@ async def _serve(
     directories: list[str],
     temporary_directory: str | None,
     usual_http_port: int | None,
+    secure: SecureSetup | None,
 ) -> int:
     stopped = _stop_on_signals(temporary_directory)
-    broker = Broker(config, usual_http_port=usual_http_port)
+    first_users = () if secure is None else secure.first_users
+    broker = Broker(config, usual_http_port=usual_http_port, first_users=first_users)
     start = asyncio.ensure_future(broker.start())
     await asyncio.wait({start, stopped}, return_when=asyncio.FIRST_COMPLETED)
     if not start.done():
@@ -205,6 +239,9 @@ async def _serve(
                 metrics=http_url(broker.http_address, "/metrics", scheme=scheme)
                 or _why_no_metrics(config=config, usual_port=usual_http_port),
                 temporary=temporary_directory is not None,
+                admin_files=None
+                if secure is None
+                else secure.write_admin_files(format_address(*broker.listeners[secure.listener])),
             )
         )
         ends: set[asyncio.Future[Any]] = {stopped, failed}
@@ -323,6 +360,7 @@ HTTP_PORT_BASE = 9403
 metrics are usually found, and brokers on one machine have one each."""
 
 OFF = "off"
+DEFAULT_PORT = 9092
 
 _EPILOG = """\
 Properties have Kafka's names. They come from --set, environment variables (MINIKAFKA_LOG_SEGMENT_BYTES for
@@ -353,6 +391,22 @@ def parser() -> argparse.ArgumentParser:
         "--port", metavar="PORT", help="listen on localhost:PORT (0: any free port), instead of listeners"
     )
     options.add_argument(
+        "--listen",
+        metavar="ADDRESS",
+        help="listen on HOST or HOST:PORT (9092), instead of listeners; 0.0.0.0 is every interface",
+    )
+    options.add_argument(
+        "--secure",
+        action="store_true",
+        help="TLS, users with passwords, and nothing allowed that no ACL allows; makes certificates and the "
+        "user admin the first time, and prints the files that clients need",
+    )
+    options.add_argument(
+        "--security-dir",
+        metavar="DIR",
+        help="keep certificates and passwords of --secure in DIR (beside the data: its path and -security)",
+    )
+    options.add_argument(
         "--http-port",
         metavar="PORT",
         help="serve the status page, /metrics, /healthz and /readyz on 127.0.0.1:PORT, instead of http.port "
@@ -379,34 +433,75 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     try:
         if not arguments.in_memory:
-            return _run(load_configuration(arguments), with_http=arguments.http_port != OFF)
+            return _start(arguments)
         from minikafka.cli.broker import TemporaryDirectory
 
         with TemporaryDirectory() as directory:
             arguments.data_dir = directory.path
-            return _run(
-                load_configuration(arguments),
-                with_http=arguments.http_port != OFF,
-                temporary_directory=directory.path,
-            )
+            if arguments.secure:
+                arguments.data_dir = os.path.join(directory.path, "data")
+            return _start(arguments, temporary_directory=directory.path)
     except (ConfigError, StartError) as error:
         print(f"minikafka-broker: {error}", file=sys.stderr)
         return FAILURE
 
 
-def load_configuration(arguments: argparse.Namespace) -> Loaded:
+def _start(arguments: argparse.Namespace, *, temporary_directory: str | None = None) -> int:
+    given = command_line_settings(arguments)
+    secure = make_secure(arguments, given) if arguments.secure else None
+    settings = [*given, *(() if secure is None else secure.settings)]
+    return _run(
+        load_configuration(arguments, settings),
+        with_http=arguments.http_port != OFF,
+        temporary_directory=temporary_directory,
+        secure=secure,
+    )
+
+
+def make_secure(arguments: argparse.Namespace, given: Sequence[Setting]) -> SecureSetup:
+    """Certificates, users and properties of ``--secure``. Raises ConfigError."""
+    from minikafka.server.security.secure_broker import make_secure_setup  # an open broker does without
+
+    return make_secure_setup(
+        configured(path=arguments.config, environment=os.environ, settings=given), arguments.security_dir
+    )
+
+
+def load_configuration(arguments: argparse.Namespace, settings: Sequence[Setting] | None = None) -> Loaded:
     """The configuration that the command line, the environment and the file together make.
+
+    ``settings``: those of the command line, if there are more than ``arguments`` say.
 
     Raises:
         ConfigError: a property, its value, and where it stands; or an option and a --set that contradict.
     """
+    if settings is None:
+        settings = command_line_settings(arguments)
+    loaded = load(path=arguments.config, environment=os.environ, settings=settings)
+    if arguments.http_port == OFF:
+        return Loaded(msgspec.structs.replace(loaded.config, http_port=None), loaded.unknown)
+    return loaded
+
+
+def command_line_settings(arguments: argparse.Namespace) -> list[Setting]:
+    """Raises ConfigError: an option is no good, or contradicts a --set or another option."""
     given = [parse_setting(text) for text in arguments.set]
     settings: list[Setting] = []
+    if arguments.security_dir is not None and not arguments.secure:
+        raise ConfigError("--security-dir is for --secure: give both, or neither")
+    protocol = "SASL_SSL" if arguments.secure else "PLAINTEXT"
     if arguments.port is not None:
+        if arguments.listen is not None:
+            raise ConfigError("--port and --listen say the same thing twice: --listen takes HOST:PORT")
         if not _is_port(arguments.port):
             raise ConfigError(f"--port {arguments.port}: must be a number from 0 to 65535")
-        settings.append(Setting("listeners", f"PLAINTEXT://localhost:{arguments.port}", "--port"))
+        settings.append(Setting("listeners", f"{protocol}://localhost:{arguments.port}", "--port"))
         settings.append(Setting("advertised.listeners", "", "--port"))
+    if arguments.listen is not None:
+        host, port = _parse_listen(arguments.listen)
+        settings.append(Setting("listeners", str(Listener(protocol, host, port)), "--listen"))
+        if all(each.name != "advertised.listeners" for each in given):
+            settings.append(Setting("advertised.listeners", "", "--listen"))
     if arguments.http_port not in (None, OFF):
         if not _is_port(arguments.http_port):
             raise ConfigError(f"--http-port {arguments.http_port}: must be a number from 0 to 65535, or off")
@@ -421,10 +516,23 @@ def load_configuration(arguments: argparse.Namespace) -> Loaded:
             raise ConfigError(
                 f"{setting.origin} and --set {twice.name}={twice.value} say the same thing twice"
             )
-    loaded = load(path=arguments.config, environment=os.environ, settings=[*given, *settings])
-    if arguments.http_port == OFF:
-        return Loaded(msgspec.structs.replace(loaded.config, http_port=None), loaded.unknown)
-    return loaded
+    return [*given, *settings]
+
+
+def _parse_listen(text: str) -> tuple[str, int]:
+    """``HOST``, ``HOST:PORT``, ``[v6]``, ``[v6]:PORT`` or an IPv6 address; empty for every interface. Raises
+    ConfigError."""
+    host, port = text, str(DEFAULT_PORT)
+    if text.startswith("["):
+        host, _, rest = text[1:].partition("]")
+        if rest:
+            port = rest.removeprefix(":") if rest.startswith(":") else ""
+    elif text.count(":") == 1:
+        host, _, port = text.partition(":")
+    if not _is_port(port):
+        raise ConfigError(f"--listen {text}: must be HOST or HOST:PORT, with a port from 0 to 65535")
+    listener = Listener("", host.strip(), int(port))
+    return ("" if listener.is_wildcard else listener.host), listener.port
 
 
 def usual_http_port(config: BrokerConfig) -> int | None:
@@ -449,7 +557,9 @@ def properties_text() -> str:
     return "\n".join(parts)
 
 
-def _run(loaded: Loaded, *, with_http: bool, temporary_directory: str | None = None) -> int:
+def _run(
+    loaded: Loaded, *, with_http: bool, temporary_directory: str | None, secure: SecureSetup | None
+) -> int:
     # What is imported is kept. Looking for garbage in it finds next to none: 60 times meanwhile 10 ms, once
     # at the end, if it were not frozen, 20 ms.
     gc.disable()
@@ -465,6 +575,7 @@ def _run(loaded: Loaded, *, with_http: bool, temporary_directory: str | None = N
         unknown=loaded.unknown,
         temporary_directory=temporary_directory,
         usual_http_port=usual_http_port(config) if with_http else None,
+        secure=secure,
     )
 
 

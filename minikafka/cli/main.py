@@ -17,6 +17,7 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "analyze": ("spark.analyze", "analyze log directories; compare replicas (Spark)"),
     "bench": ("bench.command", "benchmark any broker: throughput, latency, comparisons"),
     "broker": ("broker", "run a broker"),
+    "certs": ("certs", "a certificate authority; certificates for brokers and clients"),
     "cluster": ("cluster.command", "run several brokers on this machine; describe a cluster"),
     "compact": ("spark.compact", "keep the newest record of each key in a log directory; by Spark"),
     "completion": ("completion", "print a completion script for bash, zsh or fish"),
@@ -33,8 +34,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
     "topics": ("topics.command", "create, list, describe, alter and delete topics"),
     "transactions": ("transactions.command", "list and describe transactions; find and abort hanging ones"),
-    "why-denied": ("why_denied", "which ACL decides what a user may do, or which one is missing"),
     "users": ("users.command", "SCRAM users: create, change password, delete, list; end their sessions"),
+    "why-denied": ("why_denied", "which ACL decides what a user may do, or which one is missing"),
 }
 """Name → module below ``minikafka.cli`` with ``parser()`` and ``main(argv) -> exit status``, and what it is
 for."""

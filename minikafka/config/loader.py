@@ -142,6 +142,32 @@ def _of_unknown_listeners(config: BrokerConfig, origins: Mapping[str, str]) -> I
             yield UnknownProperty(name, origins.get(name, ""), meant)
 
 
+def configured(
+    *,
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    settings: Iterable[Setting] = (),
+    files: Files | None = None,
+) -> dict[str, Setting]:
+    """What ``load`` is given, by name: the strongest place of each property, unchecked.
+
+    Raises:
+        ConfigError: the file is unreadable, or a variable of the environment is no property's.
+    """
+    environment = environment or {}
+    in_file = [] if path is None else read_file(path, files or OsFiles())
+    settings = list(settings)
+    of_providers = {each.name: each.value for each in (*in_file, *settings) if is_of_providers(each.name)}
+    providers = ConfigProviders(of_providers, environment=environment)
+    merged: dict[str, str] = {}
+    found: dict[str, Setting] = {}
+    for layer in (in_file, from_environment(environment), settings):
+        resolved = [_resolved(each, providers) for each in layer if not is_of_providers(each.name)]
+        found |= {setting.name: setting for setting in resolved}
+        merged = override_properties(merged, {setting.name: setting.value for setting in resolved})
+    return {name: found[name] for name in merged}
+
+
 def parse_setting(text: str, *, origin: str = "--set") -> Setting:
     """``name=value`` as the command line gives it.
 

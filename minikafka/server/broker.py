@@ -20,7 +20,7 @@ import os
 import random
 import socket
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain
@@ -74,6 +74,7 @@ from minikafka.system_clock import SystemClock
 from minikafka.types import BrokerId
 
 if TYPE_CHECKING:
+    from minikafka.security.secure_setup import FirstUser
     from minikafka.server.http import pages as http_pages
     from minikafka.server.http.server import HttpServer
     from minikafka.server.security.transport import TransportSecurity
@@ -112,12 +113,14 @@ class Broker:
         open_store: OpenStore | None = None,
         connect: Connect = BrokerClient.connect,
         usual_http_port: int | None = None,
+        first_users: Sequence[FirstUser] = (),
     ) -> None:
         """``connect`` is how this broker reaches the others; ``usual_http_port`` is tried where ``http.port``
-        says nothing, and is done without where it is taken."""
+        says nothing, and is done without where it is taken. ``first_users`` can log in from the start."""
         self._config = config
         self._connect = connect
         self._usual_http_port = usual_http_port
+        self._first_users = first_users
         self._clock = clock or SystemClock()
         self._files = files or OsFiles()
         self._rng = rng or random.SystemRandom()
@@ -247,7 +250,7 @@ class Broker:
         await log_io.run(self._make_first_directory)
         self._store = store = await self._open_store(config, clock=self._clock)
         until_connected = StorePatience(store, self._clock).until_connected
-        cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store))
+        cluster_id = await until_connected("the cluster id", lambda: self._join_cluster(store, log_io))
         metadata = MetadataCache()
         configs = ConfigService(node_id=self.node_id, static_config=config, store=store, metadata=metadata)
         config_changes = ConfigChangeListener(store, clock=self._clock, reload=configs.reload)
@@ -328,9 +331,13 @@ class Broker:
         ReplicaAlterLogDirs(services, disk_work, quota=services.replication_quotas.alter_log_dirs).start()
         return cleaner
 
-    async def _join_cluster(self, store: CoordinationStore) -> str:
-        """The cluster's id, and the store's top nodes. Raises StartError, StoreError."""
+    async def _join_cluster(self, store: CoordinationStore, log_io: LogIo) -> str:
+        """The cluster's id; the store's top nodes and the first users. Raises StartError, StoreError."""
         await create_top_level_paths(store)
+        if self._first_users:
+            from minikafka.server.security.first_users import ensure_users  # an open broker has none
+
+            await ensure_users(store, self._first_users, log_io=log_io)
         return await agree_on_cluster_id(
             store,
             configured=self._config.cluster_id,

@@ -19,13 +19,21 @@ In a synchronous test, where the broker gets a thread and a loop of its own::
             ...
 
 With pytest no import is needed: installing minikafka brings the fixtures ``minikafka_broker`` (a fresh broker
-for each test), ``minikafka_session_broker`` (one for all tests) and ``minikafka_cluster`` (three);
-see ``minikafka.testing.pytest_plugin``.
+for each test), ``minikafka_secure_broker`` (one with TLS, users and ACLs), ``minikafka_session_broker`` (one
+for all tests) and ``minikafka_cluster`` (three); see ``minikafka.testing.pytest_plugin``.
 
 Several brokers, a controller and failover are a ``Cluster`` (``ThreadedCluster`` without a loop)::
 
     async with Cluster(brokers=3) as cluster:
         await cluster.kill(cluster.leader_of("orders", 0))
+
+With ``secure=True`` they speak TLS, know users and authorise what they do; ``client_config(user)`` is what a
+client needs to get in, ``add_user`` and ``add_acl`` let others do so::
+
+    async with Broker(secure=True) as broker:
+        await broker.add_user("alice")
+        await broker.add_acl("alice", "write", topic="orders")
+        producer = confluent_kafka.Producer(broker.client_config("alice"))
 
 All take ``config`` with Kafka's property names, and ``data_dir`` to keep the records in a directory of yours
 (a temporary one, removed at the end, is the default); single brokers also take ``host``.

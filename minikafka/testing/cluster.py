@@ -59,7 +59,9 @@ if TYPE_CHECKING:
     from minikafka.config.broker import BrokerConfig
     from minikafka.coordination.store import CoordinationStore
     from minikafka.network.broker_client import BrokerClient
+    from minikafka.security.secure_setup import FirstUser
     from minikafka.server.broker import Broker as ServerBroker
+    from minikafka.testing.secure import SecureAccess
 
 
 T = TypeVar("T")
@@ -180,7 +182,13 @@ class ClusterBroker:
     """Made by ``Cluster``. ``node_id``, ``data_dir`` and ``port`` are the same over restarts."""
 
     def __init__(
-        self, node_id: int, *, config: Mapping[str, Property], data_dir: str, network: Network
+        self,
+        node_id: int,
+        *,
+        config: Mapping[str, Property],
+        data_dir: str,
+        network: Network,
+        access: SecureAccess | None = None,
     ) -> None:
         from minikafka.testing.cluster import StoreGate
 
@@ -189,6 +197,7 @@ class ClusterBroker:
         self.is_cut_off = False
         """Isolated or paused: what it knows may be out of date."""
         self._config = dict(config)
+        self._access = access
         self._network = network
         self._front = network.relay(CLIENTS, node_id, self._address)
         self._ways: dict[int, tuple[ClusterBroker, Relay]] = {}
@@ -262,17 +271,29 @@ class ClusterBroker:
         self.reach_store()
         for relay in (self._front, *self._store_ways):
             await relay.open()
+        protocol = "PLAINTEXT" if self._access is None else "SASL_SSL"
         properties = self._config | {
             "node.id": self.node_id,
             "log.dirs": self.data_dir,
-            "listeners": f"PLAINTEXT://{LOOPBACK}:0",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{self.port}",
+            "listeners": f"{protocol}://{LOOPBACK}:0",
+            "advertised.listeners": f"{protocol}://{LOOPBACK}:{self.port}",
         }
         make_private_directory(self.data_dir)
         settings = [Setting(name, property_text(value), "config") for name, value in properties.items()]
+        first_users: tuple[FirstUser, ...] = ()
+        if self._access is not None:
+            setup = self._access.setup({setting.name: setting for setting in settings})
+            settings += setup.settings
+            first_users = setup.first_users
         config = load(settings=settings).config
         files = self._files = MortalFiles()
-        server = ServerBroker(config, files=files, open_store=self._open_store, connect=self._connect)
+        server = ServerBroker(
+            config,
+            files=files,
+            open_store=self._open_store,
+            connect=self._connect,
+            first_users=first_users,
+        )
         self._server = server
         try:
             await server.start()
@@ -382,6 +403,8 @@ class Cluster:
             ``coordination`` or ``zookeeper.connect`` the cluster uses that store.
         data_dir: keep records and store here, so that a later ``Cluster`` continues with them. None: a
             temporary directory that goes when the cluster stops.
+        secure: TLS and users with passwords, between brokers too, and nothing allowed that no ACL allows; see
+            ``Broker``.
     """
 
     def __init__(
@@ -390,6 +413,7 @@ class Cluster:
         *,
         config: Mapping[str, Property] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        secure: bool = False,
     ) -> None:
         if brokers < 1:
             raise ValueError(f"a cluster needs a broker, not {brokers}")
@@ -399,6 +423,8 @@ class Cluster:
         self._given_data_dir = None if data_dir is None else os.path.abspath(data_dir)
         self._data_dir: str | None = None
         self._network = Network()
+        self._is_secure = secure
+        self._access: SecureAccess | None = None
         self.brokers: dict[int, ClusterBroker] = {}
         """All brokers by id, those too that are stopped."""
 
@@ -444,6 +470,31 @@ class Cluster:
             return ()
         led = broker.server.services.replica_manager.partitions.get(TopicPartition(topic, partition))
         return () if led is None else tuple(led.isr)
+
+    def client_config(
+        self, user: str = "admin", password: str | None = None, *, client: str = "confluent-kafka"
+    ) -> dict[str, Any]:
+        """How a client of a secure cluster connects: see ``Broker.client_config``."""
+        return self._secure_access.client_config(self.bootstrap_servers, user, password, client=client)
+
+    async def add_user(self, name: str, password: str | None = None) -> str:
+        """See ``Broker.add_user``. Returns when all brokers know."""
+        return await self._secure_access.add_user(self._addresses(), name, password)
+
+    async def add_acl(self, user: str, operation: str, **resource: Any) -> None:
+        """See ``Broker.add_acl``. Returns when all brokers know."""
+        from minikafka.testing.secure import acl_binding
+
+        await self._secure_access.add_acl(self._addresses(), acl_binding(user, operation, **resource))
+
+    @property
+    def _secure_access(self) -> SecureAccess:
+        if self._access is None:
+            raise RuntimeError("there are users and ACLs only inside `async with Cluster(secure=True)`")
+        return self._access
+
+    def _addresses(self) -> list[Target]:
+        return [(LOOPBACK, broker.port) for broker in self._reachable()]
 
     async def wait_until(self, condition: Callable[[], object], *, timeout_s: float = WAIT_TIMEOUT_S) -> None:
         """Until ``condition`` holds, which is asked every 10 ms. Raises TimeoutError."""
@@ -606,12 +657,17 @@ class Cluster:
         config = dict(self._config)
         if "zookeeper.connect" not in config:
             config.setdefault("coordination", f"sqlite:///{data_dir}/coordination.sqlite")
+        if self._is_secure:
+            from minikafka.testing.secure import SecureAccess
+
+            self._access = SecureAccess(os.path.join(data_dir, "security"))
         self.brokers = {
             node_id: ClusterBroker(
                 node_id,
                 config=config,
                 data_dir=os.path.join(data_dir, f"broker-{node_id}"),
                 network=self._network,
+                access=self._access,
             )
             for node_id in range(1, self._count + 1)
         }
@@ -639,6 +695,7 @@ class Cluster:
         finally:
             await self._network.close()
             self._network = Network()
+            self._access = None
             self.brokers = {}
             if data_dir is not None and self._given_data_dir is None:
                 shutil.rmtree(data_dir)

@@ -3,6 +3,9 @@
 ``minikafka_broker``
     A fresh, empty broker for each test (function scope): nothing that one test wrote is seen by the next. A
     start and a stop cost a few tens of milliseconds, which isolation is worth.
+``minikafka_secure_broker``
+    The same with TLS, users and ACLs (``ThreadedBroker(secure=True)``); ``client_config(user)`` is what a
+    client needs, ``add_user`` and ``add_acl`` let others in than ``admin``.
 ``minikafka_session_broker``
     One broker for the whole session (per xdist worker), started when first asked for. For suites where even
     that cost matters; tests must then keep to topics of their own.
@@ -16,7 +19,7 @@ alike, whichever plugin runs the latter. Broker properties come from the ini fil
     [tool.pytest.ini_options]
     minikafka_config = ["num.partitions=3", "log.segment.bytes=1048576"]
 
-and from a marker, for ``minikafka_broker`` and ``minikafka_cluster``; a property named by both has the
+and from a marker, for all but ``minikafka_session_broker``; a property named by both has the
 marker's value, and the nearest marker wins over those further out::
 
     @pytest.mark.minikafka_config({"auto.create.topics.enable": False})
@@ -74,6 +77,16 @@ def minikafka_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]
 
     config = _ini_properties(request.config) | _marker_properties(request.node)
     with ThreadedBroker(config=config) as broker:
+        yield broker
+
+
+@pytest.fixture
+def minikafka_secure_broker(request: pytest.FixtureRequest) -> Iterator[ThreadedBroker]:
+    """A fresh secure broker for this test; its ``client_config()`` is what clients need."""
+    from minikafka.testing.thread import ThreadedBroker
+
+    config = _ini_properties(request.config) | _marker_properties(request.node)
+    with ThreadedBroker(config=config, secure=True) as broker:
         yield broker
 
 

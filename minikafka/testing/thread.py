@@ -114,8 +114,9 @@ class ThreadedBroker(LoopThread):
         config: Mapping[str, Property] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         host: str = "127.0.0.1",
+        secure: bool = False,
     ) -> None:
-        self._broker = Broker(config=config, data_dir=data_dir, host=host)
+        self._broker = Broker(config=config, data_dir=data_dir, host=host, secure=secure)
         super().__init__(self._broker, "broker")
 
     @property
@@ -132,6 +133,20 @@ class ThreadedBroker(LoopThread):
     def data_dir(self) -> str:
         """Where the records are."""
         return self._broker.data_dir
+
+    def client_config(
+        self, user: str = "admin", password: str | None = None, *, client: str = "confluent-kafka"
+    ) -> dict[str, Any]:
+        """See ``Broker.client_config``."""
+        return self._broker.client_config(user, password, client=client)
+
+    def add_user(self, name: str, password: str | None = None) -> str:
+        """See ``Broker.add_user``."""
+        return self._call(lambda: self._broker.add_user(name, password))
+
+    def add_acl(self, user: str, operation: str, **resource: Any) -> None:
+        """See ``Broker.add_acl``."""
+        self._call(lambda: self._broker.add_acl(user, operation, **resource))
 
     def start(self) -> None:
         """Start, or raise ``StartError`` or ``ConfigError`` and leave nothing behind."""
@@ -159,8 +174,9 @@ class ThreadedCluster(LoopThread):
         *,
         config: Mapping[str, Property] | None = None,
         data_dir: str | os.PathLike[str] | None = None,
+        secure: bool = False,
     ) -> None:
-        self._cluster = Cluster(brokers, config=config, data_dir=data_dir)
+        self._cluster = Cluster(brokers, config=config, data_dir=data_dir, secure=secure)
         super().__init__(self._cluster, "cluster")
 
     @property
@@ -172,6 +188,20 @@ class ThreadedCluster(LoopThread):
     def data_dir(self) -> str:
         """Where records and store are."""
         return self._cluster.data_dir
+
+    def client_config(
+        self, user: str = "admin", password: str | None = None, *, client: str = "confluent-kafka"
+    ) -> dict[str, Any]:
+        """See ``Cluster.client_config``."""
+        return self._cluster.client_config(user, password, client=client)
+
+    def add_user(self, name: str, password: str | None = None) -> str:
+        """See ``Cluster.add_user``."""
+        return self._call(lambda: self._cluster.add_user(name, password))
+
+    def add_acl(self, user: str, operation: str, **resource: Any) -> None:
+        """See ``Cluster.add_acl``."""
+        self._call(lambda: self._cluster.add_acl(user, operation, **resource))
 
     @property
     def controller(self) -> int | None:

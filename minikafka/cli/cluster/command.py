@@ -27,15 +27,16 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
-from minikafka.cli.broker import HTTP_PORT_BASE, OFF
+from minikafka.cli.broker import HTTP_PORT_BASE, OFF, admin_lines
 from minikafka.cli.cluster import control as cluster_control
 from minikafka.cli.cluster.control import DEFAULT_DATA_DIR
-from minikafka.cli.cluster.members import ChildMember, InProcessMember, Member, MemberConfig
+from minikafka.cli.cluster.members import HOST, ChildMember, InProcessMember, Member, MemberConfig
 from minikafka.cli.cluster.supervisor import ClusterSupervisor
-from minikafka.config.loader import load, parse_setting
+from minikafka.config.loader import Setting, configured, load, parse_setting
 from minikafka.errors import ConfigError, KafkaError, PeerProtocolError, StartError
 from minikafka.files import make_private_directory
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
@@ -44,6 +45,8 @@ from minikafka.protocol.wire.api_versions import ApiKey
 if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
+
+    from minikafka.network.client_security import ClientSecurity
 
 
 REFRESH_S = 1.0
@@ -69,7 +72,14 @@ NOTHING = Seen((), NO_NODE, {})
 class ClusterView:
     """Shows the cluster whose brokers are at ``addresses``, by id. One that is not alive is shown as down."""
 
-    def __init__(self, addresses: Mapping[int, tuple[str, int]], stream: TextIO | None = None) -> None:
+    def __init__(
+        self,
+        addresses: Mapping[int, tuple[str, int]],
+        stream: TextIO | None = None,
+        *,
+        security: ClientSecurity | None = None,
+    ) -> None:
+        self._security = security
         self._addresses = list(addresses.values())
         self._ids = tuple(addresses)
         self._out = stream or sys.stdout
@@ -132,7 +142,10 @@ class ClusterView:
             if self._client is None or not self._client.is_connected:
                 self._addresses.append(self._addresses.pop(0))
                 self._client = await BrokerClient.connect(
-                    *self._addresses[-1], client_id="minikafka-cluster", deadline_ms=DEADLINE_MS
+                    *self._addresses[-1],
+                    client_id="minikafka-cluster",
+                    deadline_ms=DEADLINE_MS,
+                    security=self._security,
                 )
             return _seen(await self._client.request(ApiKey.METADATA, body, deadline_ms=DEADLINE_MS))
         except (BrokerUnavailable, PeerProtocolError, KafkaError):
@@ -263,6 +276,12 @@ def parser() -> argparse.ArgumentParser:
         help="set a property of all brokers; may be repeated",
     )
     options.add_argument(
+        "--secure",
+        action="store_true",
+        help="TLS and users with passwords, between brokers too, and nothing allowed that no ACL allows; "
+        "certificates and passwords are made once, below DIR/security",
+    )
+    options.add_argument(
         "--zookeeper",
         metavar="HOST:PORT",
         help="keep the cluster's state in this ZooKeeper, instead of a SQLite file",
@@ -343,10 +362,32 @@ def member_configs(arguments: argparse.Namespace) -> list[MemberConfig]:
         for index, port in enumerate(_ports(arguments.port, arguments.brokers, arguments.first_id))
         for node_id in [arguments.first_id + index]
     ]
+    if arguments.secure:
+        configs = _secured(configs, directory / "security")
     load(
         environment=os.environ, settings=configs[0].settings()
     )  # a mistake is said once, and before all else
     return configs
+
+
+def _secured(configs: Sequence[MemberConfig], directory: Path) -> list[MemberConfig]:
+    """With what ``--secure`` makes for each; all of it before the first starts, so that a mistake is said
+    once and the administrator's files name all brokers. Raises ConfigError."""
+    from minikafka.network.client_security import client_security
+    from minikafka.security.client_files import java_settings
+    from minikafka.security.secure_setup import BROKER_USER
+    from minikafka.server.security.secure_broker import make_secure_setup
+
+    secured = []
+    for config in configs:
+        listening = Setting("listeners", f"SASL_SSL://{HOST}:{config.port}", "--port")
+        given = configured(environment=os.environ, settings=[*config.settings(), listening])
+        setup = make_secure_setup(given, str(directory))
+        address = "{}:{}".format(*config.address)
+        setup.write_admin_files(address)
+        security = client_security(java_settings(setup.login(BROKER_USER, address)))
+        secured.append(replace(config, secure=setup, security=security))
+    return secured
 
 
 def _is_http_port(text: str, count: int) -> bool:
@@ -396,7 +437,10 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(members: Sequence[Member], directory: Path) -> int:
-    view = ClusterView({member.config.node_id: member.config.address for member in members})
+    view = ClusterView(
+        {member.config.node_id: member.config.address for member in members},
+        security=members[0].config.security,
+    )
     supervisor = ClusterSupervisor(members, view.say)
     stopped = _stop_on_signals(supervisor)
     tasks: list[asyncio.Task[Any]] = []
@@ -427,8 +471,10 @@ async def _serve(members: Sequence[Member], directory: Path) -> int:
 
 def _banner(members: Sequence[Member], pages: Sequence[str | None]) -> list[tuple[str, str]]:
     servers = ",".join("{}:{}".format(*member.config.address) for member in members)
+    secure = members[0].config.secure
     return [
         ("bootstrap servers", servers),
+        *([] if secure is None else admin_lines(str(secure.directory.user_directory("admin")))),
         *((f"broker {each.config.node_id}", each.where) for each in members),
         *(
             (

@@ -20,6 +20,8 @@ from minikafka.files import open_regular
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 
 if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
+    from minikafka.security.secure_setup import SecureSetup
     from minikafka.server.broker import Broker
 
 START_DEADLINE_S = 60.0
@@ -42,21 +44,30 @@ class MemberConfig:
     properties: dict[str, str]
     http_port: str | None = None
     """A number or ``off``; None: what the properties or a broker's own default say."""
+    secure: SecureSetup | None = None
+    """What ``--secure`` has made for it; None: anybody may do anything."""
+    security: ClientSecurity | None = None
+    """How this process reaches it."""
 
     @property
     def address(self) -> tuple[str, int]:
         return HOST, self.port
 
+    @property
+    def listener(self) -> str:
+        return f"{'PLAINTEXT' if self.secure is None else 'SASL_SSL'}://{HOST}:{self.port}"
+
     def settings(self) -> list[Setting]:
         """All properties, for the loader."""
         where: dict[str, str] = {
             "log.dirs": str(self.data_dir),
-            "listeners": f"PLAINTEXT://{HOST}:{self.port}",
+            "listeners": self.listener,
             "advertised.listeners": "",
         }
         if self.http_port is not None and self.http_port != OFF:
             where["http.port"] = self.http_port
-        return [Setting(name, value, "--set") for name, value in (where | self.properties).items()]
+        given = [Setting(name, value, "--set") for name, value in (where | self.properties).items()]
+        return given if self.secure is None else [*given, *self.secure.settings]
 
 
 class Member(Protocol):
@@ -120,7 +131,7 @@ class ChildMember:
         ended = asyncio.ensure_future(self._wait())
         try:
             async with asyncio.timeout(START_DEADLINE_S):
-                while not await _answers(config.address):
+                while not await _answers(config):
                     if ended.done():
                         raise StartError(self._why())
                     await asyncio.sleep(POLL_S)
@@ -146,6 +157,11 @@ class ChildMember:
             f"--port={config.port}",
             f"--data-dir={config.data_dir}",
             *([] if config.http_port is None else [f"--http-port={config.http_port}"]),
+            *(
+                []
+                if config.secure is None
+                else ["--secure", f"--security-dir={config.secure.directory.path}"]
+            ),
         ]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -235,7 +251,8 @@ class InProcessMember:
         loaded = load(settings=self.config.settings()).config
         self._scheme = loaded.http_scheme()
         usual = None if self.config.http_port == OFF else usual_http_port(loaded)
-        self._broker = Broker(loaded, usual_http_port=usual)
+        first_users = () if self.config.secure is None else self.config.secure.first_users
+        self._broker = Broker(loaded, usual_http_port=usual, first_users=first_users)
         try:
             await self._broker.start()
         except StartError as error:
@@ -268,9 +285,11 @@ def _written(properties: dict[str, str], path: Path) -> Path:
     return path
 
 
-async def _answers(address: tuple[str, int]) -> bool:
+async def _answers(config: MemberConfig) -> bool:
     try:
-        client = await BrokerClient.connect(*address, client_id="minikafka-cluster", deadline_ms=5_000)
+        client = await BrokerClient.connect(
+            *config.address, client_id="minikafka-cluster", deadline_ms=5_000, security=config.security
+        )
     except BrokerUnavailable:
         return False
     await client.close()

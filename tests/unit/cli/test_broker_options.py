@@ -92,3 +92,41 @@ def test_all_properties_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [line for line in lines if not line.startswith(" ")] == list(BROKER_CONFIG_KEYS)
     assert "default: 1073741824; allowed: [1048576,...]; update: cluster-wide" in properties_text()
+
+
+def test_an_address_to_listen_on() -> None:
+    def listeners(*options: str) -> list[str]:
+        return [str(each) for each in configuration(*options).endpoints()]
+
+    assert listeners("--listen", "kafka.example.com") == ["PLAINTEXT://kafka.example.com:9092"]
+    assert listeners("--listen", "10.0.0.5:9094") == ["PLAINTEXT://10.0.0.5:9094"]
+    assert listeners("--listen", "::1") == ["PLAINTEXT://[::1]:9092"]
+    assert listeners("--listen", "[::1]:0") == ["PLAINTEXT://[::1]:0"]
+    assert listeners("--listen", "0.0.0.0:9094") == ["PLAINTEXT://:9094"]
+
+
+def test_an_address_replaces_what_is_advertised_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINIKAFKA_LISTENERS", "OLD://:1")
+    monkeypatch.setenv("MINIKAFKA_ADVERTISED_LISTENERS", "OLD://old.example.com:1")
+    config = configuration("--listen", "10.0.0.5")
+    assert [str(each) for each in config.advertised_endpoints()] == ["PLAINTEXT://10.0.0.5:9092"]
+    outside = "advertised.listeners=PLAINTEXT://kafka.example.com:9092"
+    config = configuration("--listen", "0.0.0.0", "--set", outside)
+    assert [str(each) for each in config.advertised_endpoints()] == ["PLAINTEXT://kafka.example.com:9092"]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        (["--listen", "localhost:x"], "--listen localhost:x: must be HOST or HOST:PORT"),
+        (["--listen", "[::1]x"], "must be HOST or HOST:PORT"),
+        (["--listen", "a:1", "--port", "1"], "--port and --listen say the same thing twice"),
+        (["--listen", "a:1", "--set", "listeners=PLAINTEXT://:1"], "say the same thing twice"),
+        (["--security-dir", "x"], "--security-dir is for --secure"),
+    ],
+)
+def test_addresses_and_directories_that_cannot_be(
+    options: list[str], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(options) == 1
+    assert why in capsys.readouterr().err

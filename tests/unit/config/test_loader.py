@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
-from minikafka.config.loader import environment_name, load, parse_setting, parse_toml
+from minikafka.config.loader import configured, environment_name, load, parse_setting, parse_toml
 from minikafka.errors import ConfigError
 
 KAFKAS_OWN_FILE = """\
@@ -189,6 +189,21 @@ def test_any_values_are_a_configuration_or_a_config_error(properties: dict[str, 
     except ConfigError:
         return
     assert isinstance(config, BrokerConfig)
+
+
+def test_what_is_configured_is_told_with_its_place(tmp_path: Path) -> None:
+    path = tmp_path / "server.properties"
+    path.write_text("log.retention.ms=1\nnode.id=1\nno.property=x\n")
+    found = configured(
+        path=str(path),
+        environment={"MINIKAFKA_NODE_ID": "2"},
+        settings=[parse_setting("log.retention.hours=3")],
+    )
+    assert {name: (each.value, each.origin) for name, each in found.items()} == {
+        "node.id": ("2", "environment variable MINIKAFKA_NODE_ID"),
+        "log.retention.hours": ("3", "--set"),  # which takes its other name with it
+        "no.property": ("x", f"{path}:3"),
+    }
 
 
 def test_properties_of_listeners_have_their_place_and_unknown_listeners_are_named(tmp_path: Path) -> None:

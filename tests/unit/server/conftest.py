@@ -148,7 +148,6 @@ class AdminBroker:
             client_software_version="1",
             peer_host="10.0.0.9",
             peer_port=54_321,
-            principal=ANONYMOUS,
             answer_bytes_max=1 << 30,
             mute=self.muted_ms.append,
         )
