@@ -144,16 +144,21 @@ def _key_store(key: Any, certificates: list[Certificate], source: str) -> KeySto
             )
         )
 
+    def names_of(certificate: Certificate) -> tuple[Name, frozenset[str]]:
+        try:
+            names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        except x509.ExtensionNotFound:
+            return certificate.subject, frozenset()
+        return certificate.subject, frozenset(str(getattr(name, "value", name)) for name in names)
+
+    # What is in a certificate is looked at only here, and may be damaged where it was loaded all the same.
     wanted = public(key)
-    own = next((each for each in certificates if public(each) == wanted), None)
+    publics = _parsed(lambda: [public(each) for each in certificates], source, "certificate")
+    own = next((each for each, its in zip(certificates, publics, strict=True) if its == wanted), None)
     if own is None:
         raise ConfigError(f"{source}: has no certificate for its private key")
     chain = [own, *(each for each in certificates if each is not own)]
-    try:
-        names = own.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        alternative_names = frozenset(str(getattr(name, "value", name)) for name in names)
-    except x509.ExtensionNotFound:
-        alternative_names = frozenset()
+    subject, alternative_names = _parsed(lambda: names_of(own), source, "certificate")
     return KeyStore(
         key.private_bytes(
             serialization.Encoding.PEM,
@@ -161,7 +166,7 @@ def _key_store(key: Any, certificates: list[Certificate], source: str) -> KeySto
             serialization.NoEncryption(),
         ),
         b"".join(each.public_bytes(serialization.Encoding.PEM) for each in chain),
-        own.subject,
+        subject,
         alternative_names,
         int(own.not_valid_after_utc.timestamp() * 1000),
     )
