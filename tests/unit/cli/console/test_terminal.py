@@ -140,7 +140,7 @@ def test_no_broker_there_is_one_line(command: Any, capsys: pytest.CaptureFixture
 
 
 def test_who_may_not_is_told_how_to_find_out_why() -> None:
-    with pytest.raises(CommandError, match="orders .*minikafka why-denied"), client_errors():
+    with pytest.raises(CommandError, match=r"orders .*minikafka why-denied"), client_errors():
         raise TopicAuthorizationFailedError("orders")
     with pytest.raises(CommandError) as raised, client_errors():
         raise KafkaTimeoutError("orders")
