@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from minikafka.cli.acls.command import RESOURCE_OPTIONS, parse_operation
 from minikafka.cli.acls.requests import describe_acls
 from minikafka.cli.shared.admin_client import AdminClient, broker_resource
-from minikafka.cli.shared.commands import OK, add_connection_options, parse_addresses, run
+from minikafka.cli.shared.commands import OK, add_connection_options, run, take_connection
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import (
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         arguments.principal = parse_user(arguments.user)
         arguments.operation = parse_operation(arguments.operation)
         arguments.resource = parse_resource(arguments.resource)
@@ -114,7 +114,10 @@ async def _run(options: argparse.ArgumentParser, arguments: argparse.Namespace) 
     resource: ResourcePattern = arguments.resource
     wanted = AclBindingFilter(ResourcePatternFilter(resource.resource_type, resource.name, PatternType.MATCH))
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-why-denied", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-why-denied",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         try:
             acls = await describe_acls(admin, wanted)
@@ -124,16 +127,24 @@ async def _run(options: argparse.ArgumentParser, arguments: argparse.Namespace) 
             print("Everybody may do everything: the brokers have no authorizer (authorizer.class.name).")
             return OK
         configured = await _configured(admin)
-    default = options.get_default("bootstrap_server")
-    server = arguments.bootstrap_server
     question = Question(
         arguments.principal,
         arguments.operation,
         resource,
-        connection="" if server == default else f" -b {shlex.quote(server)}",
+        connection=_connection(options, arguments),
     )
     print("\n".join(question.explain(acls, configured, host=arguments.host)))
     return OK
+
+
+def _connection(options: argparse.ArgumentParser, arguments: argparse.Namespace) -> str:
+    """What a command that this one advises needs in order to reach the same brokers as the same user."""
+    given = ""
+    for name, option in (("bootstrap_server", "-b"), ("command_config", "--command-config")):
+        value = getattr(arguments, name)
+        if value != options.get_default(name):
+            given += f" {option} {shlex.quote(value)}"
+    return given
 
 
 async def _configured(admin: AdminClient) -> dict[str, str] | None:

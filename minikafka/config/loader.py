@@ -63,15 +63,16 @@ class Setting(NamedTuple):
 
 
 class UnknownProperty(NamedTuple):
-    """A property in a file that is not known, and the known one that was probably meant."""
+    """A property that is left out, the known one that was probably meant, and why it is left out."""
 
     name: str
     origin: str
     nearest: str | None
+    why: str = "is not a property of minikafka and is ignored"
 
     def __str__(self) -> str:
         hint = f"; did you mean {self.nearest}?" if self.nearest else ""
-        return f"{self.origin}: {self.name} is not a property of minikafka and is ignored{hint}"
+        return f"{self.origin}: {self.name} {self.why}{hint}"
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -139,7 +140,10 @@ def _of_unknown_listeners(config: BrokerConfig, origins: Mapping[str, str]) -> I
             nearest = _nearest(parts.listener, names, cutoff=0.6)
             rest = name[len(LISTENER_PREFIX) + len(parts.listener) :]
             meant = None if nearest is None else f"{LISTENER_PREFIX}{nearest.lower()}{rest}"
-            yield UnknownProperty(name, origins.get(name, ""), meant)
+            why = (
+                f"is ignored, as there is no listener {parts.listener}; there are {', '.join(sorted(names))}"
+            )
+            yield UnknownProperty(name, origins.get(name, ""), meant, why)
 
 
 def configured(
@@ -281,7 +285,7 @@ def _without(message: str, references: Mapping[str, str]) -> str:
 def _check(setting: Setting) -> None:
     key = broker_config_key(setting.name)
     if key is None:
-        nearest = _nearest(setting.name, BROKER_CONFIG_KEYS, cutoff=0.6)
+        nearest = _nearest_property(setting.name)
         hint = f"; did you mean {nearest}?" if nearest else ""
         raise ConfigError(f"{setting.origin}: {setting.name} is not a property of minikafka{hint}")
     if key.nullable and not setting.value.strip():
@@ -294,6 +298,17 @@ def _check(setting: Setting) -> None:
             named = f"for configuration {key.name}"
             why = f"Invalid value {setting.reference} {named}{why.partition(named)[2]}"
         raise ConfigError(f"{setting.origin}: {why}") from None
+
+
+def _nearest_property(name: str) -> str | None:
+    """The broker property that was probably meant, that of a listener with its prefix."""
+    parts = listener_property(name)
+    if parts is None:
+        return _nearest(name, BROKER_CONFIG_KEYS, cutoff=0.6)
+    prefix = name.removesuffix(parts.name)
+    nearest = _nearest(parts.name, BROKER_CONFIG_KEYS, cutoff=0.6)
+    meant = None if nearest is None else prefix + nearest
+    return meant if meant is not None and broker_config_key(meant) is not None else None
 
 
 def _nearest(name: str, names: Iterable[str], *, cutoff: float) -> str | None:

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from minikafka.errors import ConfigError
 from minikafka.files import Files
 from minikafka.security.stores import KeyStore, load_key_store, load_revocation_lists, load_trust_store
-from minikafka.security.tls_settings import CIPHERS_OF_TLS_1_3, TlsSettings
+from minikafka.security.tls_settings import CIPHERS_OF_TLS_1_3, StoreSettings, TlsSettings
 
 _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 _TURNS_MAX = 16
@@ -94,10 +94,23 @@ def check_trusts_itself(settings: TlsSettings, server: ssl.SSLContext) -> None:
         except ssl.SSLWantReadError:
             sides.append(side)
         except ssl.SSLError as error:
+            trust_store = settings.trust_store
+            trusted = (
+                _described(trust_store, "certificates")
+                if trust_store.is_set
+                else f"the authorities of this system ({trust_store.name_of('location')} is not set)"
+            )
             raise ConfigError(
-                f"brokers would not connect to each other with {settings.key_store.name_of('*')} and "
-                f"{settings.trust_store.name_of('*')}: {reason_of(error)}"
+                "brokers would not connect to each other with the certificate of "
+                f"{_described(settings.key_store, 'certificate.chain')} and {trusted}: {reason_of(error)}"
             ) from None
+
+
+def _described(store: StoreSettings, inline: str) -> str:
+    """Where a store is, or the property that has it."""
+    if store.location is None:
+        return store.name_of(inline)
+    return f"{store.location} ({store.name_of('location')})"
 
 
 def _context(protocol: int, settings: TlsSettings) -> ssl.SSLContext:

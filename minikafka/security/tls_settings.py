@@ -94,11 +94,16 @@ def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
 
 def listener_tls_settings(security: SecurityConfig, *, listener: str = "") -> TlsSettings:
     """Of a listener, and of what connects to others of its name. ``security``: what holds for it.
+    ``listener`` is for messages, which name properties with its prefix.
 
     Raises:
         ConfigError: names the property and what to do.
     """
-    prefix = f"{LISTENER_PREFIX}{listener.lower()}." if listener else ""
+    return tls_settings(security, prefix=f"{LISTENER_PREFIX}{listener.lower()}." if listener else "")
+
+
+def tls_settings(security: SecurityConfig, *, prefix: str) -> TlsSettings:
+    """As above, of properties whose names begin with ``prefix``. Raises ConfigError."""
     key_store = StoreSettings(
         "keystore",
         security.ssl_keystore_type,
@@ -217,7 +222,7 @@ def _check_key_store(store: StoreSettings) -> None:
     elif store.location is not None and store.password is None:
         raise ConfigError(
             "SSL key store is specified, but key store password is not specified: set "
-            f"{store.name_of('password')}"
+            f"{store.name_of('password')}, or {store.name_of('type')}=PEM if it is a PEM file"
         )
 
 

@@ -176,6 +176,7 @@ def test_every_tool_takes_the_same_file(cluster: SecuredCluster, tmp_path: Path)
     assert json.loads(said("cluster", "describe", "--json"))
     said("transactions", "list")
     said("quotas", "describe")
+    assert b"authorizer.class.name" in said("why-denied", "ann", "Read", f"topic:{TOPIC}")
     said("elect-leaders", "--election-type", "preferred", "--all-topic-partitions")
     report = run(
         cluster,

@@ -19,8 +19,8 @@ from minikafka.cli.shared.commands import (
     OK,
     add_connection_options,
     as_json,
-    parse_addresses,
     run,
+    take_connection,
     with_action_first,
 )
 from minikafka.cli.shared.profiles import ProfileParser
@@ -140,7 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if argv is None else argv)
     arguments = options.parse_intermixed_args(with_action_first(given, ACTIONS))
     try:
-        arguments.addresses = parse_addresses(arguments.bootstrap_server)
+        take_connection(arguments)
         _check_usage(arguments)
         if arguments.action == "list":
             arguments.filters = resource_filters(arguments)
@@ -297,7 +297,10 @@ def _check_operations(wanted: Wanted) -> None:
 
 async def _run(arguments: argparse.Namespace) -> int:
     async with AdminClient(
-        arguments.addresses, client_id="minikafka-acls", timeout_ms=arguments.timeout_ms
+        arguments.addresses,
+        client_id="minikafka-acls",
+        timeout_ms=arguments.timeout_ms,
+        security=arguments.security,
     ) as admin:
         match arguments.action:
             case "add":

@@ -231,7 +231,8 @@ async def _run(arguments: argparse.Namespace) -> int:
 async def _partitions(admin: GroupAdmin, arguments: argparse.Namespace) -> list[TopicPartition]:
     known = list(await admin.partitions([arguments.topic]))
     if not known:
-        raise CommandError(f"there is no topic {arguments.topic}")
+        hidden = ", or none that this user may describe" if arguments.command_config else ""
+        raise CommandError(f"there is no topic {arguments.topic}{hidden}")
     wanted = [TopicPartition(arguments.topic, each) for each in dict.fromkeys(arguments.partition or ())]
     for each in wanted:
         if each not in known:

@@ -34,6 +34,8 @@ def client_errors() -> Iterator[None]:
         yield
     except KafkaError as error:
         text = _NUMBER.sub("", str(error)).strip() or type(error).__name__
+        if "AuthorizationFailed" in type(error).__name__:
+            text += " (no ACL allows it, or one denies it: minikafka why-denied says which)"
         raise CommandError(text) from None
 
 

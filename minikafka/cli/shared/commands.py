@@ -203,10 +203,17 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(number, signal.SIG_DFL)
 
 
+_WORDS: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic",
+    ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: "delegation.token.secret.key is not set on the brokers",
+}
+"""For errors of responses that have no message."""
+
+
 def explain(error: KafkaError) -> str:
     """The broker's own words when it has any, and the error's name."""
-    if error.message is None and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:  # Metadata has no words
-        return f"there is no such topic ({error.code.name})"
+    if error.message is None and (words := _WORDS.get(error.code)):
+        return f"{words} ({error.code.name})"
     return f"{error.message} ({error.code.name})" if error.message else error.code.name
 
 

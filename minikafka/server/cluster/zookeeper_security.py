@@ -78,7 +78,10 @@ def _login(text: str | None) -> Login | None:
     """Raises ConfigError."""
     if text is None:
         return None
-    modules = parse_jaas(text)
+    try:
+        modules = parse_jaas(text)
+    except ConfigError as error:  # which knows of no other property than clients' own
+        raise ConfigError(str(error).replace(" sasl.jaas.config:", " zookeeper.sasl.jaas.config:")) from None
     options = modules[0].options
     if len(modules) > 1 or modules[0].login_module != DIGEST_LOGIN_MODULE:
         raise ConfigError(f"zookeeper.sasl.jaas.config: must be one module, {DIGEST_LOGIN_MODULE}")

@@ -221,10 +221,10 @@ async def _tls(config: BrokerConfig) -> HttpTls | None:
     if security is None:
         return None
     from minikafka.security.tls import server_context
-    from minikafka.security.tls_settings import listener_tls_settings
+    from minikafka.security.tls_settings import tls_settings
     from minikafka.server.http.tls import HttpTls  # of plain HTTP nothing of this is imported
 
-    settings = listener_tls_settings(security, listener=LISTENER_NAME)
+    settings = tls_settings(security, prefix="http.")
     tls = HttpTls(lambda: server_context(settings), settings.files, name=LISTENER_NAME)
     await tls.begin()
     return tls

@@ -21,10 +21,11 @@ from minikafka.errors import ConfigError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import AUDIT_LOGGER, AclOperation, ResourceType, camel_case
 from minikafka.security.authorizer_data import AuthorizerData, Decision
-from minikafka.security.principal import parse_super_users
+from minikafka.security.principal import USER, parse_super_users
 from minikafka.server.security.acl_store import AclStore
 from minikafka.server.security.authorizer import Asker
 
+logger = logging.getLogger(__name__)
 audit_logger = logging.getLogger(AUDIT_LOGGER)
 
 CLASS_NAMES = (
@@ -49,6 +50,9 @@ def authorizer_data(config: BrokerConfig) -> AuthorizerData:
         super_users = parse_super_users(config.super_users)
     except ConfigError as error:
         raise ConfigError(f"super.users={config.super_users}: {error}") from None
+    for user in super_users:
+        if f",{USER}:" in user.name.replace(" ", ""):  # a comma may be in a name, as in CN=alice,O=Example
+            logger.warning("super.users has one user %s; several are separated by semicolons", user)
     return AuthorizerData(super_users, allows_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
 
 

@@ -83,6 +83,12 @@ class JwksSource:
     async def run(self) -> None:
         """Until cancelled."""
         settings = self._settings
+        if urlsplit(settings.url).scheme == "http":  # Kafka takes it too
+            logger.warning(
+                "sasl.oauthbearer.jwks.endpoint.url %s is read without TLS: whoever is on the way there can "
+                "put in keys of his own and be any user; use https:",
+                settings.url,
+            )
         backoff_ms = settings.retry_backoff_ms
         while True:
             self._wanted.clear()
@@ -109,7 +115,7 @@ class JwksSource:
             logger.warning(
                 "cannot read the keys of sasl.oauthbearer.jwks.endpoint.url %s: %s%s",
                 url,
-                error,
+                _reason(error),
                 "; those that were read before still hold" if self._keys else "",
             )
             return False
@@ -119,6 +125,14 @@ class JwksSource:
             logger.warning("%s has no key that can verify a signature: no token will be taken", url)
         self._keys = keys
         return True
+
+
+def _reason(error: Exception) -> str:
+    """Without what Python wraps it in (``URLError``), and without the URL again."""
+    cause = getattr(error, "reason", None)
+    if not isinstance(cause, OSError):
+        cause = error
+    return getattr(cause, "strerror", None) or str(cause)
 
 
 def _fetch(url: str) -> bytes:

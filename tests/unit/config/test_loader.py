@@ -218,6 +218,7 @@ def test_properties_of_listeners_have_their_place_and_unknown_listeners_are_name
     assert (security.ssl_keystore_location, security.ssl_client_auth) == ("/a", "required")
     (unknown,) = loaded.unknown
     assert f"{path}:4: listener.name.extrenal.ssl.client.auth" in str(unknown)
+    assert "there is no listener EXTRENAL; there are EXTERNAL" in str(unknown)
     assert "did you mean listener.name.external.ssl.client.auth?" in str(unknown)
     with pytest.raises(ConfigError, match=r"--set: .*listener\.name\.external\.ssl\.client\.auth"):
         load(path=path, settings=[parse_setting("listener.name.external.ssl.client.auth=maybe")])

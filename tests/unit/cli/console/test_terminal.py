@@ -9,11 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaTimeoutError, TopicAuthorizationFailedError
 
 from minikafka.cli.console import consume, produce
 from minikafka.cli.console.consume import RecordFormat, with_properties
 from minikafka.cli.console.produce import read_lines, split_line
-from minikafka.cli.console.terminal_client import unescape
+from minikafka.cli.console.terminal_client import client_errors, unescape
+from minikafka.cli.shared.commands import CommandError
 
 RECORD = SimpleNamespace(
     topic="t",
@@ -135,3 +137,11 @@ def test_no_broker_there_is_one_line(command: Any, capsys: pytest.CaptureFixture
     assert command.main(["t", "-b", "127.0.0.1:1"]) == 1
     error = capsys.readouterr().err
     assert error.count("\n") == 1 and "127.0.0.1:1" in error
+
+
+def test_who_may_not_is_told_how_to_find_out_why() -> None:
+    with pytest.raises(CommandError, match=r"orders .*minikafka why-denied"), client_errors():
+        raise TopicAuthorizationFailedError("orders")
+    with pytest.raises(CommandError) as raised, client_errors():
+        raise KafkaTimeoutError("orders")
+    assert "why-denied" not in str(raised.value)

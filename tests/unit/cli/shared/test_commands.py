@@ -6,6 +6,7 @@ import pytest
 
 from minikafka.cli.reassign.progress import CopyRate
 from minikafka.cli.shared.commands import (
+    explain,
     format_bytes,
     format_duration,
     format_rate,
@@ -13,6 +14,7 @@ from minikafka.cli.shared.commands import (
     parse_bytes,
     with_action_first,
 )
+from minikafka.errors import ErrorCode, KafkaError
 
 
 @pytest.mark.parametrize(
@@ -104,3 +106,12 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
     assert rate.bytes_per_s == 10_000_000, "what was faster before does not count any more"
     rate.record(10**12, now_ms=30_000)
     assert rate.bytes_per_s == 0, "producers are faster"
+
+
+def test_an_error_without_words_of_the_broker_has_ours() -> None:
+    disabled = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
+    assert explain(KafkaError(disabled)) == (
+        "delegation.token.secret.key is not set on the brokers (DELEGATION_TOKEN_AUTH_DISABLED)"
+    )
+    assert explain(KafkaError(disabled, "no")) == "no (DELEGATION_TOKEN_AUTH_DISABLED)"
+    assert explain(KafkaError(ErrorCode.NOT_CONTROLLER)) == "NOT_CONTROLLER"

@@ -86,6 +86,18 @@ async def test_keys_come_over_http(sources: list[JwksSource]) -> None:
         assert not await source._read()
 
 
+async def test_keys_that_come_without_tls_are_warned_of(
+    sources: list[JwksSource], caplog: pytest.LogCaptureFixture
+) -> None:
+    sources.append(source := JwksSource(JwksSettings("http://127.0.0.1:1/keys", 3_600_000, 1, 10)))
+    with caplog.at_level(logging.WARNING):
+        task = asyncio.create_task(source.run())
+        await source.tried.wait()
+        task.cancel()
+    assert "is read without TLS" in caplog.messages[0]
+    assert caplog.messages[1].endswith("http://127.0.0.1:1/keys: Connection refused")
+
+
 @pytest.mark.parametrize(
     "url", ["", "jwks.json", "ftp://issuer/keys", "file:", "https://", "file://host/keys"]
 )
