@@ -308,13 +308,19 @@ class Broker:
         services.groups.start()
         services.transactions.start()
         cleaner = self._start_maintenance(services, disk_work)
+        await self._open(services, sessions, cleaner, budget)
+        self._membership = membership
+        await membership.join(registration(services, self._advertised, http=self.http_address))
+        supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
+
+    async def _open(
+        self, services: Services, sessions: SessionKeeper, cleaner: LogCleaner, budget: DescriptorBudget
+    ) -> None:
+        """From here on clients can come. Raises StartError."""
         dispatcher = Dispatcher(services, HANDLERS)
         await start_authentication(services, dispatcher, sessions=sessions, rng=self._rng)
         socket_server = await self._listen(services, dispatcher, budget)
         self._http = await self._start_http(services, cleaner, socket_server, budget)
-        self._membership = membership
-        await membership.join(registration(services, self._advertised, http=self.http_address))
-        supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
 
     def _follow_stores(self, services: Services, transport: TransportSecurity | None) -> None:
         if transport is not None:
