@@ -57,16 +57,15 @@ import asyncio
 import contextlib
 import logging
 import os
-import queue
 import sqlite3
 import stat
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar, assert_never
 
 from minikafka.clock import Clock
+from minikafka.coordination.sql_thread import SqlThread
 from minikafka.coordination.store import (
     ANY_VERSION,
     NO_OWNER,
@@ -556,8 +555,6 @@ BUSY_TIMEOUT_MS = 5_000
 MEMORY = ":memory:"
 """SQLite's name for a database that is not in a file."""
 
-Call = Callable[[], object]
-
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -994,37 +991,3 @@ class SqliteClient:
                 tree.end_session(self.session_id)
         except StoreError:
             pass  # another client ends it when its lease is over
-
-
-class SqlThread:
-    """Runs a store's calls one after the other, and something else now and then while there are none. Calls
-    must not raise.
-
-    Instead of ``ThreadPoolExecutor``: polling from here costs one wake-up, from the event loop it takes two
-    and a hop back, which is what an idle broker's CPU time mostly consists of.
-    """
-
-    def __init__(self, name: str, *, idle_call: Call, idle_interval: Callable[[], float | None]) -> None:
-        """``idle_call`` runs when nothing was asked for ``idle_interval`` seconds; None: never."""
-        self._idle_call = idle_call
-        self._idle_interval = idle_interval
-        self._calls: queue.SimpleQueue[Call | None] = queue.SimpleQueue()  # bounded by those who await
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
-
-    def submit(self, call: Call) -> None:
-        self._calls.put(call)
-
-    def stop(self) -> None:
-        """After the calls submitted so far. Does not wait."""
-        self._calls.put(None)
-
-    def _run(self) -> None:
-        while True:
-            try:
-                call = self._calls.get(timeout=self._idle_interval())
-            except queue.Empty:
-                call = self._idle_call
-            if call is None:
-                return
-            call()

@@ -4,8 +4,8 @@ Kafka: the sensors of ``Selector.SelectorMetrics`` (``socket-server-metrics``), 
 ``StandardAuthorizer.AuthorizerMetrics``. All is counted on the event loop.
 
 Invariants: there are counts for each listener, and what a peer says never adds one, so their number is
-bounded. A count only grows, but ``AuthorizerMetrics.acls``, which is what is true now. TLS handshakes are
-counted where they are made (``network.tls_acceptor.Handshakes``).
+bounded. A count only grows. TLS handshakes are counted where they are made
+(``network.tls_acceptor.Handshakes``), ACLs where they are kept (``AclStore.count``).
 """
 
 from __future__ import annotations
@@ -49,16 +49,14 @@ class AuthenticationMetrics:
 class AuthorizerMetrics:
     """Counts of the authorizer."""
 
-    __slots__ = ("acls", "allowed", "denied")
+    __slots__ = ("allowed", "denied")
 
     def __init__(self) -> None:
         self.allowed = 0
         self.denied = 0
-        self.acls = 0
-        """ACLs that there are."""
 
     def __repr__(self) -> str:
-        return f"AuthorizerMetrics(allowed={self.allowed}, denied={self.denied}, acls={self.acls})"
+        return f"AuthorizerMetrics(allowed={self.allowed}, denied={self.denied})"
 
     @property
     def requests(self) -> int:

@@ -270,6 +270,7 @@ async def start_authentication(
             rng=rng,
             scheduler=services.scheduler,
             supervisor=services.supervisor,
+            metrics=services.security_metrics,
         )
     except ConfigError as error:
         raise StartError(str(error)) from error
@@ -294,7 +295,9 @@ def _set_authorizer(services: Services) -> None:
         return
     data = acl_authorizer.authorizer_data(services.config)
     services.acls = acl_store.AclStore(services.store, data, clock=services.clock)
-    services.authorizer = acl_authorizer.AclAuthorizer(data, services.acls)
+    services.authorizer = acl_authorizer.AclAuthorizer(
+        data, services.acls, services.security_metrics.authorizer
+    )
 
 
 async def _confirmed_epoch(services: Services, topic_partition: TopicPartition) -> int | None:

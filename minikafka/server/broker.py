@@ -301,22 +301,33 @@ class Broker:
         )
         if services.acls is not None:
             await until_connected("the ACLs", services.acls.load)
-        configs.subscribe_broker(self._broker_config_changed)
-        self._follow_stores(services, transport)
-        self._prepare_for_records(services)
+        self._follow_changes(services, transport)
         membership = join_membership(services, sessions=sessions, config_changes=config_changes)
         services.groups.start()
         services.transactions.start()
         cleaner = self._start_maintenance(services, disk_work)
-        dispatcher = Dispatcher(services, HANDLERS)
-        await start_authentication(services, dispatcher, sessions=sessions, rng=self._rng)
-        socket_server = await self._listen(services, dispatcher, budget)
-        self._http = await self._start_http(services, cleaner, socket_server, budget)
+        await self._open(services, sessions, cleaner, budget)
         self._membership = membership
         await membership.join(registration(services, self._advertised, http=self.http_address))
         supervisor.start("own-modules", lambda: self._load_own_modules(log_io))
 
-    def _follow_stores(self, services: Services, transport: TransportSecurity | None) -> None:
+    async def _open(
+        self, services: Services, sessions: SessionKeeper, cleaner: LogCleaner, budget: DescriptorBudget
+    ) -> None:
+        """From here on clients can come. Raises StartError."""
+        self._prepare_for_records(services)
+        dispatcher = Dispatcher(services, HANDLERS)
+        await start_authentication(services, dispatcher, sessions=sessions, rng=self._rng)
+        socket_server = await self._listen(services, dispatcher, budget)
+        self._http = await self._start_http(services, cleaner, socket_server, budget)
+
+    async def _join(self, services: Services, membership: ClusterMembership) -> None:
+        self._membership = membership
+        await membership.join(registration(services, self._advertised, http=self.http_address))
+
+    def _follow_changes(self, services: Services, transport: TransportSecurity | None) -> None:
+        """Of the configuration, and of the files with keys and certificates."""
+        services.configs.subscribe_broker(self._broker_config_changed)
         if transport is not None:
             services.configs.check_broker_with(transport.check)
             services.configs.subscribe_broker(transport.apply)

@@ -79,4 +79,4 @@ def _authorizer(services: Services) -> Iterator[Sample]:
     yield Sample(names.AUTHORIZATION_REQUESTS, counts.requests)
     yield Sample(names.AUTHORIZATIONS_ALLOWED, counts.allowed)
     yield Sample(names.AUTHORIZATIONS_DENIED, counts.denied)
-    yield Sample(names.ACLS, counts.acls)
+    yield Sample(names.ACLS, 0 if services.acls is None else services.acls.count)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 
 from minikafka.config.broker import BrokerConfig
 from minikafka.errors import ConfigError
+from minikafka.metrics.security_metrics import AuthorizerMetrics
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.acl import AUDIT_LOGGER, AclOperation, ResourceType, camel_case
 from minikafka.security.authorizer_data import AuthorizerData, Decision
@@ -56,39 +57,16 @@ def authorizer_data(config: BrokerConfig) -> AuthorizerData:
     return AuthorizerData(super_users, allows_everyone_if_no_acl_found=config.allow_everyone_if_no_acl_found)
 
 
-class AuthorizerCounts:
-    """Decisions so far (``AuthorizerMetrics``)."""
-
-    __slots__ = ("allowed", "denied")
-
-    def __init__(self) -> None:
-        self.allowed = 0
-        """``authorization-allowed-rate-per-minute`` is the rate of it."""
-        self.denied = 0
-
-    def __repr__(self) -> str:
-        return f"AuthorizerCounts({self.allowed} allowed, {self.denied} denied)"
-
-    @property
-    def requests(self) -> int:
-        return self.allowed + self.denied
-
-
 class AclAuthorizer:
     """An ``Authorizer``."""
 
-    def __init__(self, data: AuthorizerData, acls: AclStore) -> None:
+    def __init__(self, data: AuthorizerData, acls: AclStore, counts: AuthorizerMetrics) -> None:
         self._data = data
         self._acls = acls
-        self.counts = AuthorizerCounts()
+        self._counts = counts
 
     def __repr__(self) -> str:
-        return f"AclAuthorizer({self._data!r}, {self.counts!r})"
-
-    @property
-    def acl_count(self) -> int:
-        """``acls-total-count``."""
-        return self._data.acl_count
+        return f"AclAuthorizer({self._data!r}, {self._counts!r})"
 
     def follow(self, changed: Callable[[], None]) -> None:
         """``changed`` is called after every change of the ACLs."""
@@ -107,11 +85,11 @@ class AclAuthorizer:
         """Whether the operation is allowed on the resource of exactly this name."""
         decision = self._data.decide(str(asker.principal), asker.host, operation, resource_type, name)
         if decision.is_allowed:
-            self.counts.allowed += 1
+            self._counts.allowed += 1
             if logs_allowed and audit_logger.isEnabledFor(logging.DEBUG):
                 audit_logger.debug("%s", audit_line(asker, operation, resource_type, name, decision))
         else:
-            self.counts.denied += 1
+            self._counts.denied += 1
             if logs_denied and audit_logger.isEnabledFor(logging.INFO):
                 audit_logger.info("%s", audit_line(asker, operation, resource_type, name, decision))
         return decision.is_allowed
@@ -120,9 +98,9 @@ class AclAuthorizer:
         """Whether it is allowed on some resource of the type (``authorizeByResourceType``)."""
         is_allowed = self._data.is_allowed_on_any(str(asker.principal), asker.host, operation, resource_type)
         if is_allowed:
-            self.counts.allowed += 1
+            self._counts.allowed += 1
         else:
-            self.counts.denied += 1
+            self._counts.denied += 1
         level = logging.DEBUG if is_allowed else logging.INFO
         if audit_logger.isEnabledFor(level):
             line = _line(asker, is_allowed, operation, resource_type, "UNKNOWN:NONE", references=0)

@@ -96,6 +96,11 @@ class AclStore:
     def __repr__(self) -> str:
         return f"AclStore({self._data!r})"
 
+    @property
+    def count(self) -> int:
+        """ACLs that there are (``acls-total-count``)."""
+        return self._data.acl_count
+
     def follow(self, changed: Callable[[], None]) -> None:
         """``changed`` is called after every change of the ACLs."""
         self._followers.append(changed)

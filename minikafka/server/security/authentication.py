@@ -25,6 +25,7 @@ from minikafka.config.security import SASL_MECHANISMS, SecurityConfig, jaas_conf
 from minikafka.coordination import paths
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
 from minikafka.errors import ConfigError
+from minikafka.metrics.security_metrics import SecurityMetrics
 from minikafka.network.connection import Connection, Handler
 from minikafka.security.jaas import LOGIN_MODULES, JaasModule, jaas_module, parse_jaas
 from minikafka.security.sasl.oauthbearer import (
@@ -44,7 +45,6 @@ from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.server.security.delegation_tokens import DelegationTokens
 from minikafka.server.security.jwks import JwksSettings, JwksSource, check_jwks_url
 from minikafka.server.security.sasl_authenticator import (
-    AuthenticationCounters,
     LoginThreads,
     LoginTurns,
     SaslListener,
@@ -111,8 +111,9 @@ class Authentication:
         rng: random.Random,
         scheduler: WorkScheduler,
         supervisor: Supervisor,
+        metrics: SecurityMetrics,
     ) -> None:
-        """``handler`` gets the requests of those who have logged in.
+        """``handler`` gets the requests of those who have logged in; logins are counted in ``metrics``.
 
         Raises:
             ConfigError: a SASL listener whose logins cannot work; names the property.
@@ -138,6 +139,7 @@ class Authentication:
                 threads=self._threads,
                 handler=handler,
                 request_bytes_max=config.socket_request_max_bytes,
+                counts=metrics.of(name),
             )
             for name, of_listener in settings.items()
         }
@@ -145,11 +147,6 @@ class Authentication:
 
     def __repr__(self) -> str:
         return f"Authentication({', '.join(map(repr, self.listeners.values()))})"
-
-    @property
-    def counters(self) -> Mapping[str, AuthenticationCounters]:
-        """By listener."""
-        return {name: listener.counters for name, listener in self.listeners.items()}
 
     async def keys_tried(self) -> None:
         """Until the keys of all issuers have been read, or could not be."""
@@ -160,10 +157,6 @@ class Authentication:
         """None for a connection of a listener without SASL."""
         listener = self.listeners.get(connection.listener_name)
         return None if listener is None else listener.login_of(connection)
-
-    def kill_sessions(self, user: str) -> int:
-        """Close all connections of a user at once, to this broker; returns how many."""
-        return sum(listener.kill_sessions(user) for listener in self.listeners.values())
 
     def reconfigure(self, config: BrokerConfig) -> None:
         """This is configured now."""

@@ -39,6 +39,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, PeerProtocolError
+from minikafka.metrics.security_metrics import AuthenticationMetrics
 from minikafka.network.connection import Connection, Handler, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, ApiKey
 from minikafka.protocol.wire.codec import (
@@ -74,33 +75,6 @@ REAUTHENTICATION_PAUSE_MS: Final = 1000
 """``KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS``: what comes sooner is an illegal state."""
 
 _SIZE = struct.Struct(">i")
-
-
-class AuthenticationCounters:
-    """Of one listener, from the broker's start. The names are Kafka's, with ``_total`` left out."""
-
-    __slots__ = (
-        "expired_connections_killed",
-        "failed_authentication",
-        "failed_reauthentication",
-        "successful_authentication",
-        "successful_authentication_no_reauth",
-        "successful_reauthentication",
-    )
-
-    def __init__(self) -> None:
-        self.successful_authentication = 0
-        self.failed_authentication = 0
-        self.successful_reauthentication = 0
-        self.failed_reauthentication = 0
-        self.successful_authentication_no_reauth = 0
-        """Those of ``successful_authentication`` whose client cannot authenticate again (SaslAuthenticate 0,
-        or none), where sessions end."""
-        self.expired_connections_killed = 0
-
-    def __repr__(self) -> str:
-        counts = ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
-        return f"AuthenticationCounters({counts})"
 
 
 class LoginTurns:
@@ -191,6 +165,7 @@ class SaslListener:
         threads: LoginThreads,
         handler: Handler,
         request_bytes_max: int,
+        counts: AuthenticationMetrics,
     ) -> None:
         """``handler`` gets the requests of those who have logged in, of up to ``request_bytes_max`` bytes."""
         self.name = name
@@ -202,7 +177,7 @@ class SaslListener:
         self.threads = threads
         self.handler = handler
         self.request_bytes_max = request_bytes_max
-        self.counters = AuthenticationCounters()
+        self.counts = counts
         self._logins: dict[Connection, SaslLogin] = {}
 
     def __repr__(self) -> str:
@@ -220,14 +195,6 @@ class SaslListener:
     def login_of(self, connection: Connection) -> SaslLogin | None:
         """None for a connection of another listener."""
         return self._logins.get(connection)
-
-    def kill_sessions(self, user: str) -> int:
-        """Close the connections of a user; returns how many."""
-        of_user = [each for each, login in self._logins.items() if login.is_session_of(user)]
-        for connection in of_user:
-            logger.info("closing the connection from %s (%s): %s", connection.peer, connection.id, "killed")
-            connection.close()
-        return len(of_user)
 
 
 class LoginState(Enum):
@@ -275,9 +242,6 @@ class SaslLogin:
     @property
     def state(self) -> LoginState:
         return self._state
-
-    def is_session_of(self, user: str) -> bool:
-        return self._session is not None and self._session.principal.name == user
 
     def close(self) -> None:
         """The connection has closed."""
@@ -419,13 +383,13 @@ class SaslLogin:
             return 0
         if lifetimes_ms:
             self._session_timer = self._loop.call_later(min(lifetimes_ms) / 1000, self._session_ended)
-        counters = listener.counters
+        counts = listener.counts
         if before is not None:
-            counters.successful_reauthentication += 1
+            counts.successful_reauthentication += 1
         else:
-            counters.successful_authentication += 1
+            counts.successful += 1
             if lifetimes_ms and not self._supports_reauth:
-                counters.successful_authentication_no_reauth += 1
+                counts.no_reauth += 1
         logger.debug("%s is %s, by %s", connection.id, principal, self._mechanism)
         connection.principal = principal
         connection.hand_over(listener.handler, frame_bytes_max=listener.request_bytes_max)
@@ -454,9 +418,9 @@ class SaslLogin:
         self._server = None
         self._cancel_timer()
         if self._session is None:
-            listener.counters.failed_authentication += 1
+            listener.counts.failed += 1
         else:
-            listener.counters.failed_reauthentication += 1
+            listener.counts.failed_reauthentication += 1
         logger.info(
             "failed %s of %s (%s) on %s: %s",
             "authentication" if self._session is None else "re-authentication",
@@ -518,7 +482,7 @@ class SaslLogin:
     def _kill(self, header: RequestHeader) -> None:
         connection, session = self._connection, self._session
         assert session is not None
-        self._listener.counters.expired_connections_killed += 1
+        self._listener.counts.expired_killed += 1
         logger.info(
             "closing the connection from %s (%s): the session of %s is over, and it sends a request of api "
             "key %d",

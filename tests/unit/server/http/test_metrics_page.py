@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka import TopicPartition as At
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 from prometheus_client.parser import text_string_to_metric_families
 
 from minikafka.config.topic import ALL
@@ -442,7 +443,7 @@ async def test_logins_and_decisions_are_counted_by_listener(broker: Broker) -> N
     counts.successful, counts.failed, counts.no_reauth = 5, 3, 1
     counts.successful_reauthentication, counts.failed_reauthentication = 4, 2
     counts.expired_killed = 6
-    authorizer.allowed, authorizer.denied, authorizer.acls = 10, 2, 3
+    authorizer.allowed, authorizer.denied = 10, 2
     found = await scrape(broker)
     shown = {
         each: value(found, f"{name}{each}", **of_listener)
@@ -464,7 +465,46 @@ async def test_logins_and_decisions_are_counted_by_listener(broker: Broker) -> N
         10,
         2,
     ]
-    assert value(found, "kafka_server_plugins_acls_total_count") == 3
+    assert value(found, "kafka_server_plugins_acls_total_count") == 0
+
+
+async def test_what_clients_do_is_what_a_scrape_counts() -> None:
+    users = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="a-secret";'
+    config = {
+        "http.port": 0,
+        "listeners": "SAFE://127.0.0.1:0,OPEN://127.0.0.1:0",
+        "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT,OPEN:PLAINTEXT",
+        "inter.broker.listener.name": "OPEN",
+        "super.users": "User:ANONYMOUS",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.safe.plain.sasl.jaas.config": users,
+        "connection.failed.authentication.delay.ms": 1,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    }
+    async with Broker(config=config) as broker:
+        port = next(each.port for each in broker.server.bound if each.name == "SAFE")
+        login: dict[str, Any] = {
+            "bootstrap_servers": f"127.0.0.1:{port}",
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": "PLAIN",
+            "sasl_plain_username": "alice",
+        }
+        wrong = AIOKafkaProducer(**login, sasl_plain_password="guessed")
+        with pytest.raises(KafkaError):
+            await wrong.start()
+        await wrong.stop()
+        async with AIOKafkaProducer(**login, sasl_plain_password="a-secret") as producer:
+            with pytest.raises(KafkaError):
+                await producer.send_and_wait("orders", b"x")
+        found = await scrape(broker)
+        of_listener = {"listener": "SAFE", "networkProcessor": "0"}
+        name = "kafka_server_socket_server_metrics_"
+        assert value(found, f"{name}failed_authentication_total", **of_listener) >= 1
+        assert value(found, f"{name}successful_authentication_total", **of_listener) >= 1
+        plugins = "kafka_server_plugins_authorization_"
+        denied = value(found, f"{plugins}denied_total")
+        assert denied >= 1
+        assert value(found, f"{plugins}request_total") == denied + value(found, f"{plugins}allowed_total")
 
 
 async def test_new_connections_are_counted_by_listener(broker: Broker) -> None:
