@@ -32,6 +32,8 @@ a group of KIP-848 with a member that owns its partitions, a transaction that ha
 topic that is there again before each request."""
 ABSENT = "absent"
 """A topic that there is not."""
+OWNER, TOKEN_ID = "User:owner", "the id of the token"
+"""A user with a delegation token, and what the id of this token, which is random, stands for in a right."""
 
 
 class Given(Enum):
@@ -90,6 +92,8 @@ _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _NO_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+_NO_TOKEN = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 _PARTITIONS = "topics[].partitions[].error_code"
 _INT_MAX = 2**31 - 1
@@ -232,6 +236,34 @@ def _config(resource_type: int, name: str) -> Mapping[str, Any]:
         "include_documentation": False,
     }
 
+
+_ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": "User:nobody",
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+_INVALID_ACL = {
+    "resource_type": 1,
+    "resource_name": TOPIC,
+    "resource_pattern_type": 3,
+    "principal": "User:nobody",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+"""Of no one type of resource: nothing is created."""
+_TOKEN_OWNER = {"principal_type": "User", "principal_name": OWNER.removeprefix("User:")}
+_INVALID_TOKEN = {
+    "owner_principal_type": "User",
+    "owner_principal_name": OWNER.removeprefix("User:"),
+    "renewers": [{"principal_type": "Group", "principal_name": "all"}],
+    "max_lifetime": 1000,
+}
+"""A renewer that is no user: nothing is created."""
 
 _STOP_REPLICA = StopReplicaRequest(BrokerId(1), 0, -1, ())
 _LEADER_AND_ISR = LeaderAndIsrRequest(BrokerId(1), 0, -1, (), ())
@@ -834,15 +866,68 @@ RULES: Final = (
         "topics[].name",
         {"topics": [], "response_partition_limit": 10, "cursor": None},
     ),
+    Rule(ApiKey.DESCRIBE_ACLS, (on_cluster(_DESCRIBE),), _NO_CLUSTER, "error_code", _ANY_ACL),
+    Rule(
+        ApiKey.CREATE_ACLS,
+        (on_cluster(_ALTER),),
+        _NO_CLUSTER,
+        "results[].error_code",
+        {"creations": [_INVALID_ACL, _INVALID_ACL]},
+    ),
+    Rule(
+        ApiKey.DELETE_ACLS,
+        (on_cluster(_ALTER),),
+        _NO_CLUSTER,
+        "filter_results[].error_code",
+        {"filters": [_ANY_ACL, _ANY_ACL]},
+    ),
+    Rule(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        (on_cluster(_DESCRIBE),),
+        _NO_CLUSTER,
+        "error_code",
+        {"users": [{"name": "nobody"}]},
+    ),
+    Rule(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (on_cluster(_ALTER),),
+        _NO_CLUSTER,
+        "results[].error_code",
+        {"deletions": [{"name": name, "mechanism": 1} for name in ("nobody", "none")], "upsertions": []},
+    ),
+    Rule(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        (Right(AclOperation.CREATE_TOKENS, ResourceType.USER, OWNER),),
+        _NO_TOKEN,
+        "error_code",
+        _INVALID_TOKEN,
+        versions=VersionRange(3, 3),
+    ),
+    Rule(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        (
+            Right(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, OWNER),
+            Right(_DESCRIBE, ResourceType.DELEGATION_TOKEN, TOKEN_ID),
+        ),
+        None,
+        "tokens[].token_id",
+        {"owners": [_TOKEN_OWNER]},
+    ),
 )
 
 NEEDS_NOTHING: Final = {
     ApiKey.API_VERSIONS: "it comes before the authentication",
     ApiKey.DESCRIBE_CLUSTER: "only its operations are those of the asker",
+    ApiKey.SASL_HANDSHAKE: "it is a part of the authentication",
+    ApiKey.SASL_AUTHENTICATE: "it is a part of the authentication",
+    ApiKey.RENEW_DELEGATION_TOKEN: "a token is changed by its owner and its renewers, and by no right",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "a token is changed by its owner and its renewers, and by no right",
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "every client may send metrics of itself (KIP-714)",
     ApiKey.PUSH_TELEMETRY: "every client may send metrics of itself (KIP-714)",
 }
 """Why the others have no rule."""
 
-ELSEWHERE: Final = frozenset({ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
-"""What needs an authorizer that keeps ACLs: its own tests have these."""
+NEEDS_NOTHING_BEFORE: Final = {
+    ApiKey.CREATE_DELEGATION_TOKEN: (3, "a token is always that of who asks for it"),
+}
+"""Which version is the first that needs something."""
