@@ -9,7 +9,7 @@ not have, and puts what exists in its world in the place of a ``Given``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,8 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.protocol.wire.api_versions import ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.schema import EntitySchema
 from minikafka.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from minikafka.types import BrokerId
 from tests.support.fake_authorizer import Right
@@ -34,6 +35,9 @@ ABSENT = "absent"
 """A topic that there is not."""
 OWNER, TOKEN_ID = "User:owner", "the id of the token"
 """A user with a delegation token, and what the id of this token, which is random, stands for in a right."""
+
+
+SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {**SUPPORTED, **BETWEEN_BROKERS}
 
 
 class Given(Enum):
@@ -62,6 +66,57 @@ class Rule(NamedTuple):
     def __str__(self) -> str:
         right = self.needs[0]
         return f"{self.api.name}-{right.operation.name}-{right.resource_type.name}-{self.at}"
+
+    def spoken(self) -> range:
+        """The versions that it holds for."""
+        versions = self.versions or SPOKEN[self.api]
+        return range(versions.min, versions.max + 1)
+
+    def is_refused(self, found: Collection[Any]) -> bool:
+        """Whether that is what stands at ``at`` for one who has not the right, all of it."""
+        return not found if self.error is None else set(found) == {self.error}
+
+    def is_allowed(self, found: Collection[Any]) -> bool:
+        """Whether nothing of it is. Other errors are none of the authorisation."""
+        return bool(found) if self.error is None else self.error not in found
+
+
+def filled(value: Any, given: Mapping[Given, Any]) -> Any:
+    """``value`` with what is there in the place of each ``Given``."""
+    match value:
+        case Given():
+            return given[value]
+        case Mapping():
+            return {name: filled(each, given) for name, each in value.items()}
+        case list():
+            return [filled(each, given) for each in value]
+    return value
+
+
+def fitting(schema: EntitySchema, body: Mapping[str, Any]) -> dict[str, Any]:
+    """``body`` without what the version does not have."""
+    fitted = {}
+    for field in schema.fields:
+        if field.name in body:
+            value = body[field.name]
+            if field.entity is not None and value is not None:
+                entity = field.entity
+                if field.is_array:
+                    value = [fitting(entity, each) for each in value]
+                else:
+                    value = fitting(entity, value)
+            fitted[field.name] = value
+    return fitted
+
+
+def found_at(entity: Any, path: str) -> list[Any]:
+    """All that stand there."""
+    entities = [entity]
+    for name in path.split("."):
+        entities = [getattr(each, name.removesuffix("[]")) for each in entities]
+        if name.endswith("[]"):
+            entities = [each for list_ in entities for each in list_]
+    return entities
 
 
 def on_topic(operation: AclOperation, name: str = TOPIC) -> Right:

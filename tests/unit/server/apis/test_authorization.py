@@ -11,8 +11,8 @@ from minikafka.coordination.sqlite import SqliteStore
 from minikafka.errors import ErrorCode
 from minikafka.protocol.control.messages import ControlRequest
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS, REFUSED, SUPPORTED, ApiKey, VersionRange
-from minikafka.protocol.wire.schema import EntitySchema, message_schema
+from minikafka.protocol.wire.api_versions import REFUSED, ApiKey
+from minikafka.protocol.wire.schema import message_schema
 from minikafka.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType
 from minikafka.security.principal import parse_principal
 from minikafka.server.apis import HANDLERS
@@ -25,11 +25,15 @@ from tests.support.authorization_table import (
     NEEDS_NOTHING_BEFORE,
     OWNER,
     RULES,
+    SPOKEN,
     TOKEN_ID,
     TOPIC,
     TRANSACTIONAL_ID,
     Given,
     Rule,
+    filled,
+    fitting,
+    found_at,
     on_cluster,
     on_group,
     on_topic,
@@ -39,38 +43,6 @@ from tests.unit.server.conftest import AdminBroker, transacting
 
 NONE, NO_TOPIC = ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED
 ASKER = parse_principal("User:asker")
-_SPOKEN: Mapping[ApiKey, VersionRange] = {**SUPPORTED, **BETWEEN_BROKERS}
-
-
-def versions_of(rule: Rule) -> range:
-    spoken = rule.versions or _SPOKEN[rule.api]
-    return range(spoken.min, spoken.max + 1)
-
-
-def fitting(schema: EntitySchema, body: Mapping[str, Any]) -> dict[str, Any]:
-    """``body`` without what the version does not have."""
-    fitted = {}
-    for field in schema.fields:
-        if field.name in body:
-            value = body[field.name]
-            if field.entity is not None and value is not None:
-                entity = field.entity
-                if field.is_array:
-                    value = [fitting(entity, each) for each in value]
-                else:
-                    value = fitting(entity, value)
-            fitted[field.name] = value
-    return fitted
-
-
-def found_at(entity: Any, path: str) -> list[Any]:
-    """All that stand there."""
-    entities = [entity]
-    for name in path.split("."):
-        entities = [getattr(each, name.removesuffix("[]")) for each in entities]
-        if name.endswith("[]"):
-            entities = [each for list_ in entities for each in list_]
-    return entities
 
 
 class World:
@@ -156,18 +128,8 @@ class World:
             *(right._replace(name=self.token_id) if right.name == TOKEN_ID else right for right in allowed)
         )
         if isinstance(body, Mapping):
-            body = fitting(message_schema(key, version, "request").body, self._filled(body))
+            body = fitting(message_schema(key, version, "request").body, filled(body, self.given))
         return await self.broker.ask(key, version, body, principal=ASKER)
-
-    def _filled(self, value: Any) -> Any:
-        match value:
-            case Given():
-                return self.given[value]
-            case Mapping():
-                return {name: self._filled(each) for name, each in value.items()}
-            case list():
-                return [self._filled(each) for each in value]
-        return value
 
 
 def with_tokens(store: SqliteStore, directory: Path) -> AbstractAsyncContextManager[AdminBroker]:
@@ -180,19 +142,12 @@ async def mismatches(world: World, rule: Rule, version: int) -> list[str]:
 
     problems = []
     answer = await world.ask(rule.api, version, rule.body, *rule.given)
-    found = found_at(answer, rule.at)
-    if rule.error is None:
-        if found:
-            problems.append(wrong("it is left out without the right", found))
-    elif set(found) != {rule.error}:
-        problems.append(wrong(f"{rule.error.name} without the right", found))
+    if not rule.is_refused(found := found_at(answer, rule.at)):
+        problems.append(wrong("not refused without the right", found))
     for right in rule.needs:
         answer = await world.ask(rule.api, version, rule.body, *rule.given, right)
-        found = found_at(answer, rule.at)
-        if rule.error is None and not found:
-            problems.append(wrong(f"it is there with {right}", found))
-        elif rule.error is not None and rule.error in found:
-            problems.append(wrong(f"no {rule.error.name} with {right}", found))
+        if not rule.is_allowed(found := found_at(answer, rule.at)):
+            problems.append(wrong(f"refused with {right}", found))
     return problems
 
 
@@ -205,7 +160,7 @@ async def test_each_request_is_refused_without_its_right_and_not_with_it(
         problems = [
             problem
             for rule in RULES
-            for version in versions_of(rule)
+            for version in rule.spoken()
             for problem in await mismatches(world, rule, version)
         ]
         assert not problems, "\n".join(problems)
@@ -216,9 +171,9 @@ def test_no_api_and_no_version_is_missing_in_the_table() -> None:
     assert named | NEEDS_NOTHING.keys() | REFUSED.keys() == set(HANDLERS)
     assert not named & NEEDS_NOTHING.keys()
     for api in named:
-        versions = {version for rule in RULES if rule.api is api for version in versions_of(rule)}
-        first, _ = NEEDS_NOTHING_BEFORE.get(api, (_SPOKEN[api].min, ""))
-        assert versions == set(range(first, _SPOKEN[api].max + 1)), api
+        versions = {version for rule in RULES if rule.api is api for version in rule.spoken()}
+        first, _ = NEEDS_NOTHING_BEFORE.get(api, (SPOKEN[api].min, ""))
+        assert versions == set(range(first, SPOKEN[api].max + 1)), api
 
 
 async def test_what_may_not_be_described_does_not_tell_whether_it_exists(
@@ -299,7 +254,7 @@ async def test_who_says_that_it_is_a_replica_and_is_none_is_no_follower(
         world = World(broker)
         await world.prepare()
         rule = next(each for each in RULES if each.api is ApiKey.FETCH and each.given)
-        for version in versions_of(rule):
+        for version in rule.spoken():
             answer = await world.ask(ApiKey.FETCH, version, rule.body, *rule.given)
             (partition,) = found_at(answer, "responses[].partitions[]")
             assert (partition.error_code, partition.high_watermark) == (NO_TOPIC, -1)
@@ -313,7 +268,7 @@ async def test_a_transaction_is_asked_about_before_the_topic(store: SqliteStore,
         world = World(broker)
         await world.prepare()
         rule = next(each for each in RULES if each.api is ApiKey.PRODUCE and each.given)
-        for version in versions_of(rule):
+        for version in rule.spoken():
             body = {**rule.body, "transactional_id": None}
             answer = await world.ask(ApiKey.PRODUCE, version, body, *rule.given, *rule.needs)
             assert found_at(answer, rule.at) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
