@@ -302,15 +302,15 @@ _ANY_ACL = {
     "permission_type": 1,
 }
 _INVALID_ACL = {
-    "resource_type": 1,
-    "resource_name": TOPIC,
+    "resource_type": ResourceType.CLUSTER,
+    "resource_name": "another cluster",
     "resource_pattern_type": 3,
     "principal": "User:nobody",
     "host": "*",
     "operation": 3,
     "permission_type": 3,
 }
-"""Of no one type of resource: nothing is created."""
+"""There is one cluster: nothing is created."""
 _TOKEN_OWNER = {"principal_type": "User", "principal_name": OWNER.removeprefix("User:")}
 _INVALID_TOKEN = {
     "owner_principal_type": "User",
@@ -577,7 +577,7 @@ RULES: Final = (
         (on_topic(_DESCRIBE, ABSENT),),
         _NO_TOPIC,
         "responses[].error_code",
-        {"topic_names": [ABSENT], "topics": [{"name": ABSENT, "topic_id": None}], "timeout": 0},
+        {"topic_names": [ABSENT], "topics": [{"name": ABSENT, "topic_id": None}], "timeout": 1000},
     ),
     Rule(
         ApiKey.DELETE_RECORDS,

@@ -11,19 +11,20 @@ waits for a right to be known. The errors are names; of what is left out or not,
 from __future__ import annotations
 
 import json
-import sys
+import socket
+import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.records.records import Record, build_batch
-from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS, ApiKey
+from minikafka.protocol.wire.api_versions import ANSWERED, BETWEEN_BROKERS, FLEXIBLE_SINCE, ApiKey
 from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_request
 from minikafka.protocol.wire.schema import message_schema
-from minikafka.security.acl import AclPermissionType, PatternType
+from minikafka.security.acl import AclOperation, AclPermissionType, PatternType
 from tests.integration.support import java
 from tests.integration.support.process import BrokerProcess, KafkaProcess
 from tests.support.authorization_table import (
@@ -41,14 +42,18 @@ from tests.support.authorization_table import (
     filled,
     fitting,
     found_at,
+    on_topic,
 )
 from tests.support.fake_authorizer import Right
 from tests.support.ports import free_port
+from tests.support.security_exchanges import DESCRIBER, EXCHANGES, NOBODY, WITHOUT_SECRET_KEY, Asked, Exchange
 
 RECORDED: Final = Path(__file__).resolve().parents[2] / "support" / "data" / "kafka_security.json"
 KAFKA_VERSION: Final = "4.4.0"
 DEADLINE_S: Final = 60.0
-PASSWORD: Final = "a long secret"  # noqa: S105
+ANSWER_DEADLINE_S: Final = 5.0
+"""Kafka does not answer everything."""
+PASSWORD: Final = "a long secret"
 PLAIN_LOGIN: Final = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 SCRAM_LOGIN: Final = "org.apache.kafka.common.security.scram.ScramLoginModule required"
 
@@ -67,7 +72,8 @@ def rules() -> Iterator[tuple[str, Rule]]:
 
 def sets_of_rights() -> dict[frozenset[Right], str]:
     """Who has them."""
-    users: dict[frozenset[Right], str] = {}
+    users: dict[frozenset[Right], str] = {frozenset({on_topic(AclOperation.DESCRIBE)}): DESCRIBER}
+    users[frozenset()] = NOBODY
     for rule in RULES:
         for rights in cases(rule).values():
             users.setdefault(frozenset(rights), f"user-{len(users)}")
@@ -101,6 +107,7 @@ def broker_properties(port: int, plaintext_port: int, *, with_tokens: bool = Tru
         "transaction.state.log.num.partitions": "1",
         "transaction.state.log.replication.factor": "1",
         "transaction.state.log.min.isr": "1",
+        "connection.failed.authentication.delay.ms": "0",
         "group.initial.rebalance.delay.ms": "0",
     }
 
@@ -111,7 +118,14 @@ def kafka_properties(port: int, plaintext_port: int, **options: bool) -> dict[st
     return properties | {
         "listeners": f"{properties['listeners']},CONTROLLER://127.0.0.1:{controller}",
         "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "listener.security.protocol.map": ",".join(
+            f"{listener}:{protocol}"
+            for listener, protocol in (
+                ("CONTROLLER", "PLAINTEXT"),
+                ("PLAINTEXT", "PLAINTEXT"),
+                ("SASL_PLAINTEXT", "SASL_PLAINTEXT"),
+            )
+        ),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     }
 
@@ -123,10 +137,8 @@ class Closed(ConnectionError):
 class Client:
     """A connection that speaks with this project's codec."""
 
-    def __init__(self, port: int) -> None:
-        import socket
-
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=DEADLINE_S)
+    def __init__(self, port: int, *, deadline_s: float = DEADLINE_S) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=deadline_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def close(self) -> None:
@@ -136,24 +148,30 @@ class Client:
         """The body of the answer. Raises Closed."""
         if isinstance(body, Mapping):
             body = fitting(message_schema(key, version, "request").body, body)
-        return self.ask_frame(
-            key,
-            version,
-            encode_request(api_key=key, api_version=version, correlation_id=7, client_id="test", body=body),
+        frame = encode_request(
+            api_key=key, api_version=version, correlation_id=7, client_id="test", body=body
         )
+        self.send(frame[4:])
+        return decode_response(api_key=key, api_version=version, frame=self.receive())[1]
 
-    def ask_frame(self, key: ApiKey, version: int, frame: bytes) -> Any:
+    def send(self, frame: bytes) -> None:
+        """Without its size. Raises Closed."""
         try:
-            self._socket.sendall(frame)
-            answer = self._receive(int.from_bytes(self._receive(4), "big"))
+            self._socket.sendall(struct.pack(">i", len(frame)) + frame)
         except (ConnectionResetError, BrokenPipeError) as error:
-            raise Closed(str(error)) from error
-        return decode_response(api_key=key, api_version=version, frame=answer)[1]
+            raise Closed from error
+
+    def receive(self) -> bytes:
+        """A frame without its size. Raises Closed."""
+        return self._receive(int.from_bytes(self._receive(4), "big"))
 
     def _receive(self, size: int) -> bytes:
         data = b""
         while len(data) < size:
-            chunk = self._socket.recv(size - len(data))
+            try:
+                chunk = self._socket.recv(size - len(data))
+            except ConnectionResetError as error:
+                raise Closed from error
             if not chunk:
                 raise Closed
             data += chunk
@@ -163,9 +181,7 @@ class Client:
         """With PLAIN; returns the answer to SaslAuthenticate."""
         shaken = self.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
         assert shaken.error_code == ErrorCode.NONE, shaken
-        return self.ask(
-            ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{user}\0{password}".encode()}
-        )
+        return self.ask(ApiKey.SASL_AUTHENTICATE, 2, {"auth_bytes": f"\0{user}\0{password}".encode()})
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -322,15 +338,17 @@ class World:
             "configs": [],
         }
         body = {"topics": [topic], "timeout": 10_000, "validate_only": False}
-        self._ask(ApiKey.CREATE_TOPICS, 7, body)
-        until(lambda: self._is_led(name), f"{name} has leaders")
-        return self._topic(name).topic_id
+        made = self._ask(ApiKey.CREATE_TOPICS, 7, body).topics[0]
+        known = None
 
-    def _is_led(self, name: str) -> bool:
-        topic = self._topic(name)
-        return topic.error_code == ErrorCode.NONE and all(
-            each.error_code == ErrorCode.NONE for each in topic.partitions
-        )
+        def is_known() -> bool:
+            """The new one: the broker may not know yet that the last of that name is gone."""
+            nonlocal known
+            known = self._topic(name)
+            return _is_led(known) and made.topic_id in (None, known.topic_id)
+
+        until(is_known, f"{name} has leaders")
+        return known.topic_id
 
     def _delete_topic(self, name: str) -> None:
         body = {"topics": [{"name": name, "topic_id": None}], "timeout": 10_000}
@@ -359,9 +377,15 @@ class World:
             self._clients.pop(user).close()
             return None
         if isinstance(body, Mapping) and body.get("allow_auto_topic_creation") and rights != rule.given:
-            until(lambda: self._is_led(ABSENT), "the topic is there")
+            until(lambda: _is_led(self._topic(ABSENT)), "the topic is there")
             self._delete_topic(ABSENT)
         return found_at(answer, rule.at)
+
+
+def _is_led(topic: Any) -> bool:
+    return topic.error_code == ErrorCode.NONE and all(
+        each.error_code == ErrorCode.NONE for each in topic.partitions
+    )
 
 
 def in_ranges(by_version: Mapping[int, Any]) -> dict[str, Any]:
@@ -403,42 +427,137 @@ def _named(rule: Rule, found: list[Any] | None) -> list[str] | int | str:
     return sorted({ErrorCode(each).name for each in found})
 
 
-def start_kafka(directory: Path) -> tuple[BrokerProcess, int]:
-    """Apache Kafka, and the port of its plaintext listener."""
-    port, plaintext_port = free_port(), free_port()
+def record_before_login(port: int, *, after_handshake: bool) -> dict[str, dict[str, str]]:
+    """By API and versions: whether a request without a body is answered or ends the connection."""
+    recorded = {}
+    for key in ApiKey:
+        last = ANSWERED[key].max if key in ANSWERED else 0
+        by_version = {
+            version: _fate(port, key, version, after_handshake=after_handshake) for version in range(last + 2)
+        }
+        recorded[key.name] = in_ranges(by_version)
+    return recorded
+
+
+def _fate(port: int, key: ApiKey, version: int, *, after_handshake: bool) -> str:
+    client = Client(port)
+    try:
+        if after_handshake:
+            client.ask(ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+        is_flexible = version >= FLEXIBLE_SINCE.get(key, version + 1)
+        client.send(struct.pack(">hhih4s", key, version, 7, 4, b"test") + bytes(is_flexible))
+        client.receive()
+    except Closed:
+        return "closed"
+    finally:
+        client.close()
+    return "answered"
+
+
+def record_exchanges(
+    ports: Mapping[str, int], exchanges: Iterable[Exchange]
+) -> dict[str, list[dict[str, Any] | str]]:
+    """By exchange: the fields of each answer that are compared, ``closed`` for the one that did not come."""
+    return {each.name: _exchanged(ports[each.listener], each) for each in exchanges}
+
+
+def _exchanged(port: int, exchange: Exchange) -> list[dict[str, Any] | str]:
+    client = Client(port, deadline_s=ANSWER_DEADLINE_S)
+    answers: list[dict[str, Any] | str] = []
+    try:
+        if exchange.user is not None:
+            assert client.log_in(exchange.user).error_code == ErrorCode.NONE, exchange.user
+        for asked in exchange.asked:
+            answer = client.ask(asked.api, asked.version, asked.body)
+            answers.append(_compared(asked, answer, in_any_order=exchange.in_any_order))
+    except Closed:
+        answers.append("closed")
+    except TimeoutError:
+        answers.append("no answer")
+    finally:
+        client.close()
+    return answers
+
+
+def _compared(asked: Asked, answer: Any, *, in_any_order: bool) -> dict[str, Any]:
+    columns = {}
+    for path in asked.at:
+        if has_path(asked, path):
+            columns[path] = [_plain(path, value) for value in found_at(answer, path)]
+    if in_any_order and len({len(column) for column in columns.values()}) == 1:
+        rows = sorted(zip(*columns.values(), strict=True), key=repr)
+        columns = {path: [row[index] for row in rows] for index, path in enumerate(columns)}
+    return columns
+
+
+def has_path(asked: Asked, path: str) -> bool:
+    """Whether the version has that field."""
+    names = {field.name for field in message_schema(asked.api, asked.version, "response").body.fields}
+    return path.partition(".")[0].removesuffix("[]") in names
+
+
+def _plain(path: str, value: Any) -> Any:
+    if path.endswith("error_code"):
+        return ErrorCode(value).name
+    return value or None  # a message that is empty is none
+
+
+def start_kafka(directory: Path, **options: bool) -> tuple[BrokerProcess, dict[str, int]]:
+    """Apache Kafka, and the ports of its listeners."""
+    ports = {name: free_port() for name in ("SASL_PLAINTEXT", "PLAINTEXT")}
     broker = KafkaProcess(
         directory / "kafka",
         classpath=java.class_path(KAFKA_VERSION),
-        properties=kafka_properties(port, plaintext_port),
-        port=port,
+        properties=kafka_properties(*ports.values(), **options),
+        port=ports["SASL_PLAINTEXT"],
     )
-    return broker.start(), plaintext_port
+    return broker.start(), ports
 
 
-def start_ours(directory: Path) -> tuple[BrokerProcess, int]:
-    port, plaintext_port = free_port(), free_port()
-    properties = broker_properties(port, plaintext_port)
-    return BrokerProcess(directory / "ours", properties=properties, port=port).start(), plaintext_port
+def start_ours(directory: Path, **options: bool) -> tuple[BrokerProcess, dict[str, int]]:
+    ports = {name: free_port() for name in ("SASL_PLAINTEXT", "PLAINTEXT")}
+    properties = broker_properties(*ports.values(), **options)
+    port = ports["SASL_PLAINTEXT"]
+    return BrokerProcess(directory / "ours", properties=properties, port=port).start(), ports
 
 
-def record(broker: BrokerProcess, plaintext_port: int) -> dict[str, Any]:
-    return {"authorization": record_authorization(broker.port)}
+def record(start: Callable[..., tuple[BrokerProcess, dict[str, int]]]) -> dict[str, Any]:
+    """All that is compared, of brokers that are started for it."""
+    with tempfile.TemporaryDirectory() as directory:
+        broker, ports = start(Path(directory))
+        try:
+            port = ports["SASL_PLAINTEXT"]
+            recorded = {
+                "authorization": record_authorization(port),
+                "before the handshake": record_before_login(port, after_handshake=False),
+                "after the handshake": record_before_login(port, after_handshake=True),
+                "exchanges": record_exchanges(ports, EXCHANGES),
+            }
+        finally:
+            broker.close()
+    with tempfile.TemporaryDirectory() as directory:
+        broker, ports = start(Path(directory), with_tokens=False)
+        try:
+            recorded["exchanges"] |= record_exchanges(ports, WITHOUT_SECRET_KEY)
+        finally:
+            broker.close()
+    return recorded
 
 
 def main() -> None:
-    start = start_ours if sys.argv[1:2] == ["--ours"] else start_kafka
-    with tempfile.TemporaryDirectory() as directory:
-        broker, plaintext_port = start(Path(directory))
-        try:
-            recorded = {"kafka": KAFKA_VERSION} | record(broker, plaintext_port)
-        finally:
-            broker.close()
-    text = json.dumps(recorded, indent=1) + "\n"
-    if start is start_ours:
-        sys.stdout.write(text)
-    else:
-        RECORDED.parent.mkdir(exist_ok=True)
-        RECORDED.write_text(text)
+    RECORDED.write_text(as_text({"kafka": KAFKA_VERSION} | record(start_kafka)))
+
+
+def as_text(recorded: Mapping[str, Any]) -> str:
+    """A line for each rule, API and exchange."""
+    sections = []
+    for name, section in recorded.items():
+        if isinstance(section, Mapping):
+            lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in section.items()]
+            sections.append(f" {json.dumps(name)}: {{\n" + ",\n".join(lines) + "\n }")
+        else:
+            sections.append(f" {json.dumps(name)}: {json.dumps(section)}")
+    return "{\n" + ",\n".join(sections) + "\n}\n"
 
 
 if __name__ == "__main__":
