@@ -9,7 +9,7 @@ not have, and puts what exists in its world in the place of a ``Given``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -21,7 +21,8 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from minikafka.protocol.wire.api_versions import ApiKey, VersionRange
+from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS, SUPPORTED, ApiKey, VersionRange
+from minikafka.protocol.wire.schema import EntitySchema
 from minikafka.security.acl import CLUSTER_NAME, AclOperation, ResourceType
 from minikafka.types import BrokerId
 from tests.support.fake_authorizer import Right
@@ -32,6 +33,11 @@ a group of KIP-848 with a member that owns its partitions, a transaction that ha
 topic that is there again before each request."""
 ABSENT = "absent"
 """A topic that there is not."""
+OWNER, TOKEN_ID = "User:owner", "the id of the token"
+"""A user with a delegation token, and what the id of this token, which is random, stands for in a right."""
+
+
+SPOKEN: Final[Mapping[ApiKey, VersionRange]] = {**SUPPORTED, **BETWEEN_BROKERS}
 
 
 class Given(Enum):
@@ -60,6 +66,57 @@ class Rule(NamedTuple):
     def __str__(self) -> str:
         right = self.needs[0]
         return f"{self.api.name}-{right.operation.name}-{right.resource_type.name}-{self.at}"
+
+    def spoken(self) -> range:
+        """The versions that it holds for."""
+        versions = self.versions or SPOKEN[self.api]
+        return range(versions.min, versions.max + 1)
+
+    def is_refused(self, found: Collection[Any]) -> bool:
+        """Whether that is what stands at ``at`` for one who has not the right, all of it."""
+        return not found if self.error is None else set(found) == {self.error}
+
+    def is_allowed(self, found: Collection[Any]) -> bool:
+        """Whether nothing of it is. Other errors are none of the authorisation."""
+        return bool(found) if self.error is None else self.error not in found
+
+
+def filled(value: Any, given: Mapping[Given, Any]) -> Any:
+    """``value`` with what is there in the place of each ``Given``."""
+    match value:
+        case Given():
+            return given[value]
+        case Mapping():
+            return {name: filled(each, given) for name, each in value.items()}
+        case list():
+            return [filled(each, given) for each in value]
+    return value
+
+
+def fitting(schema: EntitySchema, body: Mapping[str, Any]) -> dict[str, Any]:
+    """``body`` without what the version does not have."""
+    fitted = {}
+    for field in schema.fields:
+        if field.name in body:
+            value = body[field.name]
+            if field.entity is not None and value is not None:
+                entity = field.entity
+                if field.is_array:
+                    value = [fitting(entity, each) for each in value]
+                else:
+                    value = fitting(entity, value)
+            fitted[field.name] = value
+    return fitted
+
+
+def found_at(entity: Any, path: str) -> list[Any]:
+    """All that stand there."""
+    entities = [entity]
+    for name in path.split("."):
+        entities = [getattr(each, name.removesuffix("[]")) for each in entities]
+        if name.endswith("[]"):
+            entities = [each for list_ in entities for each in list_]
+    return entities
 
 
 def on_topic(operation: AclOperation, name: str = TOPIC) -> Right:
@@ -90,6 +147,8 @@ _NO_TOPIC = ErrorCode.TOPIC_AUTHORIZATION_FAILED
 _NO_GROUP = ErrorCode.GROUP_AUTHORIZATION_FAILED
 _NO_CLUSTER = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 _NO_TRANSACTION = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+_NO_TOKEN = ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED
 
 _PARTITIONS = "topics[].partitions[].error_code"
 _INT_MAX = 2**31 - 1
@@ -232,6 +291,34 @@ def _config(resource_type: int, name: str) -> Mapping[str, Any]:
         "include_documentation": False,
     }
 
+
+_ANY_ACL = {
+    "resource_type_filter": 1,
+    "resource_name_filter": None,
+    "pattern_type_filter": 1,
+    "principal_filter": "User:nobody",
+    "host_filter": None,
+    "operation": 1,
+    "permission_type": 1,
+}
+_INVALID_ACL = {
+    "resource_type": ResourceType.CLUSTER,
+    "resource_name": "another cluster",
+    "resource_pattern_type": 3,
+    "principal": "User:nobody",
+    "host": "*",
+    "operation": 3,
+    "permission_type": 3,
+}
+"""There is one cluster: nothing is created."""
+_TOKEN_OWNER = {"principal_type": "User", "principal_name": OWNER.removeprefix("User:")}
+_INVALID_TOKEN = {
+    "owner_principal_type": "User",
+    "owner_principal_name": OWNER.removeprefix("User:"),
+    "renewers": [{"principal_type": "Group", "principal_name": "all"}],
+    "max_lifetime": 1000,
+}
+"""A renewer that is no user: nothing is created."""
 
 _STOP_REPLICA = StopReplicaRequest(BrokerId(1), 0, -1, ())
 _LEADER_AND_ISR = LeaderAndIsrRequest(BrokerId(1), 0, -1, (), ())
@@ -490,7 +577,7 @@ RULES: Final = (
         (on_topic(_DESCRIBE, ABSENT),),
         _NO_TOPIC,
         "responses[].error_code",
-        {"topic_names": [ABSENT], "topics": [{"name": ABSENT, "topic_id": None}], "timeout": 0},
+        {"topic_names": [ABSENT], "topics": [{"name": ABSENT, "topic_id": None}], "timeout": 1000},
     ),
     Rule(
         ApiKey.DELETE_RECORDS,
@@ -834,15 +921,68 @@ RULES: Final = (
         "topics[].name",
         {"topics": [], "response_partition_limit": 10, "cursor": None},
     ),
+    Rule(ApiKey.DESCRIBE_ACLS, (on_cluster(_DESCRIBE),), _NO_CLUSTER, "error_code", _ANY_ACL),
+    Rule(
+        ApiKey.CREATE_ACLS,
+        (on_cluster(_ALTER),),
+        _NO_CLUSTER,
+        "results[].error_code",
+        {"creations": [_INVALID_ACL, _INVALID_ACL]},
+    ),
+    Rule(
+        ApiKey.DELETE_ACLS,
+        (on_cluster(_ALTER),),
+        _NO_CLUSTER,
+        "filter_results[].error_code",
+        {"filters": [_ANY_ACL, _ANY_ACL]},
+    ),
+    Rule(
+        ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS,
+        (on_cluster(_DESCRIBE),),
+        _NO_CLUSTER,
+        "error_code",
+        {"users": [{"name": "nobody"}]},
+    ),
+    Rule(
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+        (on_cluster(_ALTER),),
+        _NO_CLUSTER,
+        "results[].error_code",
+        {"deletions": [{"name": name, "mechanism": 1} for name in ("nobody", "none")], "upsertions": []},
+    ),
+    Rule(
+        ApiKey.CREATE_DELEGATION_TOKEN,
+        (Right(AclOperation.CREATE_TOKENS, ResourceType.USER, OWNER),),
+        _NO_TOKEN,
+        "error_code",
+        _INVALID_TOKEN,
+        versions=VersionRange(3, 3),
+    ),
+    Rule(
+        ApiKey.DESCRIBE_DELEGATION_TOKEN,
+        (
+            Right(AclOperation.DESCRIBE_TOKENS, ResourceType.USER, OWNER),
+            Right(_DESCRIBE, ResourceType.DELEGATION_TOKEN, TOKEN_ID),
+        ),
+        None,
+        "tokens[].token_id",
+        {"owners": [_TOKEN_OWNER]},
+    ),
 )
 
 NEEDS_NOTHING: Final = {
     ApiKey.API_VERSIONS: "it comes before the authentication",
     ApiKey.DESCRIBE_CLUSTER: "only its operations are those of the asker",
+    ApiKey.SASL_HANDSHAKE: "it is a part of the authentication",
+    ApiKey.SASL_AUTHENTICATE: "it is a part of the authentication",
+    ApiKey.RENEW_DELEGATION_TOKEN: "a token is changed by its owner and its renewers, and by no right",
+    ApiKey.EXPIRE_DELEGATION_TOKEN: "a token is changed by its owner and its renewers, and by no right",
     ApiKey.GET_TELEMETRY_SUBSCRIPTIONS: "every client may send metrics of itself (KIP-714)",
     ApiKey.PUSH_TELEMETRY: "every client may send metrics of itself (KIP-714)",
 }
 """Why the others have no rule."""
 
-ELSEWHERE: Final = frozenset({ApiKey.DESCRIBE_ACLS, ApiKey.CREATE_ACLS, ApiKey.DELETE_ACLS})
-"""What needs an authorizer that keeps ACLs: its own tests have these."""
+NEEDS_NOTHING_BEFORE: Final = {
+    ApiKey.CREATE_DELEGATION_TOKEN: (3, "a token is always that of who asks for it"),
+}
+"""Which version is the first that needs something."""

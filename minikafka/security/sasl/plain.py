@@ -51,6 +51,14 @@ def _digest(password: str) -> bytes:
 _NOBODY = _digest("")
 
 
+_INVALID = "Authentication failed: Invalid username or password"
+
+
+def _malformed(message: str) -> SaslError:
+    """What is wrong with the message itself, which its sender may know."""
+    return SaslError(message, told=message)
+
+
 class PlainServer:
     """``SaslServer``. The message is ``[authorization id] NUL user NUL password``."""
 
@@ -73,24 +81,23 @@ class PlainServer:
         try:
             parts = response.decode().split("\0")
         except UnicodeDecodeError:
-            raise SaslError("Invalid SASL/PLAIN response: it is no UTF-8") from None
+            raise SaslError("Invalid SASL/PLAIN response: it is no UTF-8", told=_INVALID) from None
         if len(parts) != 3:
-            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
+            raise _malformed(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
         authorization_id, user, password = parts
         if not user:
-            raise SaslError("Authentication failed: username not specified")
+            raise _malformed("Authentication failed: username not specified")
         if not password:
-            raise SaslError("Authentication failed: password not specified")
+            raise _malformed("Authentication failed: password not specified")
         if not self._check(user, password):
             raise SaslError(
                 f"Invalid password of user {shown_name(user)}, or no such user",
-                told="Authentication failed: Invalid username or password",
+                told=_INVALID,
             )
         if authorization_id not in ("", user):  # CVE-2017-12610
-            told = (
+            raise _malformed(
                 "Authentication failed: Client requested an authorization id that is different from username"
             )
-            raise SaslError(told, told=told)
         self.authorization_id = user
         self.is_complete = True
         return b""

@@ -19,7 +19,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_config
-from minikafka.server.apis.shared.config_count import check_config_count
+from minikafka.server.apis.shared.config_checks import check_configs
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.time_slice import TimeSlice
@@ -37,32 +37,15 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         try:
             if counts[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_configs(wanted.configs)
             refusal = denied_config(services, context, AclOperation.ALTER_CONFIGS, resource)
             if refusal is not None:
                 raise refusal
-            await services.configs.alter(
-                resource, _properties(wanted.configs), validate_only=request.validate_only
-            )
+            properties = {config.name: config.value for config in wanted.configs}
+            await services.configs.alter(resource, properties, validate_only=request.validate_only)
         except KafkaError as error:
             outcome = error_fields(error)
         responses.append(
             outcome | {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
         )
     return {"throttle_time": 0, "responses": responses}
-
-
-def _properties(configs: Any) -> dict[str, str]:
-    """The property texts of a resource.
-
-    Raises:
-        KafkaError: INVALID_REQUEST for a property that is named twice or has no value, and for too many.
-    """
-    check_config_count(configs)
-    properties: dict[str, str] = {}
-    for config in configs:
-        if config.name in properties:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Error due to duplicate config keys: {config.name}")
-        if config.value is None:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, f"Null value not supported for : {config.name}")
-        properties[config.name] = config.value
-    return properties

@@ -16,7 +16,7 @@ from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.security.principal import USER, KafkaPrincipal
 from minikafka.server.apis.shared.authorization import is_authorized
-from minikafka.server.apis.shared.token_requests import NO_TIME, allowed_tokens
+from minikafka.server.apis.shared.token_requests import NO_TIME, check_may_ask, tokens_of
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.security.delegation_tokens import DelegationToken
 from minikafka.server.services import Services
@@ -58,7 +58,7 @@ async def _create(
     requester: KafkaPrincipal,
 ) -> DelegationToken:
     """Raises KafkaError."""
-    tokens = allowed_tokens(services, context)
+    check_may_ask(context)
     if owner != requester and not is_authorized(
         services, context, AclOperation.CREATE_TOKENS, ResourceType.USER, str(owner)
     ):
@@ -66,4 +66,4 @@ async def _create(
     renewers = tuple(KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers)
     if any(each.type != USER for each in renewers) or owner.type != USER:
         raise KafkaError(ErrorCode.INVALID_PRINCIPAL_TYPE)
-    return await tokens.create(owner, requester, renewers, max_lifetime_ms=request.max_lifetime)
+    return await tokens_of(services).create(owner, requester, renewers, max_lifetime_ms=request.max_lifetime)

@@ -1,11 +1,12 @@
 """DeleteTopics (key 20): delete topics by name or by id, each with its own result.
 
-Behaviour (``ControllerApis.deleteTopics``): a topic that is named twice, or by name and by id, is
-INVALID_REQUEST each time; unknown ones are UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with
-``delete.topic.enable=false`` everything is TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which
-does not know that code). Without DELETE on the cluster or the topic it is TOPIC_AUTHORIZATION_FAILED; of a
-topic by its id the name is shown to who may describe it. A topic is gone when the answer leaves; after
-``timeout`` it is REQUEST_TIMED_OUT, and the topic goes when the brokers that hold it are there.
+Behaviour (``ControllerApis.deleteTopics``): a name or an id that comes twice is INVALID_REQUEST, once and
+before all rights, and so are both of a topic that comes by name and by id; unknown ones are
+UNKNOWN_TOPIC_OR_PARTITION or UNKNOWN_TOPIC_ID; with ``delete.topic.enable=false`` everything is
+TOPIC_DELETION_DISABLED (INVALID_REQUEST before version 3, which does not know that code). Without DELETE on
+the cluster or the topic it is TOPIC_AUTHORIZATION_FAILED; of a topic by its id the name is shown to who may
+describe it. A topic is gone when the answer leaves; after ``timeout`` it is REQUEST_TIMED_OUT, and the topic
+goes when the brokers that hold it are there.
 
 Versions: 4 flexible; 5 error messages and throttling errors: partitions beyond the client's quota are
 refused (KIP-599); 6 topics by id (KIP-516).
@@ -50,7 +51,9 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     quota = MutationQuota(services.client_quotas, context, strict_since_version=STRICT_QUOTA_SINCE)
     # Which topic each entry means is decided before the first one is deleted, so that a topic which appears
     # twice is refused both times instead of deleted once.
-    wanted, found, counts = await services.scheduler.finished(_found(services.metadata, context, request))
+    wanted, found, literal, counts = await services.scheduler.finished(
+        _found(services.metadata, context, request)
+    )
     rights = None
     if not is_authorized_on_cluster(services, context, AclOperation.DELETE, logs_denied=False):
         rights = _Rights.of(services, context)
@@ -61,10 +64,13 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         await time_slice.give_way()
         try:
             _check(services, context, topic)
+            if literal[topic] > 1:
+                raise _duplicate(topic)
             if rights is not None and not rights.may_delete(resolved):
                 found[index] = rights.shown(topic, resolved)
                 raise topic_denied()
-            _check_once(topic, times=counts[resolved])
+            if counts[resolved] > 1:  # whether a name and an id are the same topic is not for everybody
+                raise _duplicate(topic)
             doomed[len(outcomes)] = await _delete(services, topic, resolved, quota)
         except KafkaError as error:
             outcomes.append(error_fields(error))
@@ -81,18 +87,22 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
 
 def _found(
     metadata: MetadataCache, context: RequestContext, request: Any
-) -> Steps[tuple[list[_Wanted], list[_Wanted], Counter[_Wanted]]]:
-    """The topics as they are named, as they are known, and how often each of these comes."""
-    wanted, found, counts = [], [], Counter[_Wanted]()
+) -> Steps[tuple[list[_Wanted], list[_Wanted], Counter[_Wanted], Counter[_Wanted]]]:
+    """The topics as they are named, each once, and as they are known; how often each comes in the request,
+    and how often what is known."""
+    wanted, found, literal, counts = [], [], Counter[_Wanted](), Counter[_Wanted]()
     is_by_id = context.api_version >= FIRST_VERSION_WITH_TOPIC_IDS
     for topic in request.topics if is_by_id else request.topic_names:
         named = _Wanted(topic.name, topic.topic_id) if is_by_id else _Wanted(topic, None)
+        yield
+        literal[named] += 1
+        if literal[named] > 1:
+            continue
         resolved = _resolve(metadata, named)
         wanted.append(named)
         found.append(resolved)
         counts[resolved] += 1
-        yield
-    return wanted, found, counts
+    return wanted, found, literal, counts
 
 
 def _resolve(metadata: MetadataCache, topic: _Wanted) -> _Wanted:
@@ -145,11 +155,9 @@ def _check(services: Services, context: RequestContext, topic: _Wanted) -> None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, "Neither topic name nor id were specified.")
 
 
-def _check_once(topic: _Wanted, *, times: int) -> None:
-    """After the rights: whether a name and an id are the same topic is not for everybody."""
-    if times > 1:
-        what = "name" if topic.name is not None else "id"
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
+def _duplicate(topic: _Wanted) -> KafkaError:
+    what = "name" if topic.name is not None else "id"
+    return KafkaError(ErrorCode.INVALID_REQUEST, f"Duplicate topic {what}.")
 
 
 async def _delete(

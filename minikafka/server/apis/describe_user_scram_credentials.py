@@ -51,8 +51,6 @@ def _result(credentials: ScramCredentials, user: str, count: int) -> Body:
 
 
 def _credential_infos(credentials: ScramCredentials, user: str, count: int) -> list[Body]:
-    if not user:
-        raise KafkaError(ErrorCode.RESOURCE_NOT_FOUND, "Username must not be empty")
     if count > 1:
         raise KafkaError(
             ErrorCode.DUPLICATE_RESOURCE,

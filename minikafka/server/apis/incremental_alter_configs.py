@@ -19,7 +19,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation
 from minikafka.server.apis.shared.authorization import denied_config
-from minikafka.server.apis.shared.config_count import check_config_count
+from minikafka.server.apis.shared.config_checks import check_configs
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.time_slice import TimeSlice
@@ -37,10 +37,10 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         try:
             if counts[resource] > 1:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
+            check_configs(wanted.configs)
             refusal = denied_config(services, context, AclOperation.ALTER_CONFIGS, resource)
             if refusal is not None:
                 raise refusal
-            check_config_count(wanted.configs)
             alterations = [
                 Alteration(config.name, config.config_operation, config.value) for config in wanted.configs
             ]

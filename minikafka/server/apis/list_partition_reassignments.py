@@ -24,7 +24,7 @@ from minikafka.types import TopicPartition
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
     denied = denied_on_cluster(services, context, AclOperation.DESCRIBE)
     if denied is not None:
-        return {"throttle_time": 0, **error_fields(denied), "topics": []}
+        return {"throttle_time": 0, **error_fields(denied), "topics": _as_asked(request)}
     asked = None
     if request.topics is not None:
         asked = [
@@ -51,3 +51,15 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
         **NO_ERROR,
         "topics": [{"name": name, "partitions": partitions} for name, partitions in topics.items()],
     }
+
+
+def _as_asked(request: Any) -> list[Body]:
+    """What was asked for, without an answer (``ListPartitionReassignmentsRequest.getErrorResponse``)."""
+    nothing: Body = {"replicas": [], "adding_replicas": [], "removing_replicas": []}
+    return [
+        {
+            "name": topic.name,
+            "partitions": [{"partition_index": each, **nothing} for each in topic.partition_indexes],
+        }
+        for topic in request.topics or ()
+    ]

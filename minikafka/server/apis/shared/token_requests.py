@@ -13,10 +13,20 @@ NO_TIME = -1
 
 
 def allowed_tokens(services: Services, context: RequestContext) -> DelegationTokens:
-    """The tokens, for who may ask about them: it has proved who it is, and not with a token.
+    """The tokens, for who may ask about them.
 
     Raises:
-        KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED; DELEGATION_TOKEN_AUTH_DISABLED: there are none.
+        KafkaError: as the two below.
+    """
+    check_may_ask(context)
+    return tokens_of(services)
+
+
+def check_may_ask(context: RequestContext) -> None:
+    """It has proved who it is, and not with a token.
+
+    Raises:
+        KafkaError: DELEGATION_TOKEN_REQUEST_NOT_ALLOWED.
     """
     principal = context.connection.principal
     if principal.token_id or principal == ANONYMOUS:
@@ -25,6 +35,10 @@ def allowed_tokens(services: Services, context: RequestContext) -> DelegationTok
             "Delegation Token requests are not allowed on PLAINTEXT/1-way SSL channels and on delegation "
             "token authenticated channels.",
         )
+
+
+def tokens_of(services: Services) -> DelegationTokens:
+    """Raises KafkaError: DELEGATION_TOKEN_AUTH_DISABLED: there are none."""
     if services.delegation_tokens is None:
         raise KafkaError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED)
     return services.delegation_tokens

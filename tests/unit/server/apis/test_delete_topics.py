@@ -32,7 +32,6 @@ async def test_topics_go_by_name_each_with_its_own_result(admin_broker: Any, ver
         ("a", ErrorCode.NONE),
         ("missing", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("b", ErrorCode.INVALID_REQUEST),
-        ("b", ErrorCode.INVALID_REQUEST),
     ]
     if version >= 5:
         assert results[2].error_message == "Duplicate topic name."

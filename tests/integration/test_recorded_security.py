@@ -1,0 +1,50 @@
+"""A secured broker answers as a secured Apache Kafka does: to each request of the authorisation table, before
+and during a login, and where several things are wrong at once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from minikafka.errors import ErrorCode
+from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS
+from tests.integration.support.security_recording import RECORDED, as_text, cases, record, rules, start_ours
+from tests.support.security_differences import DIFFERENCES
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    return dict(json.loads(RECORDED.read_text()))
+
+
+@pytest.mark.minikafka_only
+def test_it_answers_as_apache_kafka_does_but_for_what_has_a_reason(recorded: dict[str, Any]) -> None:
+    ours = json.loads(as_text(record(start_ours)))
+    assert ours.keys() == recorded.keys() - {"kafka"}
+    for section, answers in ours.items():
+        assert answers.keys() == recorded[section].keys(), f"{section}: record again"
+        differing = {name for name, answer in answers.items() if answer != recorded[section][name]}
+        unexplained = differing - DIFFERENCES[section].keys()
+        shown = [f"{name}\n  {recorded[section][name]}\n  {answers[name]}" for name in sorted(unexplained)]
+        assert not unexplained, f"{section}: Kafka, and this broker:\n" + "\n".join(shown)
+        assert not DIFFERENCES[section].keys() - differing, f"{section}: it does not differ any more"
+
+
+def test_the_table_is_what_apache_kafka_does(recorded: dict[str, Any]) -> None:
+    """In each version: refused without the right, and not with it."""
+    for name, rule in rules():
+        if rule.api in BETWEEN_BROKERS:
+            continue  # KRaft has no such requests
+        answers = recorded["authorization"][name]
+        assert answers.keys() == cases(rule).keys(), name
+        for case, by_versions in answers.items():
+            versions: set[int] = set()
+            for span, found in by_versions.items():
+                first, last = map(int, span.split("-"))
+                versions |= set(range(first, last + 1))
+                codes = range(found) if isinstance(found, int) else [ErrorCode[code] for code in found]
+                holds = rule.is_refused if case == "without" else rule.is_allowed
+                assert holds(codes), f"{name} {case}, versions {span}: {found}"
+            assert versions == set(rule.spoken()), name
