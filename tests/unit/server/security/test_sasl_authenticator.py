@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import random
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -496,6 +497,108 @@ async def test_random_frames_let_nobody_in(monkeypatch: pytest.MonkeyPatch) -> N
     check()
     threads.close()
     assert listener.counters.successful_authentication == 0
+
+
+async def test_requests_behind_the_last_message_are_the_users(tmp_path: Path) -> None:
+    """All of it comes in one piece: what is behind the login is asked by who has logged in, and may be larger
+    than a login's message; what is behind one that fails is not heard."""
+    body = {"topics": [{"name": "x" * 2000}], "allow_auto_topic_creation": False}
+    asked = {"api_key": ApiKey.METADATA, "api_version": 4, "correlation_id": 3, "client_id": None}
+    behind = encode_request(**asked, body=body)
+    async with secured(tmp_path, sasl_server_max_receive_size=1000) as broker:
+        for password, is_heard in ((b"a-secret", True), (b"wrong", False)):
+            peer = await broker.connect()
+            handshake = encode_request(
+                api_key=17, api_version=1, correlation_id=1, client_id=None, body={"mechanism": "PLAIN"}
+            )
+            login = encode_request(
+                api_key=36, api_version=2, correlation_id=2, client_id=None,
+                body={"auth_bytes": b"\0alice\0" + password},
+            )  # fmt: skip
+            if is_heard:  # the large frame is measured once the login is done
+                peer.writer.write(handshake + login)
+                await peer.receive()
+                await peer.receive()
+                peer.writer.write(behind)
+                frame = await peer.receive()
+                assert decode_response(api_key=3, api_version=4, frame=frame)[1].topics
+                assert broker.connection.principal == KafkaPrincipal("User", "alice")
+            else:
+                small = encode_request(**asked, body={"topics": [], "allow_auto_topic_creation": False})
+                peer.writer.write(handshake + login + small)
+                await peer.receive()
+                answer = decode_response(api_key=36, api_version=2, frame=await peer.receive())[1]
+                assert answer.error_code == FAILED
+                assert await peer.is_closed()
+        pipelined = await broker.connect()
+        login = login.replace(b"wrong", b"a-secret")
+        pipelined.writer.write(handshake)
+        await pipelined.receive()
+        for one_of_two in (b"a-secret", b"wrong"):  # the second message is of nobody who authenticates
+            pipelined.writer.write(
+                encode_request(
+                    api_key=36,
+                    api_version=2,
+                    correlation_id=2,
+                    client_id=None,
+                    body={"auth_bytes": b"\0alice\0" + one_of_two},
+                )  # fmt: skip
+            )
+        await pipelined.receive()
+        answer = decode_response(api_key=36, api_version=2, frame=await pipelined.receive())[1]
+        assert answer.error_code == ILLEGAL_STATE
+
+
+async def test_a_revoked_user_is_gone_at_the_next_reauthentication(tmp_path: Path) -> None:
+    """The open connection goes on until its session ends, as with Kafka; ``kill_sessions`` ends it at once."""
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        admin = await broker.connect("OPEN")
+        upsertion = {
+            "name": "carol", "mechanism": 1, "iterations": 4096, "salt": b"some salt",
+            "salted_password": salted_password("SCRAM-SHA-256", "c-secret", b"some salt", 4096),
+        }  # fmt: skip
+        made = await admin.ask(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": [upsertion]}
+        )
+        assert made.results[0].error_code == 0
+        peer = await broker.connect()
+        assert (await peer.log_in("carol", "c-secret", "SCRAM-SHA-256")).error_code == 0
+        gone = {"deletions": [{"name": "carol", "mechanism": 1}], "upsertions": []}
+        await admin.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, gone)
+        assert (await peer.metadata()).brokers
+        assert (await peer.log_in("carol", "c-secret", "SCRAM-SHA-256")).error_code == FAILED
+        assert await peer.is_closed()
+
+
+@pytest.mark.parametrize("moment", ["after the login", "during a re-authentication", "after the session"])
+async def test_random_frames_later_on_change_nobody(tmp_path: Path, moment: str) -> None:
+    """Whatever a user sends, it remains that user, and others are served."""
+    rng = random.Random(moment)
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        for _ in range(40):
+            peer = await broker.connect()
+            assert (await peer.log_in("alice", "a-secret")).error_code == 0
+            connection = broker.connection
+            if moment == "during a re-authentication":
+                assert (await peer.handshake("PLAIN")).error_code == 0
+            elif moment == "after the session":
+                login = broker.listener.login_of(connection)
+                assert login is not None
+                login._session_ended()
+            key, version = (
+                rng.choice([0, 1, 3, 10, 17, 18, 29, 36, 38, 50, rng.randrange(100)]),
+                rng.randrange(5),
+            )
+            peer.send(struct.pack(">hhih", key, version, 1, -1) + rng.randbytes(rng.randrange(60)))
+            peer.send(rng.randbytes(rng.randrange(1, 60)))
+            peer.writer.write_eof()
+            async with asyncio.timeout(DEADLINE_S):
+                with contextlib.suppress(ConnectionError):
+                    await peer.reader.read()
+            assert connection.principal == KafkaPrincipal("User", "alice")
+        known = await broker.connect()
+        assert (await known.log_in("bob", "b-secret")).error_code == 0
+        assert (await known.metadata()).brokers
 
 
 async def test_a_turn_of_the_loop_has_few_steps_of_logins() -> None:
