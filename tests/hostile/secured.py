@@ -12,6 +12,7 @@ from typing import Any, Final
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body, decode_response, encode_request
 from minikafka.security.sasl.client import SaslClient, sasl_client
+from minikafka.security.sasl.scram import salted_password
 from tests.hostile.attack import Attack
 from tests.integration.support.process import BrokerProcess
 from tests.support.certificates import CertificateAuthority
@@ -38,7 +39,6 @@ PROPERTIES: Final = {
     f'user_{USER}="{PASSWORD}";',
     "listener.name.sasl_ssl.plain.sasl.jaas.config": f"{MODULES}.plain.PlainLoginModule required "
     f'user_{USER}="{PASSWORD}";',
-    "sasl.server.callback.handler.class": "",
     "listener.name.sasl_plaintext.oauthbearer.sasl.jaas.config": f"{MODULES}.oauthbearer."
     'OAuthBearerLoginModule required unsecuredValidatorAllowableClockSkewMs="1000";',
     "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{MODULES}.oauthbearer."
@@ -138,15 +138,15 @@ class Peer:
 
 
 def make_scram_user(broker: BrokerProcess, short: bool) -> None:
-    from confluent_kafka.admin import (
-        AdminClient,
-        ScramCredentialInfo,
-        ScramMechanism,
-        UserScramCredentialUpsertion,
-    )
-
-    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, ITERATIONS)
-    made = AdminClient({"bootstrap.servers": broker.bootstrap}).alter_user_scram_credentials(
-        [UserScramCredentialUpsertion(USER, info, PASSWORD.encode())]
-    )
-    made[USER].result(PATIENCE_S)
+    salt = b"some salt"
+    upsertion = {
+        "name": USER,
+        "mechanism": 1,
+        "iterations": ITERATIONS,
+        "salt": salt,
+        "salted_password": salted_password("SCRAM-SHA-256", PASSWORD, salt, ITERATIONS),
+    }
+    with Peer("PLAINTEXT") as peer:
+        body = {"deletions": [], "upsertions": [upsertion]}
+        (made,) = peer.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body).results
+    assert made.error_code == 0, made

@@ -41,7 +41,7 @@ def wrong_passwords(broker: BrokerProcess, short: bool) -> str:
             with Peer("SASL_PLAINTEXT") as peer:
                 assert peer.log_in(mechanism, user=user, password="wrong") == FAILED
 
-    return f"{3 * over_and_over(once, 1 if short else 20)} wrong logins"
+    return f"{3 * over_and_over(once, 0.5 if short else 20)} wrong logins"
 
 
 def right_passwords(broker: BrokerProcess, short: bool) -> str:
@@ -51,7 +51,7 @@ def right_passwords(broker: BrokerProcess, short: bool) -> str:
         with Peer("SASL_SSL") as peer:
             assert peer.log_in("SCRAM-SHA-256") == 0
 
-    return f"{over_and_over(once, 1 if short else 20)} logins"
+    return f"{over_and_over(once, 0.5 if short else 20)} logins"
 
 
 def at_once(broker: BrokerProcess, short: bool) -> str:
@@ -75,7 +75,7 @@ def at_once(broker: BrokerProcess, short: bool) -> str:
 def again_and_again(broker: BrokerProcess, short: bool) -> str:
     """Of what a client asks within a second of its last re-authentication none is begun."""
     refused = 0
-    until = time.monotonic() + (1 if short else 20)
+    until = time.monotonic() + (0.5 if short else 20)
     with Peer("SASL_PLAINTEXT") as peer:
         assert peer.log_in("SCRAM-SHA-256") == 0
         assert peer.log_in("SCRAM-SHA-256") == 0

@@ -67,7 +67,7 @@ def test_an_unknown_user_is_told_what_a_wrong_password_is() -> None:
 
 
 def test_cve_2021_38153_comparisons_take_as_long_whatever_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each compares two digests of one length, in constant time; so does that of a user who does not exist."""
+    """Each compares two digests of one length, in constant time; so does a user who does not exist."""
     compared: list[tuple[int, int]] = []
     compare = hmac.compare_digest
 

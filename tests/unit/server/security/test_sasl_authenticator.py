@@ -499,58 +499,66 @@ async def test_random_frames_let_nobody_in(monkeypatch: pytest.MonkeyPatch) -> N
     assert listener.counters.successful_authentication == 0
 
 
+def sent(key: ApiKey, version: int, **body: object) -> bytes:
+    """A request with its size."""
+    return encode_request(api_key=key, api_version=version, correlation_id=1, client_id=None, body=body)
+
+
+HANDSHAKE = sent(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+RIGHT, WRONG = (
+    sent(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0" + password)
+    for password in (b"a-secret", b"wrong")
+)
+METADATA = sent(ApiKey.METADATA, 4, topics=[], allow_auto_topic_creation=False)
+
+
 async def test_requests_behind_the_last_message_are_the_users(tmp_path: Path) -> None:
-    """All of it comes in one piece: what is behind the login is asked by who has logged in, and may be larger
-    than a login's message; what is behind one that fails is not heard."""
-    body = {"topics": [{"name": "x" * 2000}], "allow_auto_topic_creation": False}
-    asked = {"api_key": ApiKey.METADATA, "api_version": 4, "correlation_id": 3, "client_id": None}
-    behind = encode_request(**asked, body=body)
+    """They come in one piece with the login, and are asked by who has logged in."""
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        peer.writer.write(HANDSHAKE + RIGHT + METADATA + WRONG)
+        for _ in range(2):
+            await peer.receive()
+        _, answer = decode_response(api_key=3, api_version=4, frame=await peer.receive())
+        assert answer.brokers
+        assert broker.connection.principal == KafkaPrincipal("User", "alice")
+        _, late = decode_response(api_key=36, api_version=2, frame=await peer.receive())
+        assert late.error_code == ILLEGAL_STATE  # one login is over, and no other has begun
+        assert broker.listener.counters.failed_authentication == 0
+
+
+@pytest.mark.parametrize("behind", [METADATA, RIGHT, HANDSHAKE + RIGHT])
+async def test_requests_behind_a_login_that_fails_are_not_heard(tmp_path: Path, behind: bytes) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        peer.writer.write(HANDSHAKE + WRONG + behind)
+        await peer.receive()
+        _, answer = decode_response(api_key=36, api_version=2, frame=await peer.receive())
+        assert answer.error_code == FAILED
+        assert await peer.is_closed()
+        assert broker.listener.counters.successful_authentication == 0
+
+
+async def test_a_large_request_behind_a_login_waits_for_its_end(tmp_path: Path) -> None:
+    """What is too large for a login is refused until somebody has logged in, and taken afterwards."""
+    large = sent(ApiKey.METADATA, 4, topics=[{"name": "x" * 2000}], allow_auto_topic_creation=False)
     async with secured(tmp_path, sasl_server_max_receive_size=1000) as broker:
-        for password, is_heard in ((b"a-secret", True), (b"wrong", False)):
-            peer = await broker.connect()
-            handshake = encode_request(
-                api_key=17, api_version=1, correlation_id=1, client_id=None, body={"mechanism": "PLAIN"}
-            )
-            login = encode_request(
-                api_key=36, api_version=2, correlation_id=2, client_id=None,
-                body={"auth_bytes": b"\0alice\0" + password},
-            )  # fmt: skip
-            if is_heard:  # the large frame is measured once the login is done
-                peer.writer.write(handshake + login)
-                await peer.receive()
-                await peer.receive()
-                peer.writer.write(behind)
-                frame = await peer.receive()
-                assert decode_response(api_key=3, api_version=4, frame=frame)[1].topics
-                assert broker.connection.principal == KafkaPrincipal("User", "alice")
-            else:
-                small = encode_request(**asked, body={"topics": [], "allow_auto_topic_creation": False})
-                peer.writer.write(handshake + login + small)
-                await peer.receive()
-                answer = decode_response(api_key=36, api_version=2, frame=await peer.receive())[1]
-                assert answer.error_code == FAILED
-                assert await peer.is_closed()
-        pipelined = await broker.connect()
-        login = login.replace(b"wrong", b"a-secret")
-        pipelined.writer.write(handshake)
-        await pipelined.receive()
-        for one_of_two in (b"a-secret", b"wrong"):  # the second message is of nobody who authenticates
-            pipelined.writer.write(
-                encode_request(
-                    api_key=36,
-                    api_version=2,
-                    correlation_id=2,
-                    client_id=None,
-                    body={"auth_bytes": b"\0alice\0" + one_of_two},
-                )  # fmt: skip
-            )
-        await pipelined.receive()
-        answer = decode_response(api_key=36, api_version=2, frame=await pipelined.receive())[1]
-        assert answer.error_code == ILLEGAL_STATE
+        early = await broker.connect()
+        early.writer.write(HANDSHAKE + large + RIGHT)
+        await early.receive()
+        assert await early.is_closed()
+        assert broker.listener.counters.successful_authentication == 0
+        known = await broker.connect()
+        known.writer.write(HANDSHAKE + RIGHT)
+        for _ in range(2):
+            await known.receive()
+        known.writer.write(large)
+        _, answer = decode_response(api_key=3, api_version=4, frame=await known.receive())
+        assert answer.topics
 
 
 async def test_a_revoked_user_is_gone_at_the_next_reauthentication(tmp_path: Path) -> None:
-    """The open connection goes on until its session ends, as with Kafka; ``kill_sessions`` ends it at once."""
+    """The open connection goes on until then, as with Kafka; ``kill_sessions`` ends it at once."""
     async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
         admin = await broker.connect("OPEN")
         upsertion = {
