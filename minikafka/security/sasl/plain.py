@@ -71,12 +71,13 @@ class PlainServer:
         if self.is_complete:
             raise SaslError("a message after the last one")
         try:
-            parts = response.decode().split("\0")
+            text = response.decode()
         except UnicodeDecodeError:
             raise SaslError("Invalid SASL/PLAIN response: it is no UTF-8") from None
-        if len(parts) != 3:
-            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {len(parts)}")
-        authorization_id, user, password = parts
+        count = text.count("\0") + 1
+        if count != 3:
+            raise SaslError(f"Invalid SASL/PLAIN response: expected 3 tokens, got {count}")
+        authorization_id, user, password = text.split("\0")
         if not user:
             raise SaslError("Authentication failed: username not specified")
         if not password:
