@@ -48,6 +48,7 @@ def attacked_once(attack: Attack, *, short: bool) -> Outcome:
             properties=attack.properties,
             command=COMMAND,
             descriptors_max=attack.descriptors_max,
+            port=attack.port,
         )
         broker.start()
         try:

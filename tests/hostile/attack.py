@@ -33,6 +33,8 @@ class Attack:
     """What has to be there first, made before the bystander begins."""
     descriptors_max: int | None = None
     """RLIMIT_NOFILE of the broker's process."""
+    port: int | None = None
+    """Of the listener that the bystander uses, where ``properties`` names the listeners."""
 
 
 class Outcome(NamedTuple):

@@ -14,7 +14,10 @@ from tests.integration.support.verified import assert_undamaged
 @pytest.mark.parametrize("attack", [pytest.param(attack, id=attack.name) for attack in all_attacks()])
 def test_bystander_is_served_during(attack: Attack, tmp_path: Path) -> None:
     broker = BrokerProcess(
-        tmp_path / "data", properties=attack.properties, descriptors_max=attack.descriptors_max
+        tmp_path / "data",
+        properties=attack.properties,
+        descriptors_max=attack.descriptors_max,
+        port=attack.port,
     )
     try:
         broker.start()

@@ -39,6 +39,9 @@ MECHANISM: Final = "OAUTHBEARER"
 TOKEN_CHARS_MAX: Final = 65_536
 """Of a token. Those with hundreds of groups in them have some 20,000."""
 
+MESSAGE_BYTES_MAX: Final = TOKEN_CHARS_MAX + 8192
+"""Of a client: a token, and extensions. Half a megabyte of extensions would hold up all threads for 40 ms."""
+
 _SASL_NAME = "(?:[^=,\0]|=2C|=3D)+"
 _FIRST: Final = re.compile(
     f"n,(?:a=(?P<authzid>{_SASL_NAME}))?,\x01(?P<pairs>(?:[A-Za-z]+=[!-~ \t\r\n]+\x01)*)\x01"
@@ -389,6 +392,8 @@ class OAuthBearerServer:
 
 def _read_first(message: bytes) -> tuple[str, str]:
     """Authorization id ("" for none) and token of a client's first message."""
+    if len(message) > MESSAGE_BYTES_MAX:
+        raise SaslError(f"a message of {len(message)} bytes, more than {MESSAGE_BYTES_MAX}")
     try:
         match = _FIRST.fullmatch(message.decode())
     except UnicodeDecodeError:

@@ -45,6 +45,10 @@ ITERATIONS_MIN: Final = 4096
 ITERATIONS_MAX: Final = 1_000_000
 """That a client computes: a second or so."""
 
+MESSAGE_BYTES_MAX: Final = 4096
+"""Of a client: names and nonces have some dozens. Half a megabyte, as a frame may have, takes 0.1 s to be
+read, and all connections wait for that."""
+
 TOKEN_AUTH: Final = "tokenauth"
 
 _SASL_NAME = "(?:[^=,\0]|=2C|=3D)+"
@@ -242,6 +246,8 @@ class ScramServer:
 
     def evaluate(self, response: bytes) -> bytes:
         state, self._state = self._state, _State.FAILED
+        if len(response) > MESSAGE_BYTES_MAX:
+            raise SaslError(f"a message of {len(response)} bytes, more than {MESSAGE_BYTES_MAX}")
         match state:
             case _State.CLIENT_FIRST:
                 answer = self._first(response)

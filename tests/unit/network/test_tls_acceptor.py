@@ -116,6 +116,8 @@ async def serving(tls: Tls, **limits: Any) -> AsyncIterator[Served]:
         await server.close()
 
 
+ALERT, FATAL, HANDSHAKE_FAILURE, PROTOCOL_VERSION = 21, 2, 40, 70
+"""Of TLS: a record's type, an alert's level, and two reasons."""
 AUTHORITY = CertificateAuthority()
 BROKER = AUTHORITY.issue("broker")
 ALICE = AUTHORITY.issue("alice")
@@ -299,6 +301,23 @@ async def test_tls_on_a_plaintext_port_is_named(caplog: pytest.LogCaptureFixture
         )
     await server.close()
     assert "the peer speaks TLS, this listener does not" in caplog.text
+
+
+@pytest.mark.parametrize("minor", [0, 1, 2], ids=["SSLv3", "TLSv1.0", "TLSv1.1"])
+async def test_a_downgrade_is_refused_with_an_alert(minor: int) -> None:
+    """By hand: no OpenSSL of today says hello in such a version."""
+    suites = bytes.fromhex("c009c00ac013c014002f0035")
+    hello = bytes((3, minor)) + bytes(32) + b"\0" + len(suites).to_bytes(2) + suites + b"\1\0"
+    handshake = b"\1" + len(hello).to_bytes(3) + hello
+    async with serving(server_tls()) as served:
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.server.bound_port("SSL"))
+        writer.write(bytes((22, 3, minor)) + len(handshake).to_bytes(2) + handshake)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            answer = await reader.readexactly(7)
+        assert answer[0] == ALERT
+        assert answer[-2] == FATAL and answer[-1] in (HANDSHAKE_FAILURE, PROTOCOL_VERSION)
+        assert served.handshakes.failed == {"SSL": 1}
+        writer.close()
 
 
 async def test_a_new_context_holds_from_the_next_connection_on() -> None:

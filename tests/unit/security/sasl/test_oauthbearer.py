@@ -16,6 +16,7 @@ from minikafka.errors import ConfigError
 from minikafka.security.sasl.client import sasl_client
 from minikafka.security.sasl.errors import SaslError
 from minikafka.security.sasl.oauthbearer import (
+    MESSAGE_BYTES_MAX,
     BearerToken,
     ClaimRules,
     InvalidTokenError,
@@ -222,6 +223,22 @@ def test_cve_2017_12610_nobody_becomes_somebody_else() -> None:
     with pytest.raises(SaslError, match="authorization id"):
         server.evaluate(message)
     assert not server.is_complete
+
+
+def test_messages_that_are_too_long_are_not_read() -> None:
+    extensions = b"a=b\x01" * (MESSAGE_BYTES_MAX // 4)
+    with pytest.raises(SaslError, match="bytes, more than"):
+        OAuthBearerServer(lambda text: validate(text)).evaluate(b"n,,\x01" + extensions + b"\x01")
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_token_of_deep_json_is_refused(place: int) -> None:
+    """Neither its header nor what is signed in it makes the stack overflow."""
+    parts = signed().split(".")
+    deep = '{"alg":"RS256","sub":' + "[" * 20_000 + "]" * 20_000 + "}"
+    parts[place] = base64.urlsafe_b64encode(deep.encode()).rstrip(b"=").decode()
+    with pytest.raises(InvalidTokenError):
+        validate(".".join(parts))
 
 
 @given(st.binary(max_size=200))

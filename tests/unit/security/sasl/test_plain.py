@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -62,6 +64,22 @@ def test_an_unknown_user_is_told_what_a_wrong_password_is() -> None:
             PlainServer(USERS.check).evaluate(message)
         told.append(caught.value.told)
     assert told == ["Authentication failed: Invalid username or password"] * 2
+
+
+def test_cve_2021_38153_comparisons_take_as_long_whatever_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each compares two digests of one length, in constant time; so does a user who does not exist."""
+    compared: list[tuple[int, int]] = []
+    compare = hmac.compare_digest
+
+    def noted(one: bytes, other: bytes) -> bool:
+        compared.append((len(one), len(other)))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", noted)
+    for password in ("s3cret", "s3cre", "x", "x" * 10_000):
+        assert USERS.check("alice", password) == (password == "s3cret")
+        assert not USERS.check("mallory", password)
+    assert compared == [(32, 32)] * 8
 
 
 def test_passwords_are_in_no_repr() -> None:

@@ -14,6 +14,7 @@ from minikafka.security.sasl.client import SaslClient, sasl_client
 from minikafka.security.sasl.errors import SaslError
 from minikafka.security.sasl.scram import (
     HASHES,
+    MESSAGE_BYTES_MAX,
     ScramClient,
     ScramCredential,
     ScramServer,
@@ -185,6 +186,17 @@ def test_cve_2017_12610_nobody_becomes_somebody_else() -> None:
 def test_what_is_not_there_cannot_be_asked_for(first: bytes) -> None:
     with pytest.raises(SaslError, match="client first"):
         server_of().evaluate(first)
+
+
+def test_messages_that_are_too_long_are_not_read() -> None:
+    """Reading one of half a megabyte would hold up the loop for 0.1 s, and anybody can send it."""
+    longest = MESSAGE_BYTES_MAX - len(b"n,,n=,r=nonce")
+    assert server_of().evaluate(b"n,,n=%b,r=nonce" % (b"x" * longest))
+    server = server_of()
+    with pytest.raises(SaslError, match="4097 bytes, more than 4096"):
+        server.evaluate(b"n,,n=%b,r=nonce" % (b"x" * (longest + 1)))
+    with pytest.raises(SaslError, match="a message when the authentication is"):
+        server.evaluate(client_of().first())
 
 
 def test_a_downgrade_of_the_channel_binding_is_found() -> None:

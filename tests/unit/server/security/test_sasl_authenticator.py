@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import random
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -487,6 +488,116 @@ async def test_random_frames_let_nobody_in(monkeypatch: pytest.MonkeyPatch) -> N
     check()
     threads.close()
     assert listener.counts.successful == 0
+
+
+def sent(key: ApiKey, version: int, **body: object) -> bytes:
+    """A request with its size."""
+    return encode_request(api_key=key, api_version=version, correlation_id=1, client_id=None, body=body)
+
+
+HANDSHAKE = sent(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+RIGHT, WRONG = (
+    sent(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0alice\0" + password)
+    for password in (b"a-secret", b"wrong")
+)
+METADATA = sent(ApiKey.METADATA, 4, topics=[], allow_auto_topic_creation=False)
+
+
+async def test_requests_behind_the_last_message_are_the_users(tmp_path: Path) -> None:
+    """They come in one piece with the login, and are asked by who has logged in."""
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        peer.writer.write(HANDSHAKE + RIGHT + METADATA + WRONG)
+        for _ in range(2):
+            await peer.receive()
+        _, answer = decode_response(api_key=3, api_version=4, frame=await peer.receive())
+        assert answer.brokers
+        assert broker.connection.principal == KafkaPrincipal("User", "alice")
+        _, late = decode_response(api_key=36, api_version=2, frame=await peer.receive())
+        assert late.error_code == ILLEGAL_STATE  # one login is over, and no other has begun
+        assert broker.listener.counters.failed_authentication == 0
+
+
+@pytest.mark.parametrize("behind", [METADATA, RIGHT, HANDSHAKE + RIGHT])
+async def test_requests_behind_a_login_that_fails_are_not_heard(tmp_path: Path, behind: bytes) -> None:
+    async with secured(tmp_path) as broker:
+        peer = await broker.connect()
+        peer.writer.write(HANDSHAKE + WRONG + behind)
+        await peer.receive()
+        _, answer = decode_response(api_key=36, api_version=2, frame=await peer.receive())
+        assert answer.error_code == FAILED
+        assert await peer.is_closed()
+        assert broker.listener.counters.successful_authentication == 0
+
+
+async def test_a_large_request_behind_a_login_waits_for_its_end(tmp_path: Path) -> None:
+    """What is too large for a login is refused until somebody has logged in, and taken afterwards."""
+    large = sent(ApiKey.METADATA, 4, topics=[{"name": "x" * 2000}], allow_auto_topic_creation=False)
+    async with secured(tmp_path, sasl_server_max_receive_size=1000) as broker:
+        early = await broker.connect()
+        early.writer.write(HANDSHAKE + large + RIGHT)
+        await early.receive()
+        assert await early.is_closed()
+        assert broker.listener.counters.successful_authentication == 0
+        known = await broker.connect()
+        known.writer.write(HANDSHAKE + RIGHT)
+        for _ in range(2):
+            await known.receive()
+        known.writer.write(large)
+        _, answer = decode_response(api_key=3, api_version=4, frame=await known.receive())
+        assert answer.topics
+
+
+async def test_a_revoked_user_is_gone_at_the_next_reauthentication(tmp_path: Path) -> None:
+    """The open connection goes on until then, as with Kafka; ``kill_sessions`` ends it at once."""
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        admin = await broker.connect("OPEN")
+        upsertion = {
+            "name": "carol", "mechanism": 1, "iterations": 4096, "salt": b"some salt",
+            "salted_password": salted_password("SCRAM-SHA-256", "c-secret", b"some salt", 4096),
+        }  # fmt: skip
+        made = await admin.ask(
+            ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, {"deletions": [], "upsertions": [upsertion]}
+        )
+        assert made.results[0].error_code == 0
+        peer = await broker.connect()
+        assert (await peer.log_in("carol", "c-secret", "SCRAM-SHA-256")).error_code == 0
+        gone = {"deletions": [{"name": "carol", "mechanism": 1}], "upsertions": []}
+        await admin.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, gone)
+        assert (await peer.metadata()).brokers
+        assert (await peer.log_in("carol", "c-secret", "SCRAM-SHA-256")).error_code == FAILED
+        assert await peer.is_closed()
+
+
+@pytest.mark.parametrize("moment", ["after the login", "during a re-authentication", "after the session"])
+async def test_random_frames_later_on_change_nobody(tmp_path: Path, moment: str) -> None:
+    """Whatever a user sends, it remains that user, and others are served."""
+    rng = random.Random(moment)
+    async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
+        for _ in range(40):
+            peer = await broker.connect()
+            assert (await peer.log_in("alice", "a-secret")).error_code == 0
+            connection = broker.connection
+            if moment == "during a re-authentication":
+                assert (await peer.handshake("PLAIN")).error_code == 0
+            elif moment == "after the session":
+                login = broker.listener.login_of(connection)
+                assert login is not None
+                login._session_ended()
+            key, version = (
+                rng.choice([0, 1, 3, 10, 17, 18, 29, 36, 38, 50, rng.randrange(100)]),
+                rng.randrange(5),
+            )
+            peer.send(struct.pack(">hhih", key, version, 1, -1) + rng.randbytes(rng.randrange(60)))
+            peer.send(rng.randbytes(rng.randrange(1, 60)))
+            peer.writer.write_eof()
+            async with asyncio.timeout(DEADLINE_S):
+                with contextlib.suppress(ConnectionError):
+                    await peer.reader.read()
+            assert connection.principal == KafkaPrincipal("User", "alice")
+        known = await broker.connect()
+        assert (await known.log_in("bob", "b-secret")).error_code == 0
+        assert (await known.metadata()).brokers
 
 
 async def test_a_turn_of_the_loop_has_few_steps_of_logins() -> None:
