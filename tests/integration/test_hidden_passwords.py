@@ -29,6 +29,8 @@ SECRET = re.compile(r"s3cret-[\w.-]+")
 
 def secret_of(name: str) -> str:
     text = f"s3cret-{name}"
+    if name == "http.basic.auth.users":
+        return f"u:{text}"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return f'{module} required username="u" password="{text}";' if name.endswith("jaas.config") else text
 

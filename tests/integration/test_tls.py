@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +19,7 @@ from typing import NamedTuple
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from kafka import KafkaConsumer as PythonConsumer
 from kafka import KafkaProducer as PythonProducer
@@ -192,12 +193,15 @@ def context(files: ClientFiles, version: str | None) -> ssl.SSLContext:
 
 def through_confluent(bootstrap: str, files: ClientFiles, version: str | None) -> bytes:
     config = confluent_config(bootstrap, files, version)
-    producer = Producer({**config, "message.timeout.ms": 3000})
-    delivered: list[bool] = []
-    producer.produce("confluent", b"hello", on_delivery=lambda error, _: delivered.append(error is None))
-    producer.flush(WAIT_S)
-    if delivered != [True]:
-        raise PermissionError("not delivered")
+    errors: list[KafkaError] = []
+    producer = Producer({**config, "error_cb": errors.append})
+    producer.produce("confluent", b"hello")
+    deadline = time.monotonic() + WAIT_S
+    while producer.flush(0.1):
+        if any(error.code() == KafkaError._ALL_BROKERS_DOWN for error in errors):
+            producer.purge()
+            raise PermissionError(str(errors))
+        assert time.monotonic() < deadline, errors
     consumer = Consumer({**config, "group.id": "g", "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition("confluent", 0, 0)])
     message = consumer.poll(WAIT_S)
