@@ -22,6 +22,8 @@ from tests.integration.support.process import BrokerProcess
 pytestmark = pytest.mark.minikafka_only
 
 NAMES = [name for name, key in BROKER_CONFIG_KEYS.items() if key.type is ConfigType.PASSWORD]
+STARTED_WITH = [name for name in NAMES if not name.startswith("http.ssl.")]
+"""With those the HTTP port would want a real key; the repr has all."""
 DYNAMIC = "listener.name.plaintext.ssl.truststore.password"
 SECRET = re.compile(r"s3cret-[\w.-]+")
 """Each says which property it is of."""
@@ -29,6 +31,8 @@ SECRET = re.compile(r"s3cret-[\w.-]+")
 
 def secret_of(name: str) -> str:
     text = f"s3cret-{name}"
+    if name == "http.basic.auth.users":
+        return f"u:{text}"
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"
     return f'{module} required username="u" password="{text}";' if name.endswith("jaas.config") else text
 
@@ -43,7 +47,7 @@ def config_file(tmp_path: Path) -> Path:
         "listener.name.plaintext.ssl.keystore.password",
         "listener.name.plaintext.plain.sasl.jaas.config",
     )
-    lines = [properties_line(name, secret_of(name)) for name in (*NAMES, *listeners)]
+    lines = [properties_line(name, secret_of(name)) for name in (*STARTED_WITH, *listeners)]
     (tmp_path / "elsewhere").write_text("key=s3cret-elsewhere\n")
     lines += [
         "config.providers=file\n",
@@ -79,7 +83,10 @@ def alter(broker: BrokerProcess, name: str, value: str) -> str:
 
 def page(broker: BrokerProcess, path: str) -> str:
     (found,) = set(re.findall(r"metrics +(http://\S+)/metrics", broker.log_text()))
-    with urllib.request.urlopen(f"{found}{path}", timeout=30) as answer:
+    token = {"Authorization": f"Bearer {secret_of('http.bearer.token')}"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{found}{path}", headers=token), timeout=30
+    ) as answer:
         return str(answer.read().decode())
 
 
@@ -89,7 +96,7 @@ def test_no_password_is_shown_anywhere(broker: BrokerProcess) -> None:
     refused = alter(broker, "ssl.keystore.password", secret_of("refused"))
     assert "ssl.keystore.password" in refused
     described = tool(broker, "configs", "--describe", "--broker", "1", "--all")
-    for name in (*NAMES, DYNAMIC, "listener.name.plaintext.ssl.key.password"):
+    for name in (*STARTED_WITH, DYNAMIC, "listener.name.plaintext.ssl.key.password"):
         assert f"  {name}=null sensitive=true " in described
     told = {
         "the log": broker.log_text(),

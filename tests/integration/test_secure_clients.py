@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import pytest
 
-from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster, SqliteEngine
-from tests.integration.support.load import Load
-from tests.integration.support.process import BrokerProcess
 from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
 
@@ -27,44 +24,20 @@ SECRETS = {"broker": "the brokers' own", "alice": "alice has one"}
 TOPIC = "orders"
 
 
-class SecuredBroker(BrokerProcess):
-    """Its plain listener is for the test's own questions; all else is by ``secure_port``."""
+class Secured(NamedTuple):
+    """A cluster whose plain listeners are for the test's own questions; all else is by ``bootstrap``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.secure_port = free_port()
-
-    def arguments(self) -> list[str]:
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},SECURE://localhost:{self.secure_port}"
-        given = [each for each in super().arguments() if not each.startswith("--port=")]
-        return [*given, f"--set=listeners={listeners}"]
+    cluster: ProcessCluster
+    bootstrap: str
+    authority: Path
 
 
-class SecuredCluster(ProcessCluster):
-    def make_broker(self, node_id: int, name: str | None = None, **properties: object) -> BrokerProcess:
-        return SecuredBroker(
-            self.directory / (name or f"broker-{node_id}"),
-            properties=self._common | {"node.id": node_id} | properties,
-        )
-
-    @property
-    def secure_bootstrap(self) -> str:
-        ports = [each.secure_port for each in self.brokers.values() if isinstance(each, SecuredBroker)]
-        return ",".join(f"localhost:{port}" for port in ports)
-
-
-@pytest.fixture
-def authority(tmp_path: Path) -> CertificateAuthority:
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("secured")
     authority = CertificateAuthority()
-    authority.write_pem(tmp_path / "ca.pem")
-    authority.issue("broker").write_pem(tmp_path / "broker.pem")
-    return authority
-
-
-@pytest.fixture
-def cluster(
-    request: pytest.FixtureRequest, tmp_path: Path, authority: CertificateAuthority
-) -> Iterator[SecuredCluster]:
+    authority.write_pem(directory / "ca.pem")
+    authority.issue("broker").write_pem(directory / "broker.pem")
     users = " ".join(f'user_{name}="{secret}"' for name, secret in SECRETS.items())
     properties = {
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,SECURE:SASL_SSL",
@@ -76,93 +49,56 @@ def cluster(
         ),
         "connections.max.reauth.ms": 4_000,  # so that brokers log in again while the test runs
         "ssl.keystore.type": "PEM",
-        "ssl.keystore.location": tmp_path / "broker.pem",
+        "ssl.keystore.location": directory / "broker.pem",
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": tmp_path / "ca.pem",
+        "ssl.truststore.location": directory / "ca.pem",
         "listener.name.secure.ssl.client.auth": "requested",
     }
-    cluster = SecuredCluster(tmp_path, SqliteEngine(tmp_path), properties=properties)
-    request.node.brokers = list(cluster.brokers.values())
+    own = {
+        node_id: {"listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SECURE://localhost:{free_port()}"}
+        for node_id in (1, 2, 3)
+    }
+    cluster = ProcessCluster(directory, SqliteEngine(directory), properties=properties, own_properties=own)
     try:
-        yield cluster.start()  # type: ignore[misc]
+        ports = (broker.port_of("SECURE") for broker in cluster.brokers.values())
+        bootstrap = ",".join(f"localhost:{port}" for port in ports)
+        yield Secured(cluster.start(), bootstrap, directory / "ca.pem")
+        for broker in cluster.brokers.values():
+            assert SECRETS["broker"] not in broker.log_text()
+            assert "cannot be renewed" not in broker.log_text()
     finally:
         cluster.close()
 
 
-def client_properties(tmp_path: Path, user: str = "alice", *, password: str | None = None) -> Path:
-    path = tmp_path / f"{user}-{len(password or '')}.properties"
+def client_properties(directory: Path, authority: Path, *, password: str = SECRETS["alice"]) -> Path:
+    path = directory / "alice.properties"
     path.write_text(
         "security.protocol=SASL_SSL\n"
         "sasl.mechanism=PLAIN\n"
-        f'sasl.jaas.config={MODULE} required username="{user}" password="{password or SECRETS[user]}";\n'
+        f'sasl.jaas.config={MODULE} required username="alice" password="{password}";\n'
         "ssl.truststore.type=PEM\n"
-        f"ssl.truststore.location={tmp_path / 'ca.pem'}\n"
+        f"ssl.truststore.location={authority}\n"
     )
     return path
 
 
 def run(
-    cluster: SecuredCluster, config: Path, *arguments: str, lines: bytes = b""
+    secured: Secured, config: Path, *arguments: str, lines: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [*MINIKAFKA, *arguments, "-b", cluster.secure_bootstrap, "--command-config", str(config)],
+        [*MINIKAFKA, *arguments, "-b", secured.bootstrap, "--command-config", str(config)],
         input=lines,
         capture_output=True,
         timeout=DEADLINE_S,
     )
 
 
-def librdkafka(tmp_path: Path) -> Mapping[str, str]:
-    return {
-        "security.protocol": "sasl_ssl",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "alice",
-        "sasl.password": SECRETS["alice"],
-        "ssl.ca.location": str(tmp_path / "ca.pem"),
-    }
-
-
 @pytest.mark.timeout(400)
-def test_a_leader_is_killed_and_nothing_that_was_acknowledged_is_lost(
-    cluster: SecuredCluster, tmp_path: Path
-) -> None:
-    cluster.make_topic(TOPIC)
-    with Load(cluster.secure_bootstrap, [TOPIC], **librdkafka(tmp_path)) as load:
-        for _ in range(2):
-            leader = cluster.leader(TOPIC)
-            cluster.brokers[leader].kill()
-            confluent.wait_until(
-                lambda leader=leader: cluster.store.state(TOPIC).leader not in (leader, -1),  # type: ignore[misc,union-attr]
-                "another leader",
-            )
-            cluster.brokers[leader].start()
-            cluster.wait_until_whole(TOPIC)
-    assert load.failures == []
-    done = run(
-        cluster,
-        client_properties(tmp_path),
-        "consume",
-        TOPIC,
-        "--from-beginning",
-        "-e",
-        "--print",
-        "offset,key",
-    )
-    assert done.returncode == 0, done.stderr
-    read = {int(line.split(b"\t")[0].removeprefix(b"Offset:")) for line in done.stdout.splitlines()}
-    assert set(load.acked[TOPIC].values()) - {-1} <= read
-    for broker in cluster.brokers.values():
-        assert "authentication failed" not in broker.log_text()
-        assert "cannot be renewed" not in broker.log_text()
-        assert SECRETS["broker"] not in broker.log_text()
-
-
-@pytest.mark.timeout(400)
-def test_every_tool_takes_the_same_file(cluster: SecuredCluster, tmp_path: Path) -> None:
-    config = client_properties(tmp_path)
+def test_every_tool_takes_the_same_file(secured: Secured, tmp_path: Path) -> None:
+    config = client_properties(tmp_path, secured.authority)
 
     def said(*arguments: str, lines: bytes = b"") -> bytes:
-        done = run(cluster, config, *arguments, lines=lines)
+        done = run(secured, config, *arguments, lines=lines)
         assert done.returncode == 0, done.stderr
         assert done.stderr == b""
         return done.stdout
@@ -179,7 +115,7 @@ def test_every_tool_takes_the_same_file(cluster: SecuredCluster, tmp_path: Path)
     assert b"authorizer.class.name" in said("why-denied", "ann", "Read", f"topic:{TOPIC}")
     said("elect-leaders", "--election-type", "preferred", "--all-topic-partitions")
     report = run(
-        cluster,
+        secured,
         config,
         "bench",
         "produce",
@@ -205,9 +141,9 @@ def test_every_tool_takes_the_same_file(cluster: SecuredCluster, tmp_path: Path)
     ],
 )
 def test_a_wrong_password_is_told_at_once(
-    cluster: SecuredCluster, tmp_path: Path, arguments: list[str], prog: str
+    secured: Secured, tmp_path: Path, arguments: list[str], prog: str
 ) -> None:
-    done = run(cluster, client_properties(tmp_path, password="guessed"), *arguments)
+    done = run(secured, client_properties(tmp_path, secured.authority, password="guessed"), *arguments)
     assert done.returncode == 1
     assert done.stderr.decode().startswith(f"{prog}: broker localhost:")
     assert (
@@ -216,18 +152,18 @@ def test_a_wrong_password_is_told_at_once(
     assert b"guessed" not in done.stderr and done.stderr.count(b"\n") == 1
 
 
-def test_an_authority_that_is_not_trusted_is_told_at_once(cluster: SecuredCluster, tmp_path: Path) -> None:
-    config = client_properties(tmp_path)
-    CertificateAuthority("another").write_pem(tmp_path / "ca.pem")
-    done = run(cluster, config, "topics", "list")
+def test_an_authority_that_is_not_trusted_is_told_at_once(secured: Secured, tmp_path: Path) -> None:
+    stranger = CertificateAuthority("another").write_pem(tmp_path / "ca.pem")
+    config = client_properties(tmp_path, stranger)
+    done = run(secured, config, "topics", "list")
     assert done.returncode == 1
     assert "certificate" in done.stderr.decode() and "ssl.truststore.location" in done.stderr.decode()
 
 
-def test_a_file_that_is_wrong_is_bad_usage(cluster: SecuredCluster, tmp_path: Path) -> None:
+def test_a_file_that_is_wrong_is_bad_usage(secured: Secured, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n")
-    done = run(cluster, config, "topics", "list")
+    done = run(secured, config, "topics", "list")
     assert done.returncode == 2
     assert "sasl.jaas.config is not set" in done.stderr.decode()
-    assert run(cluster, tmp_path / "missing", "groups", "list").returncode == 2
+    assert run(secured, tmp_path / "missing", "groups", "list").returncode == 2

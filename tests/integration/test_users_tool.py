@@ -24,21 +24,6 @@ MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
 PASSWORD = "correct horse, battery"
 
 
-class SaslBroker(BrokerProcess):
-    """The plain listener is for the test's own questions."""
-
-    sasl_port = 0
-
-    def arguments(self) -> list[str]:
-        listeners = f"PLAINTEXT://127.0.0.1:{self.port},SASL_PLAINTEXT://127.0.0.1:{self.sasl_port}"
-        given = [each for each in super().arguments() if not each.startswith("--port=")]
-        return [*given, f"--set=listeners={listeners}"]
-
-    @property
-    def sasl_bootstrap(self) -> str:
-        return f"127.0.0.1:{self.sasl_port}"
-
-
 @pytest.fixture
 def password_file(tmp_path: Path) -> Path:
     path = tmp_path / "password"
@@ -48,19 +33,22 @@ def password_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def broker(tmp_path: Path, password_file: Path) -> Iterator[SaslBroker]:
+def broker(tmp_path: Path, password_file: Path) -> Iterator[BrokerProcess]:
     """Its store has the user ann before it starts."""
-    broker = SaslBroker(
+    broker = BrokerProcess(
         tmp_path / "data",
-        properties={"delegation.token.secret.key": "for tests", "sasl.enabled.mechanisms": "SCRAM-SHA-512"},
+        properties={
+            "listeners": f"PLAINTEXT://127.0.0.1:{free_port()},SASL_PLAINTEXT://127.0.0.1:{free_port()}",
+            "delegation.token.secret.key": "for tests",
+            "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        },
     )
-    broker.sasl_port = free_port()
     broker.data_dir.mkdir()
     store = f"sqlite:///{broker.data_dir}/coordination.sqlite"
     made = users("create", "ann", "--coordination", store, "--password-file", str(password_file))
     assert made == "Created the user ann (SCRAM-SHA-512).\n"
     try:
-        yield broker.start()  # type: ignore[misc]
+        yield broker.start()
     finally:
         broker.close()
 
@@ -77,9 +65,14 @@ def users(*arguments: str) -> str:
     return tool("users", *arguments)
 
 
-def login_of(broker: SaslBroker, user: str, password: str = PASSWORD) -> dict[str, Any]:
+def sasl_bootstrap(broker: BrokerProcess) -> str:
+    """The other listener, PLAINTEXT, is for the test's own questions."""
+    return f"127.0.0.1:{broker.port_of('SASL_PLAINTEXT')}"
+
+
+def login_of(broker: BrokerProcess, user: str, password: str = PASSWORD) -> dict[str, Any]:
     return {
-        "bootstrap.servers": broker.sasl_bootstrap,
+        "bootstrap.servers": sasl_bootstrap(broker),
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanism": "SCRAM-SHA-512",
         "sasl.username": user,
@@ -87,7 +80,7 @@ def login_of(broker: SaslBroker, user: str, password: str = PASSWORD) -> dict[st
     }
 
 
-def client_of(broker: SaslBroker, user: str, password: str = PASSWORD) -> AdminClient:
+def client_of(broker: BrokerProcess, user: str, password: str = PASSWORD) -> AdminClient:
     return AdminClient(login_of(broker, user, password))
 
 
@@ -99,7 +92,7 @@ def gets_in(client: AdminClient) -> bool:
 
 
 def test_a_user_from_before_the_start_logs_in_and_is_changed_and_removed(
-    broker: SaslBroker, password_file: Path
+    broker: BrokerProcess, password_file: Path
 ) -> None:
     at = ("-b", broker.bootstrap)
     assert gets_in(client_of(broker, "ann")) and not gets_in(client_of(broker, "ann", "wrong"))
@@ -112,7 +105,7 @@ def test_a_user_from_before_the_start_logs_in_and_is_changed_and_removed(
     assert not gets_in(client_of(broker, "ann", "another"))
 
 
-def test_sessions_of_a_user_end_at_once_and_no_others(broker: SaslBroker) -> None:
+def test_sessions_of_a_user_end_at_once_and_no_others(broker: BrokerProcess) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     producer.produce("t", b"first")
     assert producer.flush(30) == 0
@@ -144,7 +137,7 @@ def next_value(consumer: Consumer) -> bytes | None:
 
 
 def test_delegation_tokens_are_made_renewed_and_expired(
-    broker: SaslBroker, tmp_path: Path, password_file: Path
+    broker: BrokerProcess, tmp_path: Path, password_file: Path
 ) -> None:
     config = tmp_path / "client.properties"
     password_file.write_text(f"password={PASSWORD}")
@@ -154,7 +147,7 @@ def test_delegation_tokens_are_made_renewed_and_expired(
         "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\n"
         f'sasl.jaas.config={MODULE} required username="ann" password="${{file:{password_file}:password}}";\n'
     )
-    at = ("-b", broker.sasl_bootstrap, "--command-config", str(config))
+    at = ("-b", sasl_bootstrap(broker), "--command-config", str(config))
     made = tool(
         "delegation-tokens",
         "--create",

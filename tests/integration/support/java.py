@@ -95,10 +95,13 @@ def _archive(target: Path) -> None:
     )
 
 
-def run(class_path: str, *arguments: str, stdin: str = "", deadline_s: float = 120) -> str:
-    """Run a main class; returns its standard output. Raises AssertionError with its standard error."""
+def run(
+    class_path: str, *arguments: str, options: Sequence[str] = (), stdin: str = "", deadline_s: float = 120
+) -> str:
+    """Run a main class, with ``options`` for the JVM; returns its standard output. Raises AssertionError with
+    its standard error."""
     done = subprocess.run(
-        [*command(class_path), *arguments],
+        [*command(class_path), *options, *arguments],
         input=stdin,
         capture_output=True,
         text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -51,7 +52,8 @@ class BrokerProcess:
         command: list[str] | None = None,
         descriptors_max: int | None = None,
     ) -> None:
-        """``descriptors_max`` is the process's RLIMIT_NOFILE; the machine's own unless given."""
+        """``descriptors_max`` is the process's RLIMIT_NOFILE; the machine's own unless given. Among
+        ``properties`` with ``listeners`` the port is that of the listener PLAINTEXT."""
         self.data_dir = data_dir
         self.log_dirs = ",".join(map(str, (data_dir, *more_dirs)))
         self.properties = DEFAULTS | {name: str(value) for name, value in (properties or {}).items()}
@@ -60,6 +62,8 @@ class BrokerProcess:
         self.descriptors_max = descriptors_max
         self.process: subprocess.Popen[bytes] | None = None
         self._log_before = 0
+        if port is None and "PLAINTEXT://" in self.properties.get("listeners", ""):
+            port = self.port_of("PLAINTEXT")
         self._port_is_fixed = port is not None
         self.port = port or free_port()
 
@@ -69,6 +73,12 @@ class BrokerProcess:
     @property
     def bootstrap(self) -> str:
         return f"127.0.0.1:{self.port}"
+
+    def port_of(self, listener: str) -> int:
+        """Of one of those in the property ``listeners``."""
+        found = re.search(rf"\b{listener}://[^,]*:(\d+)", self.properties["listeners"])
+        assert found is not None, f"there is no listener {listener}"
+        return int(found[1])
 
     @property
     def pid(self) -> int:
