@@ -1,8 +1,8 @@
 """What security costs, beside Apache Kafka and beside a broker without it.
 
-Each ratio is the median of those of neighbouring turns in one run, with the interval that has the true one
+Each ratio is the median of neighbouring turns in one run, with the interval that has the true one
 with 95 %; ``ours`` and ``theirs`` are the medians of both sides, ``CPU a request`` is the ratio of what the
-brokers used. On a machine with other work only ratios say something, and of the crowd nothing does. The parts,
+brokers used. On a machine with other work only ratios say something, and of the crowd nothing does. Parts,
 of which ``ONLY=tls,logins`` picks some:
 
 ``tls``
