@@ -11,8 +11,9 @@ much of its start. So a module that needs one of these writes
 and uses ``shard.GroupShard`` as ever; type checkers and import contracts see an import. Packages of others
 that several modules use are here, to be imported from here. The first use costs the import, on the thread
 that it happens on. A running broker loads those of its own package in the background (``own_modules``), right
-after its start: hours later an upgrade may have replaced their files. Other packages are not loaded until
-they are used. What an idle broker must not have loaded: ``tests/integration/test_idle_broker.py``.
+after its start: hours later an upgrade may have replaced their files. Left out are those that the start uses
+or nobody does, as TLS where no listener has it. Other packages are not loaded until they are used. What an
+idle broker must not have loaded: ``tests/integration/test_idle_broker.py``.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class DeferredModule:
 _own: list[str] = []
 
 
-def deferred(name: str) -> Any:
-    """The module ``name``. ImportError comes at its first use, too."""
-    if name.startswith(_OWN_PACKAGE):
+def deferred(name: str, *, at_start_or_never: bool = False) -> Any:
+    """The module ``name``. ImportError comes at its first use, too.
+
+    ``at_start_or_never``: whether it is used is settled, and so it is loaded, when a broker has started.
+    """
+    if name.startswith(_OWN_PACKAGE) and not at_start_or_never:
         _own.append(name)
     return DeferredModule(name)
 

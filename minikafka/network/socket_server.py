@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from minikafka.network import tls_acceptor
     from minikafka.network.tls_acceptor import Handshakes, TlsListener
 else:
-    tls_acceptor = deferred("minikafka.network.tls_acceptor")
+    tls_acceptor = deferred("minikafka.network.tls_acceptor", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
 

@@ -67,12 +67,12 @@ if TYPE_CHECKING:
 else:
     add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
-    acl_authorizer = deferred("minikafka.server.security.acl_authorizer")
-    acl_store = deferred("minikafka.server.security.acl_store")
-    authentication = deferred("minikafka.server.security.authentication")
-    delegation_tokens = deferred("minikafka.server.security.delegation_tokens")
-    inter_broker = deferred("minikafka.server.security.inter_broker")
-    security_transport = deferred("minikafka.server.security.transport")
+    acl_authorizer = deferred("minikafka.server.security.acl_authorizer", at_start_or_never=True)
+    acl_store = deferred("minikafka.server.security.acl_store", at_start_or_never=True)
+    authentication = deferred("minikafka.server.security.authentication", at_start_or_never=True)
+    delegation_tokens = deferred("minikafka.server.security.delegation_tokens", at_start_or_never=True)
+    inter_broker = deferred("minikafka.server.security.inter_broker", at_start_or_never=True)
+    security_transport = deferred("minikafka.server.security.transport", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
 

@@ -15,6 +15,8 @@ from tests.integration.support.process import BrokerProcess
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [str(ROOT / "bin" / "minikafka-broker")]
+NO_HTTP = "--http-port=off"
+"""For brokers beside each other: the usual port is only one's."""
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 

@@ -13,7 +13,7 @@ import selectors
 import socket
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,7 +66,16 @@ class Turn(NamedTuple):
 class Load:
     """The connections to one broker, all with the same request."""
 
-    def __init__(self, port: int, pid: int, workload: Workload, topic: str) -> None:
+    def __init__(
+        self,
+        port: int,
+        pid: int,
+        workload: Workload,
+        topic: str,
+        *,
+        log_in: Callable[[socket.socket], None] | None = None,
+    ) -> None:
+        """``log_in``: what comes first on each connection."""
         self._pid = pid
         self._workload = workload
         self._frame = workload.frame(topic)
@@ -75,6 +84,8 @@ class Load:
         for _ in range(workload.connections):
             peer = socket.create_connection(("127.0.0.1", port))
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if log_in is not None:
+                log_in(peer)
             peer.sendall(self._frame)  # the answers have all the same size
             (size,) = (int.from_bytes(peer.recv(4, socket.MSG_WAITALL)),)
             peer.recv(size, socket.MSG_WAITALL)

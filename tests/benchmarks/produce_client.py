@@ -56,10 +56,11 @@ def produce(bootstrap: str, topic: str, *, records: int, size: int, settings: di
     return seconds
 
 
-def consume(bootstrap: str, topic: str, *, records: int) -> float:
+def consume(bootstrap: str, topic: str, *, records: int, settings: dict[str, Any]) -> float:
     """Seconds from the first record to the last."""
     consumer = Consumer(
         connection(bootstrap)
+        | settings
         | {"group.id": "bench", "enable.auto.commit": False, "fetch.max.bytes": 50 << 20, "log_level": 0}
         | {"max.partition.fetch.bytes": 4 << 20, "queued.min.messages": 50_000}
         | {"fetch.queue.backoff.ms": 5}  # by default librdkafka rests for 1 s whenever its queue is full
@@ -87,10 +88,13 @@ def main() -> None:
     options.add_argument("topic")
     options.add_argument("--records", type=int, required=True)
     options.add_argument("--size", type=int, required=True)
+    options.add_argument("--settings", type=json.loads, default={}, help="more of librdkafka's, JSON")
     arguments = options.parse_args()
     cpu_started = time.process_time()
     if arguments.workload == "consume":
-        seconds = consume(arguments.bootstrap, arguments.topic, records=arguments.records)
+        seconds = consume(
+            arguments.bootstrap, arguments.topic, records=arguments.records, settings=arguments.settings
+        )
     else:
         settings = ONE_RECORD if arguments.workload == "one" else LINGER
         seconds = produce(
@@ -98,7 +102,7 @@ def main() -> None:
             arguments.topic,
             records=arguments.records,
             size=arguments.size,
-            settings=settings,
+            settings=arguments.settings | settings,
         )
     cpu_seconds = time.process_time() - cpu_started
     print(json.dumps({"seconds": seconds, "client_cpu_seconds": cpu_seconds}))

@@ -35,6 +35,16 @@ OWN_MODULES_S = 3
 
 PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "kio", "re2", "rich")
 """Packages of others, each of some megabytes."""
+OF_SECURITY = (
+    "minikafka.network.tls_acceptor",
+    "minikafka.security.sasl.client",
+    "minikafka.security.tls_settings",
+    "minikafka.server.security.acl_authorizer",
+    "minikafka.server.security.acl_store",
+    "minikafka.server.security.authentication",
+    "minikafka.server.security.delegation_tokens",
+)
+"""Ours that a broker without TLS, SASL and an authorizer never uses: together close to a megabyte."""
 PACKAGE = Path(minikafka.__file__).parent
 DEFERRED = re.compile(r'deferred\("(minikafka\.[a-z_.]+)"\)')
 
@@ -52,6 +62,7 @@ def test_an_idle_broker_has_all_of_its_own_and_not_what_it_does_not_need(
     assert len(deferred_modules) > 20
     assert sorted((deferred_modules | apis) - loaded) == []
     assert sorted(loaded.intersection(PUT_OFF)) == []
+    assert sorted(loaded.intersection(OF_SECURITY)) == []
 
 
 def test_the_first_answer_does_without_kio(start_broker: StartBroker) -> None:
@@ -70,4 +81,4 @@ def loaded_when_stopped(broker: BrokerProcess) -> list[str]:
 
 
 def test_what_is_put_off_exists() -> None:
-    assert [name for name in PUT_OFF if find_spec(name) is None] == []
+    assert [name for name in PUT_OFF + OF_SECURITY if find_spec(name) is None] == []

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from minikafka.deferred import deferred
+from minikafka.deferred import deferred, own_modules
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.apis import HANDLERS
 
@@ -49,6 +49,16 @@ def test_what_it_does_not_have_it_does_not_have() -> None:
             _ = proxy.missing
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         _ = deferred("no_such_module").anything
+
+
+def test_a_running_broker_loads_ours_unless_only_a_start_can_use_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("minikafka.deferred._own", [])
+    deferred("minikafka.used_later")
+    deferred("minikafka.used_by_a_start", at_start_or_never=True)
+    deferred("another.package")
+    assert list(own_modules()) == ["minikafka.used_later"]
 
 
 def test_every_api_has_a_file_with_a_handler() -> None:

@@ -9,7 +9,7 @@ Versions: 2 flexible; 3 an owner other than who asks.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body, field
@@ -18,8 +18,10 @@ from minikafka.security.principal import USER, KafkaPrincipal
 from minikafka.server.apis.shared.authorization import is_authorized
 from minikafka.server.apis.shared.token_requests import NO_TIME, check_may_ask, tokens_of
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.security.delegation_tokens import DelegationToken
 from minikafka.server.services import Services
+
+if TYPE_CHECKING:
+    from minikafka.server.security.delegation_tokens import DelegationToken
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:

@@ -9,7 +9,7 @@ Versions: 1 patterns (KIP-290); 2 flexible; 3 user resources (KIP-373).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.errors import KafkaError
 from minikafka.protocol.wire.codec import Body
@@ -19,8 +19,10 @@ from minikafka.server.apis.shared.authorization import require_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.time_slice import TimeSlice
-from minikafka.server.security.acl_store import Deletion
 from minikafka.server.services import Services
+
+if TYPE_CHECKING:
+    from minikafka.server.security.acl_store import Deletion
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:

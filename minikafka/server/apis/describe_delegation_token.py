@@ -10,7 +10,7 @@ Versions: 2 flexible; 3 who has asked for each token.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
@@ -19,9 +19,11 @@ from minikafka.security.principal import KafkaPrincipal
 from minikafka.server.apis.shared.authorization import is_authorized
 from minikafka.server.apis.shared.token_requests import allowed_tokens
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.security.delegation_tokens import DelegationToken, DelegationTokens
 from minikafka.server.services import Services
 from minikafka.steps import Steps, each
+
+if TYPE_CHECKING:
+    from minikafka.server.security.delegation_tokens import DelegationToken, DelegationTokens
 
 TOKENS_A_STEP = 16
 """Two decisions and an HMAC each."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from minikafka.security import tls
 else:
-    tls = deferred("minikafka.security.tls")
+    tls = deferred("minikafka.security.tls", at_start_or_never=True)
 
 logger = logging.getLogger(__name__)
 

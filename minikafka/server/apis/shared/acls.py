@@ -5,7 +5,7 @@ Kafka: ``CreateAclsRequest.aclBinding``, ``DeleteAclsRequest.aclBindingFilter``,
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import (
@@ -21,8 +21,10 @@ from minikafka.security.acl import (
     ResourceType,
     by_code,
 )
-from minikafka.server.security.acl_store import AclStore
 from minikafka.server.services import Services
+
+if TYPE_CHECKING:
+    from minikafka.server.security.acl_store import AclStore
 
 
 def configured_acls(services: Services, message: str) -> AclStore:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.principal import ANONYMOUS
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.security.delegation_tokens import DelegationTokens
 from minikafka.server.services import Services
+
+if TYPE_CHECKING:
+    from minikafka.server.security.delegation_tokens import DelegationTokens
 
 NO_TIME = -1
 """A time in an answer that has an error."""
