@@ -7,6 +7,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -333,6 +334,7 @@ def test_metadata_answers_with_the_listener_that_was_asked(secured: StartSecured
     assert (broker.host, broker.port) == ("127.0.0.1", served.plain_port)
 
 
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not there")
 @pytest.mark.parametrize("enabled", ["TLSv1.2", "TLSv1.3"])
 def test_only_enabled_versions_and_nothing_older(secured: StartSecured, enabled: str) -> None:
     served = secured(enabled_protocols=enabled)

@@ -1,0 +1,326 @@
+"""An Apache Kafka 3.9, the last with ZooKeeper, and a minikafka share one ZooKeeper: users, ACLs, tokens,
+passwords and quotas of the one hold at the other.
+
+They are no cluster that shares partitions: Kafka, which is the controller, sends UpdateMetadata and
+LeaderAndIsr, which a minikafka does not take. So clients here ask the one broker that they are given.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from kazoo.client import KazooClient
+
+from minikafka.cli.acls.requests import create_acls, delete_acls
+from minikafka.cli.shared.admin_client import AdminClient, broker_resource, raise_error
+from minikafka.cli.shared.scram_users import ScramMechanism, alter_users, describe_users, salted
+from minikafka.network.broker_client import AuthenticationFailed
+from minikafka.network.client_security import ClientSecurity
+from minikafka.network.sasl_login import SaslLogin
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.security.acl import (
+    AccessControlEntry,
+    AccessControlEntryFilter,
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePattern,
+    ResourceType,
+)
+from minikafka.security.password_encoder import PasswordEncoder
+from tests.integration.support import confluent, java
+from tests.integration.support.process import BrokerProcess, KafkaProcess
+from tests.support.ports import free_port
+from tests.support.zookeeper import ZooKeeperServer
+
+pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
+
+VERSION = "3.9.1"
+DEADLINE_S = 60.0
+MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
+PASSWORD_SECRET = "for the passwords"
+SECURE = {
+    "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+    "super.users": "User:ANONYMOUS",
+    "delegation.token.secret.key": "for the tokens",
+    "password.encoder.secret": PASSWORD_SECRET,
+    "sasl.enabled.mechanisms": ",".join(MECHANISMS),
+}
+TRUST_PASSWORD = "listener.name.plaintext.ssl.truststore.password"
+
+
+class SecureKafka(KafkaProcess):
+    """On ZooKeeper, with the listeners that its properties have."""
+
+    def arguments(self) -> list[str]:
+        config = {"log.dirs": self.log_dirs, "offsets.topic.replication.factor": "1"} | self.properties
+        path = self.data_dir.with_name(self.data_dir.name + ".properties")
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        return [*self._java, "kafka.Kafka", str(path)]
+
+
+class OneBroker(AdminClient):
+    """Asks the broker that it is given and never another, whoever is the controller."""
+
+    async def ask_controller(self, api_key: ApiKey, body: Any) -> Any:
+        answer = await self.ask_any(api_key, body)
+        raise_error(answer)
+        return answer
+
+
+class Peer(NamedTuple):
+    """One of the two."""
+
+    node_id: int
+    process: BrokerProcess
+    sasl_port: int
+
+    def as_operator(self) -> OneBroker:
+        return self._client(self.process.port, None)
+
+    def as_user(self, name: str, password: str, *, mechanism: str = MECHANISMS[0], **more: str) -> OneBroker:
+        login = SaslLogin(mechanism, {"username": name, "password": password, **more})
+        return self._client(self.sasl_port, ClientSecurity("SASL_PLAINTEXT", login=login))
+
+    def _client(self, port: int, security: ClientSecurity | None) -> OneBroker:
+        return OneBroker([("127.0.0.1", port)], client_id="test", timeout_ms=30_000, security=security)
+
+
+class Peers(NamedTuple):
+    kafka: Peer
+    ours: Peer
+    tree: KazooClient
+
+
+@pytest.fixture(scope="module")
+def peers(zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
+    """One JVM for all tests here; each has users and resources of its own."""
+    directory = tmp_path_factory.mktemp("peers")
+    connect = f"{zookeeper_server.address}/kafka-39-security"
+    made: dict[int, Peer] = {}
+    tree = KazooClient(connect)
+
+    def start(node_id: int, data_dir: Path) -> Peer:
+        port, sasl_port = free_port(), free_port()
+        properties = SECURE | {
+            "zookeeper.connect": connect,
+            "broker.id": str(node_id),
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}",
+        }
+        for mechanism in MECHANISMS:
+            name = f"listener.name.sasl_plaintext.{mechanism.lower()}.sasl.jaas.config"
+            properties[name] = f"{SCRAM_MODULE} required;"
+        if node_id == 1:
+            process: BrokerProcess = SecureKafka(
+                data_dir, classpath=java.class_path(VERSION), properties=properties, port=port
+            )
+        else:
+            process = BrokerProcess(data_dir, properties=properties, port=port)
+        made[node_id] = Peer(node_id, process, sasl_port)
+        process.start()
+        return made[node_id]
+
+    try:
+        kafka = start(1, directory / "kafka")
+        tree.start(timeout=DEADLINE_S)
+        confluent.wait_until(lambda: tree.exists("/controller"), "Kafka is the controller")
+        yield Peers(kafka, start(2, directory / "ours"), tree)
+    finally:
+        tree.stop()
+        tree.close()
+        for each in made.values():
+            each.process.close()
+
+
+@pytest.fixture(params=["from Kafka", "from minikafka"])
+def here_and_there(request: pytest.FixtureRequest, peers: Peers) -> tuple[Peer, Peer]:
+    """Who makes something, and who is to know of it."""
+    if request.param == "from Kafka":
+        return peers.kafka, peers.ours
+    return peers.ours, peers.kafka
+
+
+async def until(holds: Callable[[], Awaitable[bool]], what: str) -> None:
+    """The other hears of a change by a notification in ZooKeeper."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not await holds():
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+
+
+async def gets_in(client: OneBroker) -> bool:
+    async with client:
+        try:
+            await client.nodes()
+        except AuthenticationFailed:
+            return False
+        return True
+
+
+async def make_user(at: Peer, name: str, password: str, mechanism: str = MECHANISMS[0]) -> None:
+    number = ScramMechanism[mechanism.replace("-", "_")]
+    async with at.as_operator() as admin:
+        await alter_users(admin, upsertions=[(name, salted(number, 4096, password))])
+
+
+async def test_a_user_of_kafkas_tool_logs_in_at_both(peers: Peers) -> None:
+    added = "SCRAM-SHA-256=[iterations=8192,password=tool's],SCRAM-SHA-512=[password=tool's]"
+    java.run(
+        java.class_path(VERSION),
+        *("kafka.admin.ConfigCommand", "--bootstrap-server", peers.kafka.process.bootstrap, "--alter"),
+        *("--entity-type", "users", "--entity-name", "tove", "--add-config", added),
+    )
+    for peer in (peers.kafka, peers.ours):
+        for mechanism in MECHANISMS:
+            login = peer.as_user("tove", "tool's", mechanism=mechanism)
+            await until(partial(gets_in, login), f"{mechanism} at {peer.node_id}")
+            assert not await gets_in(peer.as_user("tove", "wrong", mechanism=mechanism))
+    async with peers.ours.as_operator() as admin:
+        assert (await describe_users(admin, ["tove"]))["tove"] == {
+            ScramMechanism.SCRAM_SHA_256: 8192,
+            ScramMechanism.SCRAM_SHA_512: 4096,
+        }
+
+
+async def test_a_user_is_made_changed_and_removed(here_and_there: tuple[Peer, Peer]) -> None:
+    here, there = here_and_there
+    name = f"user={here.node_id}, ~"  # of ASCII: SCRAM in Kafka takes no other characters
+    await make_user(here, name, "first")
+    await until(lambda: gets_in(there.as_user(name, "first")), "the user is known")
+    await make_user(here, name, "second")
+    await until(lambda: gets_in(there.as_user(name, "second")), "the password is known")
+    assert not await gets_in(there.as_user(name, "first"))
+    async with here.as_operator() as admin:
+        await alter_users(admin, deletions=[(name, ScramMechanism.SCRAM_SHA_256)])
+
+    async def is_gone() -> bool:
+        return not await gets_in(there.as_user(name, "second"))
+
+    await until(is_gone, "the user is gone")
+
+
+async def test_an_acl_decides_at_the_other(here_and_there: tuple[Peer, Peer]) -> None:
+    here, there = here_and_there
+    name = f"acl{here.node_id}"
+    await make_user(there, name, "p")
+    await until(lambda: gets_in(there.as_user(name, "p")), "the user is known")
+    cluster = ResourcePattern(ResourceType.CLUSTER, "kafka-cluster")
+
+    def acl(operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+        return AclBinding(cluster, AccessControlEntry(f"User:{name}", "*", operation, permission))
+
+    async with there.as_user(name, "p") as user, here.as_operator() as admin:
+
+        async def may() -> set[AclOperation]:
+            body = {
+                "include_cluster_authorized_operations": True,
+                "endpoint_type": 1,
+                "include_fenced_brokers": False,
+            }
+            bits = (await user.ask_any(ApiKey.DESCRIBE_CLUSTER, body)).cluster_authorized_operations
+            return {each for each in AclOperation if bits > 0 and bits >> each & 1}
+
+        async def until_may(*wanted: AclOperation) -> None:
+            async def as_wanted() -> bool:
+                return await may() == set(wanted)
+
+            await until(as_wanted, f"{name} may {wanted}")
+
+        assert await may() == set()
+        await create_acls(admin, [acl(AclOperation.ALTER, AclPermissionType.ALLOW)])
+        await until_may(AclOperation.ALTER, AclOperation.DESCRIBE)
+        await create_acls(admin, [acl(AclOperation.ALTER, AclPermissionType.DENY)])
+        await until_may(AclOperation.DESCRIBE)
+        wanted = AclBindingFilter(entry=AccessControlEntryFilter(principal=f"User:{name}"))
+        assert await delete_acls(admin, [wanted]) == 2
+        await until_may()
+
+
+async def test_a_token_logs_in_at_the_other(here_and_there: tuple[Peer, Peer]) -> None:
+    here, there = here_and_there
+    name = f"token{here.node_id}"
+    await make_user(here, name, "p")
+    await until(lambda: gets_in(here.as_user(name, "p")), "the user is known")
+    body: dict[str, Any] = {
+        "owner_principal_type": None,
+        "owner_principal_name": None,
+        "renewers": [],
+        "max_lifetime": -1,
+    }
+    async with here.as_user(name, "p") as user:
+        token = await user.ask_controller(ApiKey.CREATE_DELEGATION_TOKEN, body)
+        hmac = base64.b64encode(token.hmac).decode()
+
+        def login(password: str) -> OneBroker:
+            return there.as_user(token.token_id, password, mechanism="SCRAM-SHA-512", tokenauth="true")
+
+        await until(lambda: gets_in(login(hmac)), "the token is known")
+        assert not await gets_in(login("wrong"))
+        await user.ask_controller(
+            ApiKey.EXPIRE_DELEGATION_TOKEN, {"hmac": token.hmac, "expiry_time_period": -1}
+        )
+
+    async def is_gone() -> bool:
+        return not await gets_in(login(hmac))
+
+    await until(is_gone, "the token is gone")
+
+
+async def test_quotas_of_users_and_addresses(here_and_there: tuple[Peer, Peer]) -> None:
+    here, there = here_and_there
+    quotas = {
+        ("user", f"quota {here.node_id}/ä"): {"producer_byte_rate": 1000.0, "request_percentage": 12.5},
+        ("ip", f"10.0.0.{here.node_id}"): {"connection_creation_rate": 7.0},
+    }
+    entries = [
+        {
+            "entity": [{"entity_type": kind, "entity_name": name}],
+            "ops": [{"key": key, "value": value, "remove": False} for key, value in values.items()],
+        }
+        for (kind, name), values in quotas.items()
+    ]
+    async with here.as_operator() as admin, there.as_operator() as other:
+        await admin.ask_any(ApiKey.ALTER_CLIENT_QUOTAS, {"entries": entries, "validate_only": False})
+        for (kind, name), values in quotas.items():
+            component = {"entity_type": kind, "match_type": 0, "match": name}
+
+            async def is_known(component: Any = component, values: Any = values) -> bool:
+                body = {"components": [component], "strict": True}
+                answer = await other.ask_any(ApiKey.DESCRIBE_CLIENT_QUOTAS, body)
+                raise_error(answer)
+                found = [{each.key: each.value for each in entry.values} for entry in answer.entries or ()]
+                return found == [values]
+
+            await until(is_known, f"the quota of {name}")
+
+
+def stored_password(tree: KazooClient, node_id: int) -> str:
+    data, _ = tree.get(f"/config/brokers/{node_id}")
+    return str(json.loads(data)["config"][TRUST_PASSWORD])
+
+
+async def test_a_stored_password_is_read_by_the_other(peers: Peers) -> None:
+    """A broker that changes anything of itself writes all its passwords again, encrypted anew: those that it
+    can read. So Kafka has read what ours has encrypted when that is another text of the same password."""
+    encoder = PasswordEncoder(PASSWORD_SECRET, random_bytes=os.urandom)
+    for peer, text in ((peers.kafka, "Kafka's"), (peers.ours, "our own")):
+        async with peer.as_operator() as admin:
+            change = {broker_resource(peer.node_id): {TRUST_PASSWORD: text}}
+            await admin.alter_configs(change)
+        assert encoder.decode(stored_password(peers.tree, peer.node_id)) == text
+    data, _ = peers.tree.get("/config/brokers/2")
+    ours = stored_password(peers.tree, 2)
+    peers.tree.set("/config/brokers/1", data)
+    async with peers.kafka.as_operator() as admin:
+        await admin.alter_configs({broker_resource(1): {"log.cleaner.threads": "2"}})
+    written_again = stored_password(peers.tree, 1)
+    assert written_again != ours and encoder.decode(written_again) == "our own"
