@@ -7,6 +7,7 @@ has to come of it.
 
 from __future__ import annotations
 
+import logging
 import re
 import shutil
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,
@@ -161,6 +162,15 @@ def secured_site(directory: Path, brokers: int) -> Iterator[Site]:
         cluster.close()
 
 
+def can_log_in(settings: Mapping[str, str]) -> bool:
+    logger = logging.getLogger("tests.logins")
+    logger.setLevel(logging.CRITICAL)  # to be refused is what is waited out
+    try:
+        return bool(AdminClient(dict(settings), logger=logger).list_topics(timeout=DEADLINE_S).brokers)
+    except KafkaException:
+        return False
+
+
 def furnish(site: Site) -> None:
     """Topics, ACLs and users."""
     admin = AdminClient({"bootstrap.servers": site.bootstrap("SASL_SSL")} | site.librdkafka("admin"))
@@ -196,6 +206,17 @@ def furnish(site: Site) -> None:
             altered.result(DEADLINE_S)
         removed = admin.alter_user_scram_credentials([UserScramCredentialDeletion("gone", mechanism)])
         removed["gone"].result(DEADLINE_S)
+    for broker in site.cluster.brokers.values():  # the others learn of it a moment later
+        for mechanism_name in SCRAM:
+            settings = {
+                "bootstrap.servers": f"localhost:{broker.port_of('SASL_SSL')}",
+                **site.librdkafka("alice"),
+                "sasl.mechanism": mechanism_name,
+            }
+            confluent.wait_until(
+                lambda settings=settings: can_log_in(settings),  # type: ignore[misc]
+                f"alice logs in at {broker} by {mechanism_name}",
+            )
     for topic in (OPEN_TOPIC, LOADED_TOPIC):
         site.cluster.wait_until_led(topic)
     site.cluster.wait_until_whole(*topics)
