@@ -12,7 +12,7 @@ and uses ``shard.GroupShard`` as ever; type checkers and import contracts see an
 that several modules use are here, to be imported from here. The first use costs the import, on the thread
 that it happens on. A running broker loads those of its own package in the background (``own_modules``), right
 after its start: hours later an upgrade may have replaced their files. Left out are those that the start uses
-or nobody does, as TLS where no listener has it. Other packages are not loaded until they are used. What an
+or not at all, as TLS where no listener has it. Other packages are not loaded until they are used. What an
 idle broker must not have loaded: ``tests/integration/test_idle_broker.py``.
 """
 

@@ -211,7 +211,7 @@ ALERTS: Sequence[Alert] = (
             "{{ $value | humanize }} logins a second fail at {{ $labels.listener }} of {{ $labels.instance }}"
         ),
         description=(
-            "Somebody guesses passwords, or many clients have an old one. The broker's log names the "
+            "Passwords are being guessed, or many clients have an old one. The broker's log names the "
             "address and the reason of each; max.connection.creation.rate and quotas of the entity type ip "
             "slow an address down."
         ),
@@ -227,7 +227,7 @@ ALERTS: Sequence[Alert] = (
         severity="warning",
         summary="{{ $value | humanize }} requests a second are denied in {{ $labels.job }}",
         description=(
-            "A client lacks an ACL and tries again and again, or somebody looks for what he may do. The "
+            "A client lacks an ACL and tries again and again, or a user probes for access. The "
             "broker's log names principal, operation and resource; `minikafka why-denied` says which ACL "
             "decides, or which is missing."
         ),

@@ -112,7 +112,7 @@ def main(argv: Sequence[str] | None = None, *, now: Callable[[], datetime] | Non
 def _init(arguments: argparse.Namespace, directory: SecurityDirectory, now: datetime) -> None:
     directory.create(now=now)
     print(f"authority            {directory.authority_file}")
-    print(f"its key              {directory.path / 'ca.key'} (whoever has it lets anybody in)")
+    print(f"its key              {directory.path / 'ca.key'} (keep it secret: brokers trust what it signs)")
 
 
 def _broker(arguments: argparse.Namespace, directory: SecurityDirectory, now: datetime) -> None:

@@ -162,7 +162,7 @@ async def _configured(admin: AdminClient) -> dict[str, str] | None:
 
 
 class Question:
-    """Whether somebody may do something."""
+    """Whether a principal may perform an operation."""
 
     def __init__(
         self,

@@ -58,8 +58,8 @@ def check_broker_config(config: BrokerConfig) -> None:
 
 
 def _check_coordination(config: BrokerConfig) -> None:
-    """Raises ConfigError: the store's address is not one, there are two; nodes of nobody's that only their
-    maker may change."""
+    """Raises ConfigError: the store's address is not one, or there are two; zookeeper.set.acl without a login
+    to ZooKeeper."""
     url = config.coordination
     has_certificate = (
         config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None

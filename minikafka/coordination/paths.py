@@ -80,7 +80,7 @@ DELEGATION_TOKENS = "/delegation_token/tokens"
 DELEGATION_TOKEN_CHANGES = "/delegation_token/token_changes"
 DELEGATION_TOKEN_CHANGE_PREFIX = "/delegation_token/token_changes/token_change_"
 LOGIN_SECRET = "/minikafka/login_secret"
-"""Not Kafka's: random bytes that are the same on all brokers and known to nobody else."""
+"""Not Kafka's: random bytes that only brokers know, the same on all of them."""
 
 _SECRET_PATHS = (f"{CONFIGS}/users", f"{CONFIGS}/brokers", "/delegation_token", LOGIN_SECRET)
 """Below which nodes hold what no log may have."""

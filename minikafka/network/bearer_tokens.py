@@ -34,7 +34,7 @@ TOKEN_DEADLINE_S = 10.0
 TOKEN_REFRESH_PART = 0.8
 """Kafka's ``sasl.login.refresh.window.factor``."""
 TOKEN_LIFETIME_S = 60.0
-"""Of one whose endpoint does not say: so long nobody revokes it."""
+"""Of a token whose endpoint does not say; after that it is fetched again."""
 
 
 def token_source(options: Mapping[str, str], url: str | None) -> TokenSource:

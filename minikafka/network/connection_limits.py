@@ -11,7 +11,7 @@ that its client does not come back at once. Where more wait than ``DELAYED_MAX``
 than ``DELAY_MS_MAX``, it is closed at once.
 
 The listener that brokers use among themselves is protected where there are others: the broker's number and
-rate do not hold for it. Whoever owns the connections closes one of another listener for each that is over
+rate do not hold for it. The owner of the connections closes one of another listener for each that is over
 the number (``excess``).
 
 A rate is a bucket of tokens that holds what may come in all windows of quotas together, as in Kafka, whose
@@ -35,7 +35,7 @@ DELAYED_MAX = 1000
 number of those whose address is over its rate."""
 
 DELAY_MS_MAX = 30_000
-"""``request.timeout.ms`` of Kafka's clients: after that nobody waits for the answer."""
+"""``request.timeout.ms`` of Kafka's clients: after that the client does not wait any more."""
 
 BUCKETS_MAX = 10_000
 """Addresses whose rate is followed at a time. A full bucket is as good as none and is forgotten first."""

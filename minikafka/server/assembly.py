@@ -232,7 +232,7 @@ async def start_authentication(
     """What SASL listeners and delegation tokens need, where there are any.
 
     Raises:
-        StartError: they are configured so that nobody can log in. StoreError.
+        StartError: they are configured so that no client can log in. StoreError.
     """
     config, store = services.config, services.store
     until_connected = StorePatience(store, services.clock).until_connected

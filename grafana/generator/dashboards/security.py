@@ -22,7 +22,7 @@ LOGINS = Section(
         number(
             "Failed logins",
             "A second, on all listeners and the HTTP port. 0 is normal; a few come from clients with an old "
-            "password, many from somebody who guesses.",
+            "password, many from password guessing.",
             Query(total(rate(f"{SOCKET_SERVER}failed_authentication_total", BROKER)), "failed"),
             unit="reqps",
             thresholds=above(warning=0.1, critical=5),
@@ -117,7 +117,7 @@ CONNECTIONS = Section(
     [
         graph(
             "Accepted",
-            "Connections a second, by listener. A client that connects anew for each request shows here.",
+            "Connections a second, by listener. A client that reconnects for each request shows here.",
             Query(_by_listener(f"{SOCKET_SERVER}connection_creation"), LISTENER),
             unit="reqps",
             width=8,

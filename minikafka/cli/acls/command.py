@@ -212,7 +212,7 @@ def wanted_acls(arguments: argparse.Namespace) -> Wanted:
     """Resource → the ACLs to add or to remove; when removing, none are all of them.
 
     Raises:
-        ValueError: no resource, nobody to allow or deny, or an operation that the resource does not have.
+        ValueError: no resource, no principal, or an operation that the resource does not have.
         ConfigError: something that is no principal.
     """
     filters = resource_filters(arguments)

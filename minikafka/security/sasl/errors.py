@@ -1,4 +1,4 @@
-"""What can go wrong while somebody proves who he is."""
+"""What can go wrong in an authentication."""
 
 from __future__ import annotations
 

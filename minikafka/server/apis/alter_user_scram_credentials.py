@@ -9,7 +9,7 @@ the others as soon as they hear of it. It needs ALTER on the cluster, or each us
 CLUSTER_AUTHORIZATION_FAILED.
 
 Where it differs from Kafka: an empty salt, or a salted password that is not as long as the mechanism's hash,
-is UNACCEPTABLE_CREDENTIAL too, because nobody could log in with it.
+is UNACCEPTABLE_CREDENTIAL too, because no client could log in with it.
 
 Versions: 0 flexible.
 """

@@ -1,4 +1,4 @@
-"""CreateDelegationToken (key 38): a token to log in with as oneself, or as somebody else (KIP-48, KIP-373).
+"""CreateDelegationToken (key 38): a token for the requester or another owner (KIP-48, KIP-373).
 
 Behaviour (``KafkaApis.handleCreateTokenRequest``): errors as in ``shared.token_requests``;
 INVALID_PRINCIPAL_TYPE for renewers that are no users; DELEGATION_TOKEN_AUTHORIZATION_FAILED for another owner

@@ -137,7 +137,7 @@ class _Rights(NamedTuple):
 
     def shown(self, topic: _Wanted, resolved: _Wanted) -> _Wanted:
         """How a topic that may not be deleted is named in the answer: as in the request, and by its name if
-        it may be described; what else it is called is nobody's business."""
+        it may be described; its name is not disclosed."""
         name = resolved.name
         return topic._replace(name=name) if name is not None and self.describable[name] else topic
 

@@ -101,7 +101,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
             want = _with_name(services, want)
             if want.topic_partition.topic:
                 session.remember(key, want)
-        # Asked anew for each request of a session: it may have been allowed when the session began.
+        # Asked again for each request of a session: it may have been allowed when the session began.
         topic = want.topic_partition.topic
         if readable is not None and topic and not readable[topic]:
             refused[len(keys)] = PartitionRead(want, ErrorCode.TOPIC_AUTHORIZATION_FAILED)

@@ -180,8 +180,8 @@ class _Produce:
         return self._replicate()
 
     def _may_write_transactions(self) -> bool:
-        """Asked first, and for the whole request: who says that it writes in nobody's transaction must not
-        write in anybody's (CVE-2018-17196)."""
+        """Asked first, and for the whole request: without WRITE on its transactional id no
+        transactional batch is written (CVE-2018-17196)."""
         if self._services.authorizer is None:
             return True
         transactional_id = self._request.transactional_id

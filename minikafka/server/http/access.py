@@ -107,7 +107,7 @@ def _digest(scheme: str, data: bytes) -> bytes:
 
 
 class Failures:
-    """How many more wrong credentials an address may show. Bounded, whoever asks."""
+    """How many more wrong credentials an address may show. Bounded for every address."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s

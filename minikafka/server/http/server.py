@@ -66,7 +66,7 @@ class HttpRequest(NamedTuple):
     headers: dict[str, str]
     """By lower-case name."""
     is_trusted: bool = True
-    """False: an open page is asked by somebody who has not shown that he may read the others."""
+    """False: an open page is asked by a client that has not authenticated."""
 
 
 class HttpResponse(NamedTuple):

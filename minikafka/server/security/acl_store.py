@@ -115,7 +115,7 @@ class AclStore:
         """Read everything; what is not in the store any more is forgotten. May be called again.
 
         Raises:
-            StoreError: DamagedNodeError for ACLs that cannot be read. Without them nobody knows what is
+            StoreError: DamagedNodeError for ACLs that cannot be read. Without them it is unknown what is
                 denied.
         """
         for each in self._notifications:
@@ -321,7 +321,7 @@ class AclStore:
                 raise _too_many(pattern, len(new)) from None
             except (BadVersionError, NodeExistsError):
                 return False
-            except NoNodeError:  # of the node to delete, or a directory that somebody has removed
+            except NoNodeError:  # of the node to delete, or a directory that was removed
                 await self._store.ensure_path(parent_of(path))
                 await self._store.ensure_path(paths.ACL_CHANGES[pattern.pattern_type])
                 return False

@@ -5,7 +5,7 @@ an id and an HMAC of it with ``delegation.token.secret.key``, by which its holde
 as user name and the HMAC in base64 as password. The store has all but the HMAC, under ``/delegation_token``;
 a notification beside it tells the other brokers.
 
-Invariants: what is known here is in the store; a token that has expired logs nobody in, whether it has been
+Invariants: what is known here is in the store; an expired token is refused at login, whether it has been
 removed or not.
 """
 
@@ -85,7 +85,7 @@ class DelegationTokens:
         self._tokens: dict[str, DelegationToken] = {}
         self._ids_by_hmac: dict[bytes, str] = {}
         self._credentials: dict[tuple[str, str], ScramCredential] = {}
-        """By mechanism and token id, of the tokens that somebody has logged in with."""
+        """By mechanism and token id, of the tokens that were used to log in."""
 
     def __repr__(self) -> str:
         return f"DelegationTokens({len(self._tokens)} tokens)"
@@ -106,7 +106,7 @@ class DelegationTokens:
         except NoNodeError:
             self._set(token_id, None)
         except paths.DamagedNodeError as error:
-            logger.error("%s; nobody can log in with that token", error)
+            logger.error("%s; that token cannot be used to log in", error)
             self._set(token_id, None)
 
     def all(self) -> Iterable[DelegationToken]:

@@ -1,4 +1,4 @@
-"""Users that are there before a broker begins: without the first, nobody could log in to make another.
+"""Users that are there before a broker begins: without the first, no admin could log in to make another.
 
 Kafka: ``kafka-configs.sh --zookeeper … --alter --add-config SCRAM-…`` before the first start (3.9), and
 ``kafka-storage.sh format --add-scram`` (KIP-900). The credentials are where both look for them:

@@ -73,7 +73,7 @@ class JwksSource:
         return self._keys
 
     def want(self) -> None:
-        """Somebody has met a key that is not known. Of any thread."""
+        """A token has a key id that is not known. Of any thread."""
         self._loop.call_soon_threadsafe(self._wanted.set)
 
     def close(self) -> None:
@@ -85,7 +85,7 @@ class JwksSource:
         settings = self._settings
         if urlsplit(settings.url).scheme == "http":  # Kafka takes it too
             logger.warning(
-                "sasl.oauthbearer.jwks.endpoint.url %s is read without TLS: whoever is on the way there can "
+                "sasl.oauthbearer.jwks.endpoint.url %s is read without TLS: an attacker on the network can "
                 "put in keys of his own and be any user; use https:",
                 settings.url,
             )

@@ -69,7 +69,7 @@ LOGINS_A_TURN: Final = 16
 
 LOGIN_THREADS: Final = 2
 LOGINS_WAITING_MAX: Final = 4096
-"""For a thread. Whoever comes then is closed, and tries again."""
+"""For a thread. A further connection is closed, and its client tries again."""
 
 REAUTHENTICATION_PAUSE_MS: Final = 1000
 """``KafkaChannel.MIN_REAUTH_INTERVAL_ONE_SECOND_NANOS``: what comes sooner is an illegal state."""
@@ -357,7 +357,7 @@ class SaslLogin:
         """It has proved who it is. Returns for how long that holds, in ms; 0: for as long as it likes.
 
         Raises:
-            SaslError: it is somebody else than before.
+            SaslError: it is another principal than before.
         """
         connection, listener, before = self._connection, self._listener, self._session
         principal = KafkaPrincipal(USER, server.authorization_id, server.token_id)

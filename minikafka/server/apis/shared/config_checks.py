@@ -1,4 +1,4 @@
-"""What the properties of a resource must be before anything else is looked at, whoever asks.
+"""What the properties of a resource must be before anything else, for every principal.
 
 Kafka: ``ConfigAdminManager.preprocess``, which has no bound. All properties of a resource are read, checked
 and stored in one go, while no other request has a turn.
