@@ -38,6 +38,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from tests.integration.support import java
 from tests.integration.support.process import BrokerProcess
 from tests.support.ports import free_port
+from tests.support.transports import connections_closed
 
 pytestmark = pytest.mark.minikafka_only
 
@@ -190,6 +191,7 @@ async def test_aiokafka(secure: SecureProcess) -> None:
         await producer.send_and_wait("aiokafka", b"hello")
     async with AIOKafkaConsumer("aiokafka", **settings, auto_offset_reset="earliest") as consumer:
         assert (await asyncio.wait_for(consumer.getone(), DEADLINE_S)).value == b"hello"
+    await connections_closed()
 
 
 def test_kafka_python(secure: SecureProcess) -> None:
@@ -261,6 +263,7 @@ async def test_strangers_are_refused(secure: SecureProcess, change: dict[str, st
     with pytest.raises(KafkaConnectionError):
         await producer.start()
     await producer.stop()
+    await connections_closed()
 
 
 def test_a_broker_of_another_authority_is_not_trusted(secure: SecureProcess, tmp_path: Path) -> None:

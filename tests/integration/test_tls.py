@@ -37,6 +37,7 @@ from tests.support.certificates import (
     rsa_key,
 )
 from tests.support.ports import free_port
+from tests.support.transports import connections_closed
 
 pytestmark = pytest.mark.minikafka_only
 
@@ -233,6 +234,7 @@ def through_aiokafka(bootstrap: str, files: ClientFiles, version: str | None) ->
         finally:
             await producer.stop()
             await consumer.stop()
+            await connections_closed()
 
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     return asyncio.run(exchange())

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from minikafka.errors import ConfigError
 from minikafka.testing import Broker, Cluster, ThreadedBroker
+from tests.support.transports import connections_closed
 from tests.unit.testing.test_brokers_for_tests import open_files
 from tests.unit.testing.test_pytest_plugin import run_pytest
 
@@ -22,6 +23,7 @@ from tests.unit.testing.test_pytest_plugin import run_pytest
 async def broker() -> AsyncIterator[Broker]:
     async with Broker(secure=True) as running:
         yield running
+    await connections_closed()
 
 
 async def send(secure: Broker | Cluster, user: str, topic: str, password: str | None = None) -> int:
@@ -126,6 +128,7 @@ async def test_a_cluster_speaks_tls_among_itself_and_survives_a_broker() -> None
         assert await send(cluster, "alice", "letters") == 2
         await cluster.start(leader)
         await cluster.wait_until(lambda: leader in cluster.isr_of("letters", 0))
+    await connections_closed()
 
 
 def test_in_a_thread() -> None:
