@@ -4,12 +4,14 @@ Behaviour (``ZkAdminManager.alterUserScramCredentials``): clients send the salte
 keys that are stored are made; no password comes here. Each user has one result, and its credentials are
 changed all or not at all: UNACCEPTABLE_CREDENTIAL for an empty name or iterations outside of 4,096 to 16,384,
 UNSUPPORTED_SASL_MECHANISM, DUPLICATE_RESOURCE for a mechanism of a user that is there twice,
-RESOURCE_NOT_FOUND for a credential to remove that is not there. Any broker does it; it holds here at once, on
-the others as soon as they hear of it. It needs ALTER on the cluster, or each user gets
-CLUSTER_AUTHORIZATION_FAILED.
+RESOURCE_NOT_FOUND for a credential to remove that is not there. Of several reasons one is told: of what is
+not acceptable the last, an upsertion's before a deletion's; then what is there twice; then what is missing.
+Any broker does it; it holds here at once, on the others as soon as they hear of it. It needs ALTER on the
+cluster, or each user gets CLUSTER_AUTHORIZATION_FAILED.
 
-Where it differs from Kafka: an empty salt, or a salted password that is not as long as the mechanism's hash,
-is UNACCEPTABLE_CREDENTIAL too, because no client could log in with it.
+Where it differs from Kafka: ``ScramControlManager`` of KRaft takes no two mechanisms of a user in one
+request, and of several reasons tells the first. An empty salt, or a salted password that is not as long as
+the mechanism's hash, is UNACCEPTABLE_CREDENTIAL too, because no client could log in with it.
 
 Versions: 0 flexible.
 """
@@ -61,23 +63,24 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
 
 
 def _checked(request: Any) -> tuple[dict[str, _Changes], dict[str, KafkaError]]:
-    """By user: what is to be changed, or the first reason why nothing is."""
+    """By user: what is to be changed, or the reason why nothing is."""
     changes: dict[str, _Changes] = {}
-    errors: dict[str, KafkaError] = {}
+    illegal: dict[str, KafkaError] = {}
+    twice: dict[str, KafkaError] = {}
     for change in (*request.deletions, *request.upsertions):
         try:
             mechanism = _mechanism(change)
             credential = _credential(mechanism, change) if hasattr(change, "salt") else None
-            of_user = changes.setdefault(change.name, {})
-            if mechanism in of_user:
-                raise KafkaError(
-                    ErrorCode.DUPLICATE_RESOURCE,
-                    "A user credential cannot be altered twice in the same request",
-                )
-            of_user[mechanism] = credential
         except KafkaError as error:
-            errors.setdefault(change.name, error)
-    return changes, errors
+            illegal[change.name] = error
+            continue
+        of_user = changes.setdefault(change.name, {})
+        if mechanism in of_user:
+            twice[change.name] = KafkaError(
+                ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+            )
+        of_user[mechanism] = credential
+    return changes, twice | illegal
 
 
 def _mechanism(change: Any) -> str:
