@@ -55,7 +55,7 @@ from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
-from minikafka.security.principal import ANONYMOUS
+from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 
@@ -171,6 +171,10 @@ class ConnectionOwner(Protocol):
 
     def connection_opened(self, connection: Connection) -> bool:
         """Gives it its id. Whether it may stay."""
+        ...
+
+    def connection_secured(self, connection: Connection) -> None:
+        """Its TLS handshake is done."""
         ...
 
     def connection_closed(self, connection: Connection) -> None: ...
@@ -337,6 +341,11 @@ class Connection(asyncio.Protocol):
         self.peer_host, self.peer_port = split_address(transport.get_extra_info("peername"))
         if not self._owner.connection_opened(self):
             self.abort()
+
+    def secured(self, principal: KafkaPrincipal) -> None:
+        """By TLS (``tls_acceptor.SecuredProtocol``)."""
+        self.principal = principal
+        self._owner.connection_secured(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()

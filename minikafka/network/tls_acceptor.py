@@ -75,7 +75,9 @@ class TlsListener(Protocol):
 class SecuredProtocol(Protocol):
     """What is above TLS: ``Connection``."""
 
-    principal: KafkaPrincipal
+    def secured(self, principal: KafkaPrincipal) -> None:
+        """The handshake is done, by this peer; what it sends comes from now on."""
+        ...
 
 
 class Handshakes:
@@ -258,7 +260,7 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._handshakes.end(self)
         done = self._handshakes.done
         done[self._listener_name] = done.get(self._listener_name, 0) + 1
-        cast(SecuredProtocol, self._above).principal = principal
+        cast(SecuredProtocol, self._above).secured(principal)
         if self._incoming.pending or self._ssl.pending():
             self._read()
 

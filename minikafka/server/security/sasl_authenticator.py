@@ -61,8 +61,8 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS_MAX: Final = 30
-"""Of a connection from its beginning, or of a re-authentication: as long as clients wait for one answer
-(``request.timeout.ms``). In Kafka only ``connections.max.idle.ms`` ends it."""
+"""Of a connection from its beginning, with TLS from the end of the handshake, or of a re-authentication: as
+long as clients wait for one answer (``request.timeout.ms``). In Kafka only ``connections.max.idle.ms`` ends it."""
 
 LOGINS_A_TURN: Final = 16
 """Steps of logins in one turn of the loop: at 0.1 ms each, 2 ms."""
