@@ -62,7 +62,8 @@ logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS_MAX: Final = 30
 """Of a connection from its beginning, with TLS from the end of the handshake, or of a re-authentication: as
-long as clients wait for one answer (``request.timeout.ms``). In Kafka only ``connections.max.idle.ms`` ends it."""
+long as clients wait for one answer (``request.timeout.ms``). In Kafka only ``connections.max.idle.ms`` ends
+it."""
 
 LOGINS_A_TURN: Final = 16
 """Steps of logins in one turn of the loop: at 0.1 ms each, 2 ms."""
@@ -185,7 +186,7 @@ class SaslListener:
 
     def opened(self, connection: Connection) -> None:
         self._logins[connection] = login = SaslLogin(self, connection)
-        connection.hand_over(login, frame_bytes_max=self.settings.receive_bytes_max)
+        connection.hand_over(login, frame_bytes_max=self.settings.receive_bytes_max, before_login=True)
 
     def closed(self, connection: Connection) -> None:
         login = self._logins.pop(connection, None)
