@@ -18,6 +18,7 @@ GROWTH_BYTES_MAX = 48 * 1024 * 1024
 hold before they have logged in (16 MB, ``network.memory_budget``), and what the allocator keeps."""
 CONNECTIONS_BYTES_MAX = 112 * 1024 * 1024
 """For thousands of connections: 2,048 handshakes at once (``network.tls_acceptor``), 50 KB each."""
+ILLEGAL_SASL_STATE = 34
 SECURE = ("SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 
@@ -102,7 +103,8 @@ def silent_and_halfway(broker: BrokerProcess, short: bool) -> str:
 
 
 def repeated_handshakes(broker: BrokerProcess, short: bool) -> str:
-    """A second SaslHandshake, a second ApiVersions and a second first message each end the connection."""
+    """A second SaslHandshake, a second ApiVersions and a second first message each end the connection; the
+    first of them is told why, as Kafka does."""
     for _ in range(5 if short else 1_000):
         for twice in (
             (ApiKey.SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"}),
@@ -111,6 +113,8 @@ def repeated_handshakes(broker: BrokerProcess, short: bool) -> str:
             with Peer("SASL_PLAINTEXT") as peer:
                 peer.ask(*twice)
                 try:
+                    if twice[0] is ApiKey.SASL_HANDSHAKE:
+                        assert peer.ask(*twice).error_code == ILLEGAL_SASL_STATE
                     peer.ask(*twice)
                 except (ConnectionError, OSError):
                     continue

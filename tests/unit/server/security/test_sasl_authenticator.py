@@ -300,13 +300,44 @@ async def test_nobody_becomes_somebody_else(
         assert broker.listener.counts.failed_reauthentication == 1
 
 
-async def test_other_requests_during_a_reauthentication_close(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_again", [False, True])
+async def test_other_requests_during_an_authentication_fail_it(tmp_path: Path, is_again: bool) -> None:
+    """``IllegalSaslStateException``: answered in the schema of what was asked; what cannot be read, or must
+    not be answered, closes at once."""
     async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
-        peer = await broker.connect()
-        await peer.log_in("alice", "a-secret")
-        await peer.handshake("PLAIN")
-        peer.send(struct.pack(">hhi", ApiKey.METADATA, 4, 9) + bytes(20))
+
+        async def begun() -> Peer:
+            peer = await broker.connect()
+            if is_again:
+                await peer.log_in("alice", "a-secret")
+            assert (await peer.handshake("PLAIN")).error_code == 0
+            return peer
+
+        for ask in (
+            lambda peer: peer.handshake("PLAIN"),
+            lambda peer: peer.ask(ApiKey.API_VERSIONS, 0, {}),
+            lambda peer: peer.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []}),
+        ):
+            peer = await begun()
+            assert (await ask(peer)).error_code == ILLEGAL_STATE
+            assert await peer.is_closed()
+        peer = await begun()
+        assert not (await peer.metadata()).brokers  # there is no room for an error
         assert await peer.is_closed()
+        counts = broker.listener.counts
+        assert (counts.failed_reauthentication if is_again else counts.failed) == 4
+        produce = {"transactional_id": None, "acks": 0, "timeout": 1, "topic_data": []}
+        for frame in (
+            sent(ApiKey.PRODUCE, 9, **produce)[4:],
+            struct.pack(">hhih", ApiKey.LIST_GROUPS, 4, 9, -1) + b"\0",
+            struct.pack(">hhih", ApiKey.METADATA, 99, 9, -1),
+            struct.pack(">hhih", ApiKey.CONTROLLED_SHUTDOWN, 0, 9, -1) + bytes(20),
+            struct.pack(">hhih", 999, 0, 9, -1),
+        ):
+            peer = await begun()
+            peer.send(frame)
+            assert await peer.is_closed()
+        assert counts.successful == (9 if is_again else 0)
 
 
 async def test_a_listener_without_sasl_needs_no_login(tmp_path: Path) -> None:
@@ -355,7 +386,7 @@ async def test_credentials_are_altered_all_or_not_at_all(tmp_path: Path) -> None
         body = {
             "deletions": [
                 {"name": "missing", "mechanism": 1},
-                {"name": "twice", "mechanism": 2},
+                {"name": "missing and twice", "mechanism": 2},
                 {"name": "missing and few", "mechanism": 2},
                 {"name": "unknown and many", "mechanism": 3},
             ],
@@ -367,18 +398,22 @@ async def test_credentials_are_altered_all_or_not_at_all(tmp_path: Path) -> None
                 upsertion("many", iterations=16385),
                 upsertion("unknown", mechanism=3),
                 upsertion("short", size=31),
-                upsertion("twice", 2, size=64),
+                upsertion("missing and twice", 2, size=64),
                 upsertion("missing and few", iterations=4095),
                 upsertion("unknown and many", iterations=16385),
                 upsertion("twice and unknown"),
                 upsertion("twice and unknown"),
                 upsertion("twice and unknown", mechanism=3),
+                upsertion("few and twice", iterations=4095),
+                upsertion("few and twice"),
+                upsertion("few and twice"),
             ],
         }
         answer = await peer.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
         assert {each.user: each.error_code for each in answer.results} == {
-            "missing": 91, "twice": 92, "good": 0, "": 93, "few": 93, "many": 93, "unknown": 33, "short": 93,
-            "missing and few": 93, "unknown and many": 93, "twice and unknown": 33,
+            "missing": 91, "good": 0, "": 93, "few": 93, "many": 93, "unknown": 33, "short": 93,
+            "missing and twice": 91, "missing and few": 91, "unknown and many": 33, "twice and unknown": 92,
+            "few and twice": 93,
         }  # fmt: skip
         wanted = {"users": [{"name": name} for name in ("good", "few", "good2", "good2", "")]}
         described = await peer.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, wanted)
