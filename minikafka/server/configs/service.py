@@ -325,6 +325,12 @@ def usable_broker_properties(
 ) -> BrokerProperties:
     """``properties`` with the stored ones that this broker can use; each of the others gets a log line."""
     for per_broker, overrides in ((False, dynamic_default), (True, dynamic)):
+        try:
+            properties = check_broker_overrides(properties, overrides, per_broker=per_broker)
+        except KafkaError:  # one by one then; not at first, because some hold only together
+            pass
+        else:
+            continue
         usable: dict[str, str] = {}
         properties = check_broker_overrides(properties, {}, per_broker=per_broker)
         for name, text in sorted(overrides.items()):
@@ -345,7 +351,14 @@ def usable_topic_properties(broker: BrokerConfig, overrides: Mapping[str, str]) 
 def usable_properties(
     overrides: Mapping[str, str], check: Callable[[Mapping[str, str]], object]
 ) -> dict[str, str]:
-    """The most of ``overrides``, in the order of their names, that ``check`` does not refuse."""
+    """All of ``overrides`` that ``check`` does not refuse; if they do not hold together, the most, in the
+    order of their names."""
+    try:
+        check(overrides)
+    except (ConfigError, KafkaError):
+        pass
+    else:
+        return dict(overrides)
     usable: dict[str, str] = {}
     for name, text in sorted(overrides.items()):
         try:
