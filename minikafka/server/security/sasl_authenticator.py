@@ -25,7 +25,9 @@ Invariants:
 An unexpected request in the place of a SaslAuthenticate is answered with ILLEGAL_SASL_STATE, and the login
 has failed; in the place of a SaslHandshake, or where it cannot be answered, the connection closes at once.
 
-Where it differs from Kafka: a change of the mechanism is answered before the connection closes.
+Where it differs from Kafka: a change of the mechanism is answered before the connection closes. An unexpected
+request whose answer has no error at its top, such as Metadata, is not answered: clients would take the empty
+answer for a cluster without brokers (aiokafka, which takes the first answer of OAUTHBEARER for the last one).
 """
 
 from __future__ import annotations
@@ -316,11 +318,11 @@ class SaslLogin:
             raise PeerProtocolError(f"a request of api key {header.api_key} when SASL_AUTHENTICATE is due")
         key = ApiKey(header.api_key)
         _check_version(header)
-        request = yield from decode_request(header, frame)
+        yield from decode_request(header, frame)
         reason = f"Unexpected Kafka request of type {key.name} during SASL authentication."
-        if key is ApiKey.PRODUCE and request.acks == 0:
-            raise PeerProtocolError(reason)
         body = refusing_body(key, header.api_version, KafkaError(ErrorCode.ILLEGAL_SASL_STATE, reason))
+        if "error_code" not in body:
+            raise PeerProtocolError(reason)
         return self._fail((yield from _encoded(header, body)), reason)
 
     def _handshake(self, header: RequestHeader, mechanism: str) -> Steps[Result]:
