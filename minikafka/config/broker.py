@@ -35,6 +35,7 @@ from minikafka.config.http import HttpConfig
 from minikafka.config.listeners import Listener, parse_listeners, parse_protocol_map
 from minikafka.config.security import (
     LISTENER_KEYS_EXTRA,
+    LOGIN_KEY_PREFIXES,
     SecurityConfig,
     listener_property,
     may_be_of_listener,
@@ -884,7 +885,8 @@ def broker_config_key(name: str) -> ConfigKey | None:
     if parts.mechanism is not None and not key.name.startswith(("sasl.", "connections.max.reauth")):
         return None
     documentation = f"{key.name} of the listener {parts.listener} alone. {key.documentation}"
-    return msgspec.structs.replace(key, name=name, documentation=documentation)
+    update_mode = UpdateMode.PER_BROKER if key.name.startswith(LOGIN_KEY_PREFIXES) else key.update_mode
+    return msgspec.structs.replace(key, name=name, documentation=documentation, update_mode=update_mode)
 
 
 def is_password(name: str) -> bool:

@@ -10,7 +10,12 @@ from typing import TYPE_CHECKING
 
 from minikafka.config.http import check_http
 from minikafka.config.listeners import Listener
-from minikafka.config.security import KERBEROS, LISTENER_PREFIX, SASL_MECHANISMS
+from minikafka.config.security import (
+    KERBEROS,
+    LISTENER_PREFIX,
+    SASL_MECHANISMS,
+    listener_property_names,
+)
 from minikafka.config.topic import check_gzip_level
 from minikafka.errors import ConfigError
 
@@ -181,18 +186,21 @@ def _check_listener_security(config: BrokerConfig, listener: Listener) -> None:
         )
     if not listener.protocol.startswith("SASL"):
         return
+    names = listener_property_names(listener.name, "sasl.", config.originals)
+    enabled = names.of("sasl.enabled.mechanisms")
     for mechanism in security.sasl_enabled_mechanisms:
-        _check_mechanism("sasl.enabled.mechanisms", mechanism, listener)
+        _check_mechanism(enabled, mechanism, listener)
     if not security.sasl_enabled_mechanisms:
-        raise _invalid("sasl.enabled.mechanisms", "", f"the listener {listener} needs at least one")
+        raise _invalid(enabled, "", f"the listener {listener} needs at least one")
     if listener.name == config.inter_broker_listener():
+        of_brokers = names.of("sasl.mechanism.inter.broker.protocol")
         mechanism = security.sasl_mechanism_inter_broker_protocol
-        _check_mechanism("sasl.mechanism.inter.broker.protocol", mechanism, listener)
+        _check_mechanism(of_brokers, mechanism, listener)
         if mechanism not in security.sasl_enabled_mechanisms:
             raise ConfigError(
-                f"sasl.mechanism.inter.broker.protocol ({mechanism}) must be included in "
-                f"sasl.enabled.mechanisms ({', '.join(security.sasl_enabled_mechanisms)}) of the listener "
-                f"{listener}, which brokers use among themselves"
+                f"{of_brokers} ({mechanism}) must be included in {enabled} "
+                f"({', '.join(security.sasl_enabled_mechanisms)}) of the listener {listener}, which brokers "
+                "use among themselves"
             )
 
 

@@ -373,6 +373,10 @@ PER_LISTENER_KEYS = frozenset(
 LISTENER_KEYS_EXTRA = ("max.connections", "max.connection.creation.rate")
 """Properties outside of ``SecurityConfig`` that a listener may have its own value for."""
 
+LOGIN_KEY_PREFIXES = ("sasl.", "connections.max.reauth.", "connection.failed.authentication.")
+"""How clients log in. A listener's own values change while the broker runs, for the logins that begin
+afterwards. Kafka takes such a change too, and uses it from its next start on."""
+
 _NOT_OF_LISTENERS = ("security.inter.broker.protocol", "authorizer.class.name", "super.users")
 _NOT_OF_LISTENERS_PREFIXES = ("delegation.token.", "allow.everyone.", "zookeeper.")
 
@@ -412,6 +416,46 @@ def jaas_configs(listener: str, originals: Mapping[str, str]) -> dict[str, str]:
         if parts is not None and parts.listener == listener.upper() and parts.name == "sasl.jaas.config":
             found[parts.mechanism or ""] = text
     return found
+
+
+def jaas_config_name(listener: str, mechanism: str, originals: Mapping[str, str]) -> str:
+    """The property that ``jaas_configs`` has the text of ``mechanism`` from; where none is set, the one to
+    set."""
+    of_listener = f"{LISTENER_PREFIX}{listener.lower()}."
+    own = f"{of_listener}{mechanism.lower()}.sasl.jaas.config"
+    for_all = (f"{of_listener}sasl.jaas.config", "sasl.jaas.config")
+    set_names = {name.lower() for name in originals}
+    return next((name for name in (own, *for_all) if name in set_names), own)
+
+
+class PropertyNames(NamedTuple):
+    """How messages call the properties that hold for a listener: as they are set."""
+
+    prefix: str = ""
+    plain: frozenset[str] = frozenset()
+    """Of these the listener has no value of its own, but the broker has one."""
+
+    def of(self, name: str) -> str:
+        """``name`` as it is set; where it is not, as the others of its kind are."""
+        return name if name in self.plain else f"{self.prefix}{name}"
+
+
+AS_THEY_ARE = PropertyNames()
+"""Of properties without a prefix."""
+
+
+def listener_property_names(listener: str, kind: str, originals: Mapping[str, str]) -> PropertyNames:
+    """Of the properties that begin with ``kind`` (``ssl.``, ``sasl.``)."""
+    own = {
+        parts.name
+        for name in originals
+        if (parts := listener_property(name)) is not None
+        and (parts.listener, parts.mechanism) == (listener.upper(), None)
+        and parts.name.startswith(kind)
+    }
+    if not own:
+        return AS_THEY_ARE
+    return PropertyNames(f"{LISTENER_PREFIX}{listener.lower()}.", frozenset(originals) - own)
 
 
 def shown(key: ConfigKey | None, text: str | None) -> str | None:

@@ -55,7 +55,7 @@ from minikafka.network.addresses import format_address, split_address
 from minikafka.network.frame_reader import FrameReader
 from minikafka.network.memory_budget import MemoryBudget
 from minikafka.network.responses import PendingResponse, ResponseQueue, UnfinishedRequest
-from minikafka.security.principal import ANONYMOUS
+from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
 from minikafka.steps import Steps
 from minikafka.types import Buffer
 
@@ -173,6 +173,10 @@ class ConnectionOwner(Protocol):
         """Gives it its id. Whether it may stay."""
         ...
 
+    def connection_secured(self, connection: Connection) -> None:
+        """Its TLS handshake is done."""
+        ...
+
     def connection_closed(self, connection: Connection) -> None: ...
 
 
@@ -194,9 +198,9 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "__weakref__", "_body", "_budget", "_collecting", "_frame_bytes", "_handler", "_held", "_hold",
-        "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader", "_reading",
-        "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
+        "__weakref__", "_before_login", "_body", "_budget", "_collecting", "_frame_bytes", "_handler",
+        "_held", "_hold", "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader",
+        "_reading", "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
         "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
         "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
         "peer_port", "principal", "received_ns",
@@ -238,6 +242,7 @@ class Connection(asyncio.Protocol):
         self._lags = False  # when all frames are handled, ``received_ns`` or ``_collecting`` is to be reset
         self._collecting = False  # a frame is being collected; once it is handled, an overdraft is settled
         self._frame_bytes = 0  # what the budget knows of
+        self._before_login = False
         self._response_bytes = 0
         self._room: asyncio.Future[None] | None = None  # a request waits for it
         self._unfinished: UnfinishedRequest | None = None
@@ -290,11 +295,17 @@ class Connection(asyncio.Protocol):
             yield self._room
         return not self.is_closing
 
-    def hand_over(self, handler: Handler, *, frame_bytes_max: int | None = None) -> None:
+    def hand_over(
+        self, handler: Handler, *, frame_bytes_max: int | None = None, before_login: bool = False
+    ) -> None:
         """The next frame goes to ``handler``, which forgets what the last one remembered. With
-        ``frame_bytes_max`` frames that begin from now on may be as large as that."""
+        ``frame_bytes_max`` frames that begin from now on may be as large as that. ``before_login``: the peer
+        has proved nothing yet, and gets little memory."""
         self._handler = handler
         self.memory = None
+        if self._before_login and not before_login:
+            self._budget.logged_in(self._frame_bytes, self.peer_host)
+        self._before_login = before_login
         if frame_bytes_max is not None:
             self._reader.frame_bytes_max = frame_bytes_max
 
@@ -337,6 +348,11 @@ class Connection(asyncio.Protocol):
         self.peer_host, self.peer_port = split_address(transport.get_extra_info("peername"))
         if not self._owner.connection_opened(self):
             self.abort()
+
+    def secured(self, principal: KafkaPrincipal) -> None:
+        """By TLS (``tls_acceptor.SecuredProtocol``)."""
+        self.principal = principal
+        self._owner.connection_secured(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
@@ -516,8 +532,20 @@ class Connection(asyncio.Protocol):
         self._count()
         if self._reader.expected_bytes and not self._held:
             budget = self._budget
-            if budget.may_collect(self._frame_bytes, self.peer_host) or budget.may_overdraw(self):
+            before_login = self._before_login
+            if budget.may_collect(
+                self._frame_bytes, self.peer_host, before_login=before_login
+            ) or budget.may_overdraw(self, before_login=before_login):
                 self._collecting = self._lags = True
+            elif before_login and budget.has_no_room_for_login(self.peer_host):
+                logger.info(
+                    "closing the connection from %s (%s): others that have not logged in hold the memory for "
+                    "that",
+                    self.peer,
+                    self.id,
+                )
+                self.abort()
+                return
             else:
                 self._wait_for_budget()
         if self._reader.error is not None and not self._held:
@@ -557,7 +585,7 @@ class Connection(asyncio.Protocol):
                 frame_bytes = self._frame_bytes
         if frame_bytes != self._frame_bytes:
             change_bytes, self._frame_bytes = frame_bytes - self._frame_bytes, frame_bytes
-            self._budget.adjust_frame(change_bytes, self.peer_host)
+            self._budget.adjust_frame(change_bytes, self.peer_host, before_login=self._before_login)
         if response_bytes != self._response_bytes:
             change_bytes, self._response_bytes = response_bytes - self._response_bytes, response_bytes
             self._budget.adjust_responses(change_bytes)

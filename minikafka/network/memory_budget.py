@@ -16,6 +16,10 @@ without being counted any further, while the others over their share wait in lin
 moves, and the overdraft is at most one request. Who overdraws and does not send is closed
 (``Connection.sweep``).
 
+Connections that have not logged in count there too, and besides have a much smaller share among themselves
+(CVE-2022-34917), with an overdraft of their own. What comes in one piece, as logins do, takes nothing of it;
+who sends a piece of a frame for which it has no room at all is closed.
+
 **Responses.** They are there before they can be refused. So requests whose answers may be far larger than
 themselves wait while there is no room (``has_room``): consumers' fetches below the others, so that peers
 which do not read their records leave room for metadata. Their answers are cut to a part of what is left
@@ -32,6 +36,13 @@ from collections.abc import Callable
 ADDRESS_SHARE = 0.8
 """Of the requests' half, for all connections of one address: behind a NAT are a hundred clients, and still
 others have something."""
+
+LOGIN_SHARE = 1 / 4
+"""Of the requests' half, for all connections that have not logged in: 32 MB, or 64 messages of
+``sasl.server.max.receive.size`` at once, where one of SCRAM has 100 bytes and a token a few kilobytes."""
+
+LOGIN_ADDRESS_SHARE = 0.5
+"""Of that, for all of one address."""
 
 CONNECTION_SHARES = 4
 """Few enough for a connection alone to collect 20 MB, where clients send 1 MB (``max.request.size``); and who
@@ -50,6 +61,32 @@ WAKES_PER_TURN = 256
 """Connections that are looked at in one turn of the loop, about 1 ms."""
 
 
+class _Share:
+    """Bytes of requests that have not arrived in full, by address."""
+
+    __slots__ = ("_address_bytes_max", "_by_address", "bytes_max", "held_bytes")
+
+    def __init__(self, bytes_max: int, *, address_share: float) -> None:
+        self.bytes_max = bytes_max
+        self.held_bytes = 0
+        self._address_bytes_max = int(bytes_max * address_share)
+        self._by_address: dict[str, int] = {}
+
+    def adjust(self, change_bytes: int, address: str) -> None:
+        self.held_bytes += change_bytes
+        of_address = self._by_address.get(address, 0) + change_bytes
+        assert of_address >= 0, (address, of_address)
+        if of_address:
+            self._by_address[address] = of_address
+        else:
+            self._by_address.pop(address, None)
+
+    def left_bytes(self, address: str) -> int:
+        """What a connection from there may still take, at most; negative when too much is taken."""
+        of_address = self._address_bytes_max - self._by_address.get(address, 0)
+        return min(of_address, self.bytes_max - self.held_bytes)
+
+
 class MemoryBudget:
     """Counts bytes; owned by one event loop.
 
@@ -58,43 +95,51 @@ class MemoryBudget:
     """
 
     __slots__ = (
-        "_address_bytes_max",
         "_call_soon",
-        "_frame_bytes_by_address",
-        "_frame_bytes_max",
-        "_overdrawer",
+        "_frames",
+        "_logins",
+        "_overdrawers",
         "_record_bytes_max",
         "_response_bytes_max",
         "_to_wake",
         "_waiting",
         "_wake_is_scheduled",
-        "frame_bytes",
         "response_bytes",
     )
 
     def __init__(self, bytes_max: int, *, call_soon: Callable[..., object]) -> None:
         if bytes_max < 2:
             raise ValueError(f"a memory budget of {bytes_max} bytes")
-        self._frame_bytes_max = bytes_max // 2
-        self._address_bytes_max = int(self._frame_bytes_max * ADDRESS_SHARE)
-        self._response_bytes_max = bytes_max - self._frame_bytes_max
+        self._frames = _Share(bytes_max // 2, address_share=ADDRESS_SHARE)
+        self._logins = _Share(int(bytes_max // 2 * LOGIN_SHARE), address_share=LOGIN_ADDRESS_SHARE)
+        """Of those in ``_frames`` what connections hold that have not logged in."""
+        self._response_bytes_max = bytes_max - self._frames.bytes_max
         self._record_bytes_max = int(self._response_bytes_max * RECORDS_SHARE)
         self._call_soon = call_soon
         self._waiting: dict[Callable[[], None], None] = {}
         self._to_wake = 0
         self._wake_is_scheduled = False
-        self._overdrawer: object | None = None
-        self._frame_bytes_by_address: dict[str, int] = {}
-        self.frame_bytes = 0
-        """Of requests that have not arrived in full, without what is overdrawn."""
+        self._overdrawers: dict[bool, object] = {}
+        """One of those that have not logged in (True), and one of the others."""
         self.response_bytes = 0
         """Of responses that wait for an earlier one or for the peer."""
 
     def __repr__(self) -> str:
         return (
-            f"MemoryBudget(requests {self.frame_bytes} of {self._frame_bytes_max} bytes, "
+            f"MemoryBudget(requests {self.frame_bytes} of {self._frames.bytes_max} bytes, "
+            f"logins {self.login_bytes} of {self._logins.bytes_max}, "
             f"responses {self.response_bytes} of {self._response_bytes_max}, {len(self._waiting)} waiting)"
         )
+
+    @property
+    def frame_bytes(self) -> int:
+        """Of requests that have not arrived in full, without what is overdrawn."""
+        return self._frames.held_bytes
+
+    @property
+    def login_bytes(self) -> int:
+        """Of these, what connections hold that have not logged in."""
+        return self._logins.held_bytes
 
     @property
     def used_bytes(self) -> int:
@@ -111,17 +156,18 @@ class MemoryBudget:
         left_bytes = self._record_bytes_max - self.response_bytes
         return max(left_bytes // ANSWERS_MIN, ANSWER_BYTES_MIN)
 
-    def adjust_frame(self, change_bytes: int, address: str) -> None:
+    def adjust_frame(self, change_bytes: int, address: str, *, before_login: bool = False) -> None:
         """A connection from ``address`` has collected bytes, or gives them back."""
-        self.frame_bytes += change_bytes
-        of_address = self._frame_bytes_by_address.get(address, 0) + change_bytes
-        assert of_address >= 0, self
-        if of_address:
-            self._frame_bytes_by_address[address] = of_address
-        else:
-            del self._frame_bytes_by_address[address]
+        self._frames.adjust(change_bytes, address)
+        if before_login:
+            self._logins.adjust(change_bytes, address)
         if change_bytes < 0:
             self._schedule_wake()
+
+    def logged_in(self, held_bytes: int, address: str) -> None:
+        """A connection that holds ``held_bytes`` of a frame counts among the others from now on."""
+        self._logins.adjust(-held_bytes, address)
+        self._schedule_wake()
 
     def adjust_responses(self, change_bytes: int) -> None:
         """A connection holds more or fewer bytes of responses."""
@@ -135,26 +181,32 @@ class MemoryBudget:
         bytes_max = self._record_bytes_max if for_records else self._response_bytes_max
         return self.response_bytes < bytes_max
 
-    def may_collect(self, held_bytes: int, address: str) -> bool:
+    def may_collect(self, held_bytes: int, address: str, *, before_login: bool = False) -> bool:
         """Whether a connection that holds ``held_bytes`` of a frame is within its share."""
-        of_address = self._address_bytes_max - self._frame_bytes_by_address.get(address, 0)
-        return held_bytes * CONNECTION_SHARES <= min(of_address, self._frame_bytes_max - self.frame_bytes)
+        left_bytes = self._frames.left_bytes(address)
+        if before_login:
+            left_bytes = min(left_bytes, self._logins.left_bytes(address))
+        return held_bytes * CONNECTION_SHARES <= left_bytes
 
-    def may_overdraw(self, who: object) -> bool:
+    def has_no_room_for_login(self, address: str) -> bool:
+        """Whether those from ``address`` that have not logged in hold more than there is for them."""
+        return self._logins.left_bytes(address) < 0
+
+    def may_overdraw(self, who: object, *, before_login: bool = False) -> bool:
         """Whether ``who`` may go on beyond its share: the one that asked first, until ``settle``."""
-        if self._overdrawer is None:
-            self._overdrawer = who
-        return self._overdrawer is who
+        return self._overdrawers.setdefault(before_login, who) is who
 
     def is_overdrawn_by(self, who: object) -> bool:
-        """Whether the overdraft is that of ``who``."""
-        return self._overdrawer is who
+        """Whether an overdraft is that of ``who``."""
+        return any(each is who for each in self._overdrawers.values())
 
     def settle(self, who: object) -> None:
-        """``who`` has what it wanted: the overdraft, if it was its, is free."""
-        if self._overdrawer is who:
-            self._overdrawer = None
-            self._schedule_wake()
+        """``who`` has what it wanted: the overdraft, if one was its, is free."""
+        for kind, overdrawer in self._overdrawers.items():
+            if overdrawer is who:
+                del self._overdrawers[kind]
+                self._schedule_wake()
+                return
 
     def wait(self, wake: Callable[[], None]) -> None:
         """Call ``wake`` once something was given back. The same ``wake`` stands in line only once."""

@@ -65,10 +65,13 @@ class Gate(Protocol):
     """What the connections of a listener have to pass before their requests are handled like all others."""
 
     def opened(self, connection: Connection) -> None:
-        """Called before anything was read; hands the connection over to its own handler."""
+        """Called before anything was read, and where the listener speaks TLS after the handshake, which has a
+        deadline of its own; hands the connection over to its own handler."""
         ...
 
-    def closed(self, connection: Connection) -> None: ...
+    def closed(self, connection: Connection) -> None:
+        """Called also for one that never was ``opened``."""
+        ...
 
 
 class SocketServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -229,11 +232,18 @@ class SocketServer:
             self._delay(connection, delay_ms, closes=refusal is not None)
         if self.limits.excess and self.limits.is_protected(listener):
             self._make_room()
-        gate = self._gates.get(listener)
-        if gate is not None:
-            gate.opened(connection)
+        if listener not in self._tls:
+            self._to_gate(connection)
         logger.debug("connection %s opened on %s", connection.id, listener)
         return True
+
+    def connection_secured(self, connection: Connection) -> None:
+        self._to_gate(connection)
+
+    def _to_gate(self, connection: Connection) -> None:
+        gate = self._gates.get(connection.listener_name)
+        if gate is not None:
+            gate.opened(connection)
 
     def _delay(self, connection: Connection, delay_ms: int, *, closes: bool) -> None:
         """Read it later, or close it then."""

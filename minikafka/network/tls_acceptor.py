@@ -35,7 +35,7 @@ import ssl
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from enum import Enum, auto
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, cast, runtime_checkable
 
 from minikafka.network.addresses import format_address, split_address
 from minikafka.security.principal import KafkaPrincipal
@@ -72,10 +72,13 @@ class TlsListener(Protocol):
         ...
 
 
+@runtime_checkable
 class SecuredProtocol(Protocol):
-    """What is above TLS: ``Connection``."""
+    """What is above TLS, where it wants to know of the handshake: ``Connection``. HTTP's does not."""
 
-    principal: KafkaPrincipal
+    def secured(self, principal: KafkaPrincipal) -> None:
+        """The handshake is done, by this peer; what it sends comes from now on."""
+        ...
 
 
 class Handshakes:
@@ -258,7 +261,8 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
         self._handshakes.end(self)
         done = self._handshakes.done
         done[self._listener_name] = done.get(self._listener_name, 0) + 1
-        cast(SecuredProtocol, self._above).principal = principal
+        if isinstance(self._above, SecuredProtocol):
+            self._above.secured(principal)
         if self._incoming.pending or self._ssl.pending():
             self._read()
 

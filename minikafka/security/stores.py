@@ -199,7 +199,7 @@ def _pem_key(text: bytes, settings: StoreSettings, source: str) -> Any:
 def _private_key(block: bytes, settings: StoreSettings, source: str) -> Any:
     serialization = _serialization()
     password = settings.key_password
-    property_name = f"{settings.prefix}ssl.key.password"
+    property_name = settings.names.of("ssl.key.password")
     is_encrypted = b"ENCRYPTED" in block
     if is_encrypted and password is None:
         raise ConfigError(f"{source}: the private key is encrypted; set {property_name}")

@@ -133,9 +133,9 @@ def _use_ciphers(context: ssl.SSLContext, settings: TlsSettings) -> None:
         choose(":".join(wanted))
     elif missing := set(CIPHERS_OF_TLS_1_3) - set(wanted):
         raise ConfigError(
-            f"{settings.key_store.prefix}ssl.cipher.suites: this Python (before 3.15) cannot choose among "
-            f"the ciphers of TLS 1.3: name {', '.join(sorted(missing))} too, or none of them, which leaves "
-            "TLS 1.2"
+            f"{settings.key_store.names.of('ssl.cipher.suites')}: this Python (before 3.15) cannot choose "
+            f"among the ciphers of TLS 1.3: name {', '.join(sorted(missing))} too, or none of them, which "
+            "leaves TLS 1.2"
         )
 
 

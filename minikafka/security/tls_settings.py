@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from minikafka.config.definition import ConfigKey, config_keys, parse_value
-from minikafka.config.security import LISTENER_PREFIX, SecurityConfig
+from minikafka.config.security import AS_THEY_ARE, PropertyNames, SecurityConfig
 from minikafka.errors import ConfigError
 
 VERSIONS = ("TLSv1.2", "TLSv1.3")
@@ -36,8 +36,8 @@ class StoreSettings(NamedTuple):
     key: str | None = None
     """PEM."""
     key_password: str | None = None
-    prefix: str = ""
-    """Of the properties' names, for errors: ``listener.name.NAME.``."""
+    names: PropertyNames = AS_THEY_ARE
+    """For errors."""
 
     @property
     def is_set(self) -> bool:
@@ -45,7 +45,7 @@ class StoreSettings(NamedTuple):
 
     def name_of(self, name: str) -> str:
         """The full name of a property of this store."""
-        return f"{self.prefix}ssl.{self.kind}.{name}"
+        return self.names.of(f"ssl.{self.kind}.{name}")
 
     def __repr__(self) -> str:
         place = self.location or ("PEM texts" if self.certificates is not None else "none")
@@ -89,21 +89,16 @@ def client_tls_settings(properties: Mapping[str, str]) -> TlsSettings:
         key = _keys().get(name) if name.startswith("ssl.") else None
         if key is not None:
             values[key.attribute] = None if key.nullable and not text.strip() else parse_value(key, text)
-    return listener_tls_settings(SecurityConfig(**values))
+    return tls_settings(SecurityConfig(**values))
 
 
-def listener_tls_settings(security: SecurityConfig, *, listener: str = "") -> TlsSettings:
-    """Of a listener, and of what connects to others of its name. ``security``: what holds for it.
-    ``listener`` is for messages, which name properties with its prefix.
+def tls_settings(security: SecurityConfig, names: PropertyNames = AS_THEY_ARE) -> TlsSettings:
+    """Of a listener, and of what connects to others of its name. ``security``: what holds for it. Messages
+    call its properties by ``names``.
 
     Raises:
         ConfigError: names the property and what to do.
     """
-    return tls_settings(security, prefix=f"{LISTENER_PREFIX}{listener.lower()}." if listener else "")
-
-
-def tls_settings(security: SecurityConfig, *, prefix: str) -> TlsSettings:
-    """As above, of properties whose names begin with ``prefix``. Raises ConfigError."""
     key_store = StoreSettings(
         "keystore",
         security.ssl_keystore_type,
@@ -112,7 +107,7 @@ def tls_settings(security: SecurityConfig, *, prefix: str) -> TlsSettings:
         security.ssl_keystore_certificate_chain,
         security.ssl_keystore_key,
         security.ssl_key_password,
-        prefix,
+        names,
     )
     trust_store = StoreSettings(
         "truststore",
@@ -120,18 +115,19 @@ def tls_settings(security: SecurityConfig, *, prefix: str) -> TlsSettings:
         security.ssl_truststore_location,
         security.ssl_truststore_password,
         security.ssl_truststore_certificates,
-        prefix=prefix,
+        names=names,
     )
     _check_key_store(key_store)
     _check_trust_store(trust_store)
-    versions = _versions(security, prefix)
-    old, new = _ciphers(security.ssl_cipher_suites, f"{prefix}ssl.cipher.suites")
+    versions = _versions(security, names)
+    old, new = _ciphers(security.ssl_cipher_suites, names.of("ssl.cipher.suites"))
     if old or new:  # a version for which no cipher is named is not spoken, as with Java
         versions = tuple(each for each in versions if (new if each == "TLSv1.3" else old))
         if not versions:
             raise ConfigError(
-                f"{prefix}ssl.cipher.suites ({', '.join(security.ssl_cipher_suites)}) has no cipher for the "
-                f"versions of {prefix}ssl.enabled.protocols ({', '.join(security.ssl_enabled_protocols)})"
+                f"{names.of('ssl.cipher.suites')} ({', '.join(security.ssl_cipher_suites)}) has no cipher "
+                f"for the versions of {names.of('ssl.enabled.protocols')} "
+                f"({', '.join(security.ssl_enabled_protocols)})"
             )
     return TlsSettings(
         key_store=key_store,
@@ -140,7 +136,7 @@ def tls_settings(security: SecurityConfig, *, prefix: str) -> TlsSettings:
         ciphers=old,
         ciphers_of_tls_1_3=new,
         client_auth=security.ssl_client_auth,
-        checks_host_name=_checks_host_name(security, prefix),
+        checks_host_name=_checks_host_name(security, names),
         crl_location=security.ssl_crl_location,
         allows_dn_changes=security.ssl_allow_dn_changes,
         allows_san_changes=security.ssl_allow_san_changes,
@@ -156,31 +152,32 @@ def _keys() -> dict[str, ConfigKey]:
     return _known
 
 
-def _checks_host_name(security: SecurityConfig, prefix: str) -> bool:
+def _checks_host_name(security: SecurityConfig, names: PropertyNames) -> bool:
     algorithm = security.ssl_endpoint_identification_algorithm.strip().lower()
     if algorithm not in ("", "https", "none"):
         raise ConfigError(
-            f"Invalid value {algorithm} for configuration {prefix}ssl.endpoint.identification.algorithm: "
-            "must be https (the host name is checked) or empty (it is not)"
+            f"Invalid value {algorithm} for configuration "
+            f"{names.of('ssl.endpoint.identification.algorithm')}: must be https (the host name is checked) "
+            "or empty (it is not)"
         )
     return algorithm == "https"
 
 
-def _versions(security: SecurityConfig, prefix: str) -> tuple[str, ...]:
+def _versions(security: SecurityConfig, names: PropertyNames) -> tuple[str, ...]:
     enabled = [each for each in security.ssl_enabled_protocols if each]
     for name, values in (("ssl.enabled.protocols", enabled), ("ssl.protocol", [security.ssl_protocol])):
         for value in values:
             if value not in VERSIONS and not (name == "ssl.protocol" and value == "TLS"):
                 raise ConfigError(
-                    f"Invalid value {value} for configuration {prefix}{name}: must be of "
+                    f"Invalid value {value} for configuration {names.of(name)}: must be of "
                     f"{', '.join(VERSIONS)}; older versions of TLS are not safe and not there"
                 )
     newest = VERSIONS.index(security.ssl_protocol) if security.ssl_protocol in VERSIONS else len(VERSIONS)
     versions = tuple(each for index, each in enumerate(VERSIONS) if each in enabled and index <= newest)
     if not versions:
         raise ConfigError(
-            f"{prefix}ssl.enabled.protocols ({', '.join(enabled)}) has no version up to {prefix}ssl.protocol "
-            f"({security.ssl_protocol})"
+            f"{names.of('ssl.enabled.protocols')} ({', '.join(enabled)}) has no version up to "
+            f"{names.of('ssl.protocol')} ({security.ssl_protocol})"
         )
     return versions
 
@@ -212,7 +209,7 @@ def _check_key_store(store: StoreSettings) -> None:
         if store.password is not None:
             raise ConfigError(
                 "SSL key store password cannot be specified with PEM format, only key password may be "
-                f"specified: set {store.prefix}ssl.key.password instead of {store.name_of('password')}"
+                f"specified: set {store.names.of('ssl.key.password')} instead of {store.name_of('password')}"
             )
     elif store.location is None and store.password is not None:
         raise ConfigError(

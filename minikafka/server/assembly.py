@@ -274,6 +274,7 @@ async def start_authentication(
         )
     except ConfigError as error:
         raise StartError(str(error)) from error
+    services.configs.check_broker_with(services.authentication.check)
     await services.authentication.keys_tried()
 
 

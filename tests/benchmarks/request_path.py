@@ -32,6 +32,9 @@ class Owner:
     def connection_opened(self, connection: Any) -> bool:
         return True
 
+    def connection_secured(self, connection: Any) -> None:
+        pass
+
     def connection_closed(self, connection: Any) -> None:
         pass
 

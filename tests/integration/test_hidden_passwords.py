@@ -4,6 +4,7 @@ has any of them."""
 from __future__ import annotations
 
 import re
+import ssl
 import subprocess
 import sys
 import urllib.request
@@ -18,12 +19,18 @@ from minikafka.config.definition import ConfigType
 from minikafka.config.properties import properties_line
 from tests.integration.conftest import StartBroker
 from tests.integration.support.process import BrokerProcess
+from tests.support.certificates import CertificateAuthority
 
 pytestmark = pytest.mark.minikafka_only
 
 NAMES = [name for name, key in BROKER_CONFIG_KEYS.items() if key.type is ConfigType.PASSWORD]
-STARTED_WITH = [name for name in NAMES if not name.startswith("http.ssl.")]
-"""With those the HTTP port would want a real key; the repr has all."""
+INSTEAD_OF_FILES = {
+    "http.ssl.keystore.key",
+    "http.ssl.keystore.certificate.chain",
+    "http.ssl.truststore.certificates",
+}
+STARTED_WITH = [name for name in NAMES if name not in INSTEAD_OF_FILES]
+"""The HTTP port has its keys in files, with passwords; the repr has all."""
 DYNAMIC = "listener.name.plaintext.ssl.truststore.password"
 SECRET = re.compile(r"s3cret-[\w.-]+")
 """Each says which property it is of."""
@@ -49,11 +56,15 @@ def config_file(tmp_path: Path) -> Path:
     )
     lines = [properties_line(name, secret_of(name)) for name in (*STARTED_WITH, *listeners)]
     (tmp_path / "elsewhere").write_text("key=s3cret-elsewhere\n")
+    authority = CertificateAuthority()
+    for kind, made in (("keystore", authority.issue()), ("truststore", authority)):
+        store = made.write_pkcs12(tmp_path / f"{kind}.p12", secret_of(f"http.ssl.{kind}.password"))
+        lines.append(f"http.ssl.{kind}.location={store}\nhttp.ssl.{kind}.type=PKCS12\n")
     lines += [
         "config.providers=file\n",
         "config.providers.file.class=org.apache.kafka.common.config.provider.FileConfigProvider\n",
         f"listener.name.plaintext.ssl.key.password=${{file:{tmp_path}/elsewhere:key}}\n",
-        "http.port=0\nlog.level=debug\n",
+        "http.port=0\nhttp.ssl.client.auth=requested\nlog.level=debug\n",
     ]
     file = tmp_path / "server.properties"
     file.write_text("".join(lines))
@@ -82,10 +93,11 @@ def alter(broker: BrokerProcess, name: str, value: str) -> str:
 
 
 def page(broker: BrokerProcess, path: str) -> str:
-    (found,) = set(re.findall(r"metrics +(http://\S+)/metrics", broker.log_text()))
+    (found,) = set(re.findall(r"metrics +(https://\S+)/metrics", broker.log_text()))
     token = {"Authorization": f"Bearer {secret_of('http.bearer.token')}"}
+    any_certificate = ssl._create_unverified_context()
     with urllib.request.urlopen(
-        urllib.request.Request(f"{found}{path}", headers=token), timeout=30
+        urllib.request.Request(f"{found}{path}", headers=token), timeout=30, context=any_certificate
     ) as answer:
         return str(answer.read().decode())
 

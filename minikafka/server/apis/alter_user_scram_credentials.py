@@ -1,15 +1,16 @@
 """AlterUserScramCredentials (key 51): set and remove what users log in with by SCRAM (KIP-554).
 
-Behaviour (``ZkAdminManager.alterUserScramCredentials``): clients send the salted password, from which the
+Behaviour (``ScramControlManager.alterCredentials``): clients send the salted password, from which the
 keys that are stored are made; no password comes here. Each user has one result, and its credentials are
 changed all or not at all: UNACCEPTABLE_CREDENTIAL for an empty name or iterations outside of 4,096 to 16,384,
 UNSUPPORTED_SASL_MECHANISM, DUPLICATE_RESOURCE for a mechanism of a user that is there twice,
-RESOURCE_NOT_FOUND for a credential to remove that is not there. Any broker does it; it holds here at once, on
-the others as soon as they hear of it. It needs ALTER on the cluster, or each user gets
-CLUSTER_AUTHORIZATION_FAILED.
+RESOURCE_NOT_FOUND for a credential to remove that is not there; of several reasons the first, deletions
+before upsertions. Any broker does it; it holds here at once, on the others as soon as they hear of it. It
+needs ALTER on the cluster, or each user gets CLUSTER_AUTHORIZATION_FAILED.
 
-Where it differs from Kafka: an empty salt, or a salted password that is not as long as the mechanism's hash,
-is UNACCEPTABLE_CREDENTIAL too, because no client could log in with it.
+Where it differs from Kafka: one request may change both mechanisms of a user, as with Kafka 3.9 on ZooKeeper
+(``ZkAdminManager``), and as ``kafka-configs.sh`` sends it. An empty salt, or a salted password that is not as
+long as the mechanism's hash, is UNACCEPTABLE_CREDENTIAL too, because no client could log in with it.
 
 Versions: 0 flexible.
 """
@@ -25,9 +26,11 @@ from minikafka.security.acl import AclOperation
 from minikafka.security.sasl.scram import HASHES, ITERATIONS_MIN, ScramCredential, credential_of
 from minikafka.server.apis.shared.authorization import require_on_cluster
 from minikafka.server.apis.shared.scram_mechanisms import TYPES
+from minikafka.server.configs.service import missing_credential
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.runtime.time_slice import TimeSlice
+from minikafka.server.security.scram_credentials import ScramCredentials
 from minikafka.server.services import Services
 
 ITERATIONS_MAX = 16_384
@@ -44,7 +47,7 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     except KafkaError as error:
         refused = error_fields(error)
         return {"throttle_time": 0, "results": [{"user": user, **refused} for user in sorted(users)]}
-    changes, errors = _checked(request)
+    changes, errors = _checked(request, services.configs.scram.credentials)
     results = []
     time_slice = TimeSlice()
     for user in users:
@@ -60,23 +63,31 @@ async def handle(services: Services, context: RequestContext, request: Any) -> B
     return {"throttle_time": 0, "results": results}
 
 
-def _checked(request: Any) -> tuple[dict[str, _Changes], dict[str, KafkaError]]:
+def _checked(
+    request: Any, credentials: ScramCredentials
+) -> tuple[dict[str, _Changes], dict[str, KafkaError]]:
     """By user: what is to be changed, or the first reason why nothing is."""
     changes: dict[str, _Changes] = {}
     errors: dict[str, KafkaError] = {}
     for change in (*request.deletions, *request.upsertions):
+        user = change.name
+        if user in errors:
+            continue
         try:
             mechanism = _mechanism(change)
-            credential = _credential(mechanism, change) if hasattr(change, "salt") else None
-            of_user = changes.setdefault(change.name, {})
-            if mechanism in of_user:
+            if mechanism in changes.get(user, {}):
                 raise KafkaError(
                     ErrorCode.DUPLICATE_RESOURCE,
                     "A user credential cannot be altered twice in the same request",
                 )
-            of_user[mechanism] = credential
+            is_upsertion = hasattr(change, "salt")
+            credential = _credential(mechanism, change) if is_upsertion else None
         except KafkaError as error:
-            errors.setdefault(change.name, error)
+            missing = (removed for removed, to in changes.get(user, {}).items() if to is None)
+            is_missing = any(credentials.find(each, user) is None for each in missing)
+            errors[user] = missing_credential() if is_missing else error
+        else:
+            changes.setdefault(user, {})[mechanism] = credential
     return changes, errors
 
 

@@ -13,25 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.protocol.wire.codec import Body
-from minikafka.protocol.wire.schema import REQUIRED, Direction, EntitySchema, FieldSchema, message_schema
+from minikafka.protocol.wire.schema import message_schema
 from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import refusing_body
 from minikafka.server.services import Services
-
-_RESPONSE: Final[Direction] = "response"
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Body:
     key = ApiKey(context.header.api_key)
-    schema = message_schema(key, context.api_version, _RESPONSE)
+    name = message_schema(key, context.api_version, "response").api_name
     asked = _ASKED.get(key)
-    error: dict[str, Any] = {
-        "error_code": ErrorCode.UNSUPPORTED_VERSION,
-        "error_message": f"This broker does not support {schema.api_name}.",
-    }
-    return _answer(schema.body, {} if asked is None else asked(request), error)
+    error = KafkaError(ErrorCode.UNSUPPORTED_VERSION, f"This broker does not support {name}.")
+    return refusing_body(key, context.api_version, error, {} if asked is None else asked(request))
 
 
 def _groups(request: Any) -> Body:
@@ -65,33 +61,3 @@ _ASKED: Final[Mapping[ApiKey, Callable[[Any], Body]]] = {
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _partitions,
 }
 """What the answer names of the request, for the APIs that have no error at the top."""
-
-
-def _answer(schema: EntitySchema, known: Mapping[str, Any], error: Mapping[str, Any]) -> dict[str, Any]:
-    """An entity with what is known of it and the error where it has room for one; all else is empty."""
-    answer: dict[str, Any] = {}
-    for field in schema.fields:
-        if field.name in known:
-            value = known[field.name]
-            if field.entity is not None:
-                value = [_answer(field.entity, each, error) for each in value]
-            answer[field.name] = value
-        elif field.name in error:
-            answer[field.name] = error[field.name]
-        elif field.default is REQUIRED:
-            answer[field.name] = _empty(field)
-    return answer
-
-
-_EMPTY: Final[Mapping[str, Any]] = {"bool": False, "string": "", "bytes": b"", "records": b"", "uuid": None}
-"""By type; of all others the empty value is 0."""
-
-
-def _empty(field: FieldSchema) -> Any:
-    if field.is_array:
-        return None if field.nullable else ()
-    if field.nullable:
-        return None
-    if field.entity is not None:
-        return _answer(field.entity, {}, {})
-    return _EMPTY.get(field.kafka_type or "", 0)

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from minikafka.config.broker import BrokerConfig
+from minikafka.config.security import PropertyNames
 from minikafka.coordination.store import StoreUnusableError
 from minikafka.coordination.zookeeper_session import Login, ZooKeeperSecurity
 from minikafka.errors import ConfigError
@@ -69,8 +70,8 @@ def tls_settings(config: BrokerConfig) -> TlsSettings:
     except ConfigError as error:
         raise ConfigError(f"the properties zookeeper.ssl.…: {error}") from None
     return settings._replace(
-        key_store=settings.key_store._replace(prefix="zookeeper."),
-        trust_store=settings.trust_store._replace(prefix="zookeeper."),
+        key_store=settings.key_store._replace(names=PropertyNames("zookeeper.")),
+        trust_store=settings.trust_store._replace(names=PropertyNames("zookeeper.")),
     )
 
 

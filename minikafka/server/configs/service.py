@@ -285,6 +285,12 @@ class ScramCredentialConfigs:
             self.credentials.read(user, await alter_scram_credentials(self._store, user, changes))
 
 
+def missing_credential() -> KafkaError:
+    """A credential that is to be removed is not there."""
+    message = "Attempt to delete a user credential that does not exist"
+    return KafkaError(ErrorCode.RESOURCE_NOT_FOUND, message)
+
+
 async def alter_scram_credentials(
     store: ConfigStore, user: str, changes: Mapping[str, ScramCredential | None]
 ) -> dict[str, str]:
@@ -303,9 +309,7 @@ async def alter_scram_credentials(
             if credential is not None:
                 texts[mechanism] = encode_credential(credential)
             elif texts.pop(mechanism, None) is None:
-                raise KafkaError(
-                    ErrorCode.RESOURCE_NOT_FOUND, "Attempt to delete a user credential that does not exist"
-                )
+                raise missing_credential()
         return texts
 
     stored = await store.replace(paths.user_config_path(user), changed, validate_only=False)
@@ -321,6 +325,12 @@ def usable_broker_properties(
 ) -> BrokerProperties:
     """``properties`` with the stored ones that this broker can use; each of the others gets a log line."""
     for per_broker, overrides in ((False, dynamic_default), (True, dynamic)):
+        try:
+            properties = check_broker_overrides(properties, overrides, per_broker=per_broker)
+        except KafkaError:  # one by one then; not at first, because some hold only together
+            pass
+        else:
+            continue
         usable: dict[str, str] = {}
         properties = check_broker_overrides(properties, {}, per_broker=per_broker)
         for name, text in sorted(overrides.items()):
@@ -341,7 +351,14 @@ def usable_topic_properties(broker: BrokerConfig, overrides: Mapping[str, str]) 
 def usable_properties(
     overrides: Mapping[str, str], check: Callable[[Mapping[str, str]], object]
 ) -> dict[str, str]:
-    """The most of ``overrides``, in the order of their names, that ``check`` does not refuse."""
+    """All of ``overrides`` that ``check`` does not refuse; if they do not hold together, the most, in the
+    order of their names."""
+    try:
+        check(overrides)
+    except (ConfigError, KafkaError):
+        pass
+    else:
+        return dict(overrides)
     usable: dict[str, str] = {}
     for name, text in sorted(overrides.items()):
         try:
@@ -765,7 +782,8 @@ class ConfigService:
         """Set exactly ``properties``; what else was set returns to its default.
 
         Raises:
-            KafkaError: INVALID_CONFIG, INVALID_REQUEST, INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
+            KafkaError: INVALID_CONFIG, for what is set for a broker INVALID_REQUEST (KAFKA-13609),
+                INVALID_TOPIC_EXCEPTION, UNKNOWN_TOPIC_OR_PARTITION.
         """
         await self._change(resource, lambda _: dict(properties), validate_only=validate_only)
 
@@ -830,8 +848,8 @@ class ConfigService:
     async def _change_broker(self, change: Alter, *, per_broker: bool, validate_only: bool) -> None:
         def checked(current: Mapping[str, str]) -> dict[str, str]:
             overrides = change(current)
-            check_min_isr(current, overrides, per_broker=per_broker)
             check_broker_overrides(self._properties, overrides, per_broker=per_broker)
+            check_min_isr(current, overrides, per_broker=per_broker)  # Kafka's controller does, so afterwards
             return overrides
 
         async def check_uses(overrides: Mapping[str, str]) -> None:

@@ -220,11 +220,12 @@ async def _tls(config: BrokerConfig) -> HttpTls | None:
     security = config.http_tls()
     if security is None:
         return None
+    from minikafka.config.security import PropertyNames
     from minikafka.security.tls import server_context
     from minikafka.security.tls_settings import tls_settings
     from minikafka.server.http.tls import HttpTls  # of plain HTTP nothing of this is imported
 
-    settings = tls_settings(security, prefix="http.")
+    settings = tls_settings(security, PropertyNames("http."))
     tls = HttpTls(lambda: server_context(settings), settings.files, name=LISTENER_NAME)
     await tls.begin()
     return tls

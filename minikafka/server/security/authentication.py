@@ -21,7 +21,12 @@ from minikafka.clock import Clock
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig
 from minikafka.config.definition import parse_value
 from minikafka.config.listeners import Listener
-from minikafka.config.security import SASL_MECHANISMS, SecurityConfig, jaas_configs, listener_property
+from minikafka.config.security import (
+    SecurityConfig,
+    jaas_config_name,
+    jaas_configs,
+    listener_property,
+)
 from minikafka.coordination import paths
 from minikafka.coordination.store import CoordinationStore, NodeExistsError, NoNodeError
 from minikafka.errors import ConfigError
@@ -96,6 +101,9 @@ class _JwksUse(NamedTuple):
     task: asyncio.Task[None]
 
 
+_FindJwks = Callable[[JwksSettings], JwksSource]
+
+
 class Authentication:
     """See the module header. ``close`` once."""
 
@@ -128,7 +136,7 @@ class Authentication:
         self._jwks: dict[JwksSettings, _JwksUse] = {}
         self._wanted_jwks: set[JwksSettings] = set()
         turns = LoginTurns()
-        settings = self._settings(config)
+        settings = self._settings(config, self._jwks_source)
         self.listeners: Mapping[str, SaslListener] = {
             name: SaslListener(
                 name,
@@ -158,13 +166,26 @@ class Authentication:
         listener = self.listeners.get(connection.listener_name)
         return None if listener is None else listener.login_of(connection)
 
+    async def check(self, config: BrokerConfig) -> None:
+        """Whether clients could log in with ``config``. Nothing changes.
+
+        Raises:
+            ConfigError: names the property.
+        """
+        self._settings(config, JwksSource)
+
     def reconfigure(self, config: BrokerConfig) -> None:
         """This is configured now."""
+        self._wanted_jwks.clear()
         try:
-            settings = self._settings(config)
-        except ConfigError as error:
+            settings = self._settings(config, self._jwks_source)
+        except ConfigError as error:  # of a store that another broker, or another release, has written
             logger.error("%s; clients log in as they did before", error)
             return
+        for unused in [each for each in self._jwks if each not in self._wanted_jwks]:
+            use = self._jwks.pop(unused)
+            use.task.cancel()
+            use.source.close()
         for name, listener in self.listeners.items():
             if name in settings:
                 listener.settings = settings[name]
@@ -177,35 +198,22 @@ class Authentication:
 
     # What is configured
 
-    def _settings(self, config: BrokerConfig) -> dict[str, SaslSettings]:
+    def _settings(self, config: BrokerConfig, jwks_source: _FindJwks) -> dict[str, SaslSettings]:
         """By listener. Raises ConfigError."""
-        self._wanted_jwks.clear()
-        settings = {
-            listener.name: self._settings_of(config, listener)
+        return {
+            listener.name: self._settings_of(config, listener, jwks_source)
             for listener in config.endpoints()
             if listener.protocol.startswith("SASL")
         }
-        for unused in [each for each in self._jwks if each not in self._wanted_jwks]:
-            use = self._jwks.pop(unused)
-            use.task.cancel()
-            use.source.close()
-        return settings
 
-    def _settings_of(self, config: BrokerConfig, listener: Listener) -> SaslSettings:
+    def _settings_of(self, config: BrokerConfig, listener: Listener, jwks_source: _FindJwks) -> SaslSettings:
         security = config.listener_security(listener.name)
-        mechanisms = [each.upper() for each in security.sasl_enabled_mechanisms]
-        if not mechanisms:
-            raise ConfigError(f"No SASL mechanisms are enabled for listener {listener.name}")
-        for mechanism in mechanisms:
-            if mechanism not in SASL_MECHANISMS:
-                raise ConfigError(
-                    f"Invalid value {mechanism} for configuration sasl.enabled.mechanisms: it is not there; "
-                    f"{', '.join(SASL_MECHANISMS)} are"
-                )
-        of_mechanisms = {each: mechanism_security(config, listener.name, each) for each in mechanisms}
+        of_mechanisms = {
+            each: mechanism_security(config, listener.name, each) for each in security.sasl_enabled_mechanisms
+        }
         return SaslSettings(
             {
-                mechanism: self._mechanism(config, listener.name, mechanism, of_mechanism)
+                mechanism: self._mechanism(config, listener.name, mechanism, of_mechanism, jwks_source)
                 for mechanism, of_mechanism in of_mechanisms.items()
             },
             {mechanism: each.connections_max_reauth_ms for mechanism, each in of_mechanisms.items()},
@@ -214,7 +222,12 @@ class Authentication:
         )
 
     def _mechanism(
-        self, config: BrokerConfig, listener: str, mechanism: str, security: SecurityConfig
+        self,
+        config: BrokerConfig,
+        listener: str,
+        mechanism: str,
+        security: SecurityConfig,
+        jwks_source: _FindJwks,
     ) -> _MakeServer:
         """What makes the server side of one login. Raises ConfigError."""
         module = _module(config, listener, mechanism)
@@ -229,12 +242,13 @@ class Authentication:
             if not len(users):
                 raise ConfigError(
                     f"PLAIN on listener {listener} has no users: set "
-                    f"listener.name.{listener.lower()}.plain.sasl.jaas.config to "
+                    f"{jaas_config_name(listener, mechanism, config.originals)} to "
                     f'{LOGIN_MODULES[mechanism]} required user_NAME="password";'
                 )
             return lambda: PlainServer(users.check)
         if mechanism == "OAUTHBEARER":
-            validate = self._validator(listener, security, {} if module is None else module.options)
+            options = {} if module is None else module.options
+            validate = self._validator(listener, security, options, jwks_source)
             return lambda: OAuthBearerServer(validate)
         return lambda: ScramServer(
             mechanism,
@@ -255,7 +269,9 @@ class Authentication:
             mechanism, name, secret=self._login_secret, salt_bytes=salt_bytes, iterations=iterations
         )
 
-    def _validator(self, listener: str, security: SecurityConfig, options: Mapping[str, str]) -> Validate:
+    def _validator(
+        self, listener: str, security: SecurityConfig, options: Mapping[str, str], jwks_source: _FindJwks
+    ) -> Validate:
         """Raises ConfigError."""
         handler_class = security.sasl_server_callback_handler_class or ""
         url = security.sasl_oauthbearer_jwks_endpoint_url
@@ -279,7 +295,7 @@ class Authentication:
                 "keys of the issuer are"
             )
         check_jwks_url(url)
-        source = self._jwks_source(
+        source = jwks_source(
             JwksSettings(
                 url,
                 security.sasl_oauthbearer_jwks_endpoint_refresh_ms,
@@ -323,9 +339,13 @@ def mechanism_security(config: BrokerConfig, listener: str, mechanism: str) -> S
 def _module(config: BrokerConfig, listener: str, mechanism: str) -> JaasModule | None:
     """The login module of the mechanism: its own, or the one that fits in what is set for all mechanisms."""
     texts = jaas_configs(listener, config.originals)
-    if mechanism in texts:
-        return jaas_module(texts[mechanism], mechanism)
-    for_all: Iterable[JaasModule] = parse_jaas(texts[""]) if texts.get("") else ()
+    try:
+        if mechanism in texts:
+            return jaas_module(texts[mechanism], mechanism)
+        for_all: Iterable[JaasModule] = parse_jaas(texts[""]) if texts.get("") else ()
+    except ConfigError as error:
+        name = jaas_config_name(listener, mechanism, config.originals)
+        raise ConfigError(f"{error} (the listener {listener} has it from {name})") from None
     return next((each for each in for_all if each.login_module == LOGIN_MODULES[mechanism]), None)
 
 

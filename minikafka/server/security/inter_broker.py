@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.config.security import LISTENER_PREFIX, jaas_configs
+from minikafka.config.security import jaas_config_name, jaas_configs
 from minikafka.errors import ConfigError
 from minikafka.network.addresses import format_address
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
@@ -71,17 +71,17 @@ class InterBrokerConnect:
         mechanism = listener.sasl_mechanism_inter_broker_protocol.upper()
         configured = jaas_configs(self._listener, config.originals)
         jaas = configured.get(mechanism, configured.get("", ""))
+        name = jaas_config_name(self._listener, mechanism, config.originals)
         url = listener.sasl_oauthbearer_token_endpoint_url
         if (mechanism, jaas, url or "") != self._login_of:
-            login = self._made_login(mechanism, jaas, url)
+            login = self._made_login(mechanism, jaas, url, name)
             self._security = ClientSecurity(
                 self._security.protocol, tls_context=self._security.tls_context, login=login
             )
             self._login_of = (mechanism, jaas, url or "")
 
-    def _made_login(self, mechanism: str, jaas: str, url: str | None) -> SaslLogin:
+    def _made_login(self, mechanism: str, jaas: str, url: str | None, name: str) -> SaslLogin:
         try:
             return sasl_login(mechanism, jaas_options(jaas, mechanism), token_endpoint_url=url)
         except ConfigError as error:
-            name = f"{LISTENER_PREFIX}{self._listener.lower()}.{mechanism.lower()}.sasl.jaas.config"
             raise ConfigError(f"{error} (brokers log in to each other by {name})") from None

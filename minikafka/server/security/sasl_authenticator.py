@@ -15,15 +15,19 @@ When DONE the dispatcher is the handler, and the data path pays nothing for all 
 connection over to ``_only_reauthentication`` when its session is over.
 
 Invariants:
-- Until DONE a frame has at most ``sasl.server.max.receive.size`` bytes, any request but the expected one
-  closes the connection, and so does a login that takes longer than ``LOGIN_SECONDS_MAX`` in all.
+- Until DONE a frame has at most ``sasl.server.max.receive.size`` bytes, any request but the expected one ends
+  the connection, and so does a login that takes longer than ``LOGIN_SECONDS_MAX`` in all.
 - What may take long is done in a few threads, and no more than ``LOGINS_A_TURN`` steps of logins in a turn of
   the loop: clients that log in all at once delay the others by no more.
 - Neither principal nor mechanism changes at a re-authentication.
 - No message of a mechanism is in a log.
 
-Where it differs from Kafka: an unexpected request during an authentication closes the connection without an
-answer; a change of the mechanism is answered before the connection closes.
+An unexpected request in the place of a SaslAuthenticate is answered with ILLEGAL_SASL_STATE, and the login
+has failed; in the place of a SaslHandshake, or where it cannot be answered, the connection closes at once.
+
+Where it differs from Kafka: a change of the mechanism is answered before the connection closes. An unexpected
+request whose answer has no error at its top, such as Metadata, is not answered: clients would take the empty
+answer for a cluster without brokers (aiokafka, which takes the first answer of OAUTHBEARER for the last one).
 """
 
 from __future__ import annotations
@@ -38,7 +42,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeVar
 
 from minikafka.clock import Clock
-from minikafka.errors import ErrorCode, PeerProtocolError
+from minikafka.errors import ErrorCode, KafkaError, PeerProtocolError
 from minikafka.metrics.security_metrics import AuthenticationMetrics
 from minikafka.network.connection import Connection, Handler, PendingResponse, Result
 from minikafka.protocol.wire.api_versions import ANSWERED, ApiKey
@@ -52,6 +56,7 @@ from minikafka.protocol.wire.codec import (
 from minikafka.security.principal import USER, KafkaPrincipal
 from minikafka.security.sasl.errors import SaslError, shown_name
 from minikafka.security.sasl.server import SaslServer
+from minikafka.server.runtime.error_fields import refusing_body
 from minikafka.server.runtime.work_scheduler import WorkScheduler
 from minikafka.steps import Steps
 from minikafka.types import Buffer
@@ -61,8 +66,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 LOGIN_SECONDS_MAX: Final = 30
-"""Of a connection from its beginning, or of a re-authentication: as long as clients wait for one answer
-(``request.timeout.ms``). In Kafka only ``connections.max.idle.ms`` ends it."""
+"""Of a connection from its beginning, with TLS from the end of the handshake, or of a re-authentication: as
+long as clients wait for one answer (``request.timeout.ms``). In Kafka only ``connections.max.idle.ms`` ends
+it."""
 
 LOGINS_A_TURN: Final = 16
 """Steps of logins in one turn of the loop: at 0.1 ms each, 2 ms."""
@@ -185,7 +191,7 @@ class SaslListener:
 
     def opened(self, connection: Connection) -> None:
         self._logins[connection] = login = SaslLogin(self, connection)
-        connection.hand_over(login, frame_bytes_max=self.settings.receive_bytes_max)
+        connection.hand_over(login, frame_bytes_max=self.settings.receive_bytes_max, before_login=True)
 
     def closed(self, connection: Connection) -> None:
         login = self._logins.pop(connection, None)
@@ -292,18 +298,32 @@ class SaslLogin:
         if self._state is LoginState.AUTHENTICATE and not self._has_headers:
             return (yield from self._authenticate(None, bytes(frame)))
         header = read_request_header(frame)
-        is_handshake = self._state is not LoginState.AUTHENTICATE
-        expected = ApiKey.SASL_HANDSHAKE if is_handshake else ApiKey.SASL_AUTHENTICATE
-        if header.api_key != expected:
+        if self._state is LoginState.AUTHENTICATE:
+            if header.api_key != ApiKey.SASL_AUTHENTICATE:
+                return (yield from self._refuse_other(header, frame))
+        elif header.api_key != ApiKey.SASL_HANDSHAKE:
             raise PeerProtocolError(
-                f"a request of api key {header.api_key} when {expected.name} is due: the client has another "
+                f"a request of api key {header.api_key} when SASL_HANDSHAKE is due: the client has another "
                 "security protocol, or is none of Kafka's"
             )
         _check_version(header)
         request = yield from decode_request(header, frame)
-        if is_handshake:
-            return (yield from self._handshake(header, request.mechanism))
-        return (yield from self._authenticate(header, bytes(request.auth_bytes)))
+        if self._state is LoginState.AUTHENTICATE:
+            return (yield from self._authenticate(header, bytes(request.auth_bytes)))
+        return (yield from self._handshake(header, request.mechanism))
+
+    def _refuse_other(self, header: RequestHeader, frame: Buffer) -> Steps[PendingResponse]:
+        """Where a SaslAuthenticate is due. Raises PeerProtocolError: it cannot be answered."""
+        if header.api_key not in ANSWERED:
+            raise PeerProtocolError(f"a request of api key {header.api_key} when SASL_AUTHENTICATE is due")
+        key = ApiKey(header.api_key)
+        _check_version(header)
+        yield from decode_request(header, frame)
+        reason = f"Unexpected Kafka request of type {key.name} during SASL authentication."
+        body = refusing_body(key, header.api_version, KafkaError(ErrorCode.ILLEGAL_SASL_STATE, reason))
+        if "error_code" not in body:
+            raise PeerProtocolError(reason)
+        return self._fail((yield from _encoded(header, body)), reason)
 
     def _handshake(self, header: RequestHeader, mechanism: str) -> Steps[Result]:
         mechanisms = self._listener.settings.mechanisms

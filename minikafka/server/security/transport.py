@@ -22,12 +22,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from minikafka.clock import Clock
 from minikafka.config.broker import BrokerConfig
 from minikafka.config.listeners import Listener
+from minikafka.config.security import listener_property_names
 from minikafka.deferred import deferred
 from minikafka.errors import ConfigError, InvariantError, StartError
 from minikafka.security.certificate_principal import SslPrincipalMapper
 from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
 from minikafka.security.stores import KeyStore
-from minikafka.security.tls_settings import TlsSettings, listener_tls_settings
+from minikafka.security.tls_settings import TlsSettings, tls_settings
 
 if TYPE_CHECKING:
     import ssl
@@ -104,7 +105,8 @@ class ListenerTransport:
 
     def settings(self, config: BrokerConfig) -> TlsSettings:
         """What ``config`` says of this listener. Raises ConfigError."""
-        return listener_tls_settings(config.listener_security(self.name), listener=self.name)
+        names = listener_property_names(self.name, "ssl.", config.originals)
+        return tls_settings(config.listener_security(self.name), names)
 
     def load(self, settings: TlsSettings) -> _Loaded:
         """Blocks.

@@ -150,6 +150,9 @@ class Owner:
         connection.id = "test"
         return True
 
+    def connection_secured(self, connection: Connection) -> None:
+        pass
+
     def connection_closed(self, connection: Connection) -> None:
         self.closed.append(connection)
 

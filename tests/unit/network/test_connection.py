@@ -495,6 +495,68 @@ def test_who_has_overdrawn_lets_others_do_so_also_when_the_budget_was_free_again
     assert fourth.sent() == [b"x" * 1500]
 
 
+def login(like: Wire | None = None, *, host: str = "10.0.0.1") -> Wire:
+    """A connection that has not logged in; all of them have 8,000 bytes, those of one address 4,000."""
+    wire = Wire(echo, budget_bytes=64_000, like=like, host=host)
+    wire.connection.hand_over(echo, frame_bytes_max=4000, before_login=True)
+    return wire
+
+
+def test_connections_that_have_not_logged_in_hold_little() -> None:
+    """CVE-2022-34917. Those for whose first piece there is no room are closed."""
+    first = login()
+    begun = framed(b"x" * 4000)
+    attackers = [first, *(login(first, host=f"10.0.0.{index % 40}") for index in range(400))]
+    for wire in attackers:
+        wire.connection.data_received(begun[:1004])
+        if wire.transport.reading:
+            wire.connection.data_received(begun[1004:1504])
+    assert first.budget.login_bytes == first.budget.frame_bytes <= 8000
+    assert sum(not wire.transport.is_closing() for wire in attackers) <= 9
+    newcomer = login(first, host="10.0.9.9")
+    newcomer.send(b"n,,n=alice")
+    assert newcomer.sent() == [b"n,,n=alice"], "a login that comes in one piece takes nothing"
+    user = Wire(echo, like=first)
+    large = framed(b"y" * 10_000)
+    for start in range(0, len(large), 1000):
+        assert user.transport.reading, "who has logged in has the memory of before"
+        user.connection.data_received(large[start : start + 1000])
+    assert user.sent() == [b"y" * 10_000]
+    for wire in attackers:
+        wire.lose()
+    assert first.budget.login_bytes == first.budget.used_bytes == 0
+
+
+def test_a_login_of_the_largest_size_comes_in_pieces_while_others_wait() -> None:
+    first = login()
+    second = login(first)
+    largest = framed(b"x" * 4000)
+    for wire in (first, second):
+        for start in range(0, 1500, 500):
+            if wire.transport.reading:
+                wire.connection.data_received(largest[start : start + 500])
+    assert [wire.transport.reading for wire in (first, second)] == [True, False]
+    first.connection.data_received(largest[1500:])
+    assert first.sent() == [b"x" * 4000]
+    first.loop.turn()
+    assert second.transport.reading
+    second.connection.data_received(largest[second.connection._reader.buffered_bytes + 4 :])
+    assert second.sent() == [b"x" * 4000]
+    assert first.budget.login_bytes == first.budget.used_bytes == 0
+
+
+def test_who_logs_in_no_longer_counts_among_those_who_have_not() -> None:
+    peer = login()
+    begun = framed(b"x" * 4000)
+    peer.connection.data_received(begun[:504])
+    assert peer.budget.login_bytes == peer.budget.frame_bytes == 500
+    peer.connection.hand_over(echo, frame_bytes_max=100_000)
+    assert (peer.budget.login_bytes, peer.budget.frame_bytes) == (0, 500)
+    peer.connection.data_received(begun[504:])
+    assert peer.sent() == [b"x" * 4000]
+    assert peer.budget.used_bytes == 0
+
+
 class Careful:
     """Answers what begins with an r or an m only when there is room: records, metadata. Others at once."""
 

@@ -18,7 +18,7 @@ import pytest
 from minikafka.config.listeners import Listener
 from minikafka.network import tls_acceptor
 from minikafka.network.connection import Connection, Result
-from minikafka.network.socket_server import SocketServer
+from minikafka.network.socket_server import Gate, SocketServer
 from minikafka.network.tls_acceptor import Handshakes
 from minikafka.security.certificate_principal import SslPrincipalMapper
 from minikafka.security.principal import ANONYMOUS, KafkaPrincipal
@@ -101,8 +101,8 @@ def who(connection: Connection, frame: Buffer) -> Result:
 
 
 @contextlib.asynccontextmanager
-async def serving(tls: Tls, **limits: Any) -> AsyncIterator[Served]:
-    server = SocketServer([Listener("SSL", "127.0.0.1", 0, "SSL")], who, tls={"SSL": tls})
+async def serving(tls: Tls, gates: Mapping[str, Gate] | None = None, **limits: Any) -> AsyncIterator[Served]:
+    server = SocketServer([Listener("SSL", "127.0.0.1", 0, "SSL")], who, tls={"SSL": tls}, gates=gates)
     await server.start()
     if limits:
         server.handshakes = Handshakes(asyncio.get_running_loop(), **limits)
@@ -318,6 +318,36 @@ async def test_a_downgrade_is_refused_with_an_alert(minor: int) -> None:
         assert answer[-2] == FATAL and answer[-1] in (HANDSHAKE_FAILURE, PROTOCOL_VERSION)
         assert served.handshakes.failed == {"SSL": 1}
         writer.close()
+
+
+class CountingGate:
+    """Says what it was told of, and lets everything through."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def opened(self, connection: Connection) -> None:
+        self.told.append(("opened", str(connection.principal)))
+
+    def closed(self, connection: Connection) -> None:
+        self.told.append(("closed", str(connection.principal)))
+
+
+async def test_a_login_begins_when_the_handshake_is_done() -> None:
+    """So a slow handshake, which has a deadline of its own, takes no time of the login's deadline."""
+    gate = CountingGate()
+    tls = server_tls(ssl_client_auth="required")
+    async with serving(tls, gates={"SSL": gate}) as served:
+        _, writer = await served.connect(None)
+        await until(lambda: len(served.handshakes) == 1)
+        assert gate.told == []
+        writer.close()
+        await until(lambda: not served.server.connections)
+        assert gate.told == [("closed", "User:ANONYMOUS")]
+        gate.told.clear()
+        assert await served.asks(client_context(settings_of(AUTHORITY, ALICE))) == b"User:CN=alice"
+        await until(lambda: not served.server.connections)
+        assert gate.told == [("opened", "User:CN=alice"), ("closed", "User:CN=alice")]
 
 
 async def test_a_new_context_holds_from_the_next_connection_on() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from minikafka.config.security import SecurityConfig
+from minikafka.config.security import SecurityConfig, listener_property_names
 from minikafka.errors import ConfigError
 from minikafka.security.tls_settings import (
     TlsSettings,
     client_tls_settings,
-    listener_tls_settings,
     openssl_cipher,
+    tls_settings,
 )
 
 PEM_STORE = {"ssl.keystore.type": "PEM", "ssl.keystore.location": "/broker.pem"}
@@ -29,7 +29,7 @@ def test_a_listener_and_a_client_with_the_same_properties_have_the_same() -> Non
     security = SecurityConfig(
         ssl_keystore_type="PEM", ssl_keystore_location="/broker.pem", ssl_crl_location="/crl"
     )
-    of_listener = listener_tls_settings(security)
+    of_listener = tls_settings(security)
     assert of_listener == client_tls_settings({**PEM_STORE, "ssl.crl.location": "/crl"})
     assert of_listener.files == ("/broker.pem", "/crl")
 
@@ -103,9 +103,29 @@ def test_what_cannot_be_meant(properties: dict[str, str], why: str) -> None:
         client_tls_settings(properties)
 
 
-def test_errors_name_the_property_of_the_listener() -> None:
-    with pytest.raises(ConfigError, match=r"set listener\.name\.external\.ssl\.keystore\.password"):
-        listener_tls_settings(SecurityConfig(ssl_keystore_location="/x"), listener="EXTERNAL")
+@pytest.mark.parametrize(
+    ("properties", "why"),
+    [
+        (["ssl.keystore.location"], r"set ssl\.keystore\.password, or ssl\.keystore\.type"),
+        (
+            ["listener.name.external.ssl.keystore.location"],
+            r"set listener\.name\.external\.ssl\.keystore\.password, or listener\.name\.external\.ssl\.",
+        ),
+        (
+            ["listener.name.EXTERNAL.ssl.keystore.location", "ssl.keystore.type"],
+            r"set listener\.name\.external\.ssl\.keystore\.password, or ssl\.keystore\.type",
+        ),
+        (["ssl.keystore.location", "listener.name.other.ssl.keystore.type"], r"set ssl\.keystore\.password"),
+        (
+            ["ssl.keystore.location", "listener.name.external.sasl.jaas.config"],
+            r"set ssl\.keystore\.password",
+        ),
+    ],
+)
+def test_errors_name_properties_as_they_are_set(properties: list[str], why: str) -> None:
+    names = listener_property_names("EXTERNAL", "ssl.", dict.fromkeys(properties, "x"))
+    with pytest.raises(ConfigError, match=why):
+        tls_settings(SecurityConfig(ssl_keystore_location="/x"), names)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ import pytest
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS, broker_config
 from minikafka.config.definition import UpdateMode
+from minikafka.config.resolution import BrokerProperties
 from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
 from minikafka.config.security import SecurityConfig
 from minikafka.config.topic import TOPIC_CONFIG_KEYS
@@ -21,6 +22,7 @@ from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import HEADER_SIZE
 from minikafka.protocol.records.records import Record, build_batch
 from minikafka.server.broker import Broker
+from minikafka.server.configs.service import usable_broker_properties
 from minikafka.server.storage.log_cleaner import LogCleaner
 from minikafka.types import TopicPartition
 from tests.unit.server.running import topics_of
@@ -319,6 +321,24 @@ async def test_what_was_set_holds_after_a_restart(start: Start) -> None:
     assert again.services.log_manager.default_config.file_delete_delay_ms == 99
     limits = again._socket_server.limits  # type: ignore[union-attr]
     assert limits.max_connections == 3
+
+
+def test_what_holds_only_together_is_used_after_a_restart() -> None:
+    """A mechanism that brokers use must be enabled: neither of the two can be set without the other."""
+    static = {
+        "listeners": "SAFE://127.0.0.1:0",
+        "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
+        "inter.broker.listener.name": "SAFE",
+    }
+    dynamic = {
+        "listener.name.safe.sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.safe.sasl.mechanism.inter.broker.protocol": "PLAIN",
+    }
+    properties = BrokerProperties(static=static)
+    assert usable_broker_properties(properties, dynamic_default={}, dynamic=dynamic).dynamic == dynamic
+    unusable = dynamic | {"max.connections": "many"}
+    kept = usable_broker_properties(properties, dynamic_default={}, dynamic=unusable).dynamic
+    assert "max.connections" not in kept
 
 
 @pytest.mark.parametrize(("level", "flags"), [("9", 2), ("1", 4), ("-1", 0)])

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from minikafka.clock import ManualClock
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
-from minikafka.errors import ConfigError, PeerProtocolError, StartError
+from minikafka.config.resource import Alteration, AlterOperation, ConfigResource, ConfigResourceType
+from minikafka.errors import ConfigError, ErrorCode, KafkaError, PeerProtocolError, StartError
 from minikafka.metrics.security_metrics import AuthenticationMetrics
 from minikafka.network.connection import Connection
 from minikafka.protocol.wire.api_versions import ApiKey
@@ -45,6 +46,7 @@ from tests.unit.network.support import Wire
 from tests.unit.server.running import make_broker, running
 
 MODULES = "org.apache.kafka.common.security"
+NO_USERS = f"{MODULES}.plain.PlainLoginModule required;"
 USERS = f'{MODULES}.plain.PlainLoginModule required user_alice="a-secret" user_bob="b-secret";'
 DEADLINE_S = 20
 ILLEGAL_STATE, UNSUPPORTED_MECHANISM, FAILED = 34, 33, 58
@@ -298,13 +300,40 @@ async def test_nobody_becomes_somebody_else(
         assert broker.listener.counts.failed_reauthentication == 1
 
 
-async def test_other_requests_during_a_reauthentication_close(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_again", [False, True])
+async def test_other_requests_during_an_authentication_fail_it(tmp_path: Path, is_again: bool) -> None:
+    """``IllegalSaslStateException``: answered in the schema of what was asked; what cannot be read, or must
+    not be answered, closes at once."""
     async with secured(tmp_path, connections_max_reauth_ms=60_000) as broker:
-        peer = await broker.connect()
-        await peer.log_in("alice", "a-secret")
-        await peer.handshake("PLAIN")
-        peer.send(struct.pack(">hhi", ApiKey.METADATA, 4, 9) + bytes(20))
-        assert await peer.is_closed()
+
+        async def begun() -> Peer:
+            peer = await broker.connect()
+            if is_again:
+                await peer.log_in("alice", "a-secret")
+            assert (await peer.handshake("PLAIN")).error_code == 0
+            return peer
+
+        for ask in (
+            lambda peer: peer.handshake("PLAIN"),
+            lambda peer: peer.ask(ApiKey.API_VERSIONS, 0, {}),
+            lambda peer: peer.ask(ApiKey.LIST_GROUPS, 4, {"states_filter": []}),
+        ):
+            peer = await begun()
+            assert (await ask(peer)).error_code == ILLEGAL_STATE
+            assert await peer.is_closed()
+        counts = broker.listener.counts
+        assert (counts.failed_reauthentication if is_again else counts.failed) == 3
+        for frame in (
+            METADATA[4:],
+            struct.pack(">hhih", ApiKey.LIST_GROUPS, 4, 9, -1) + b"\0",
+            struct.pack(">hhih", ApiKey.METADATA, 99, 9, -1),
+            struct.pack(">hhih", ApiKey.CONTROLLED_SHUTDOWN, 0, 9, -1) + bytes(20),
+            struct.pack(">hhih", 999, 0, 9, -1),
+        ):
+            peer = await begun()
+            peer.send(frame)
+            assert await peer.is_closed()
+        assert counts.successful == (8 if is_again else 0)
 
 
 async def test_a_listener_without_sasl_needs_no_login(tmp_path: Path) -> None:
@@ -351,7 +380,12 @@ async def test_credentials_are_altered_all_or_not_at_all(tmp_path: Path) -> None
             }
 
         body = {
-            "deletions": [{"name": "missing", "mechanism": 1}, {"name": "twice", "mechanism": 2}],
+            "deletions": [
+                {"name": "missing", "mechanism": 1},
+                {"name": "missing and twice", "mechanism": 2},
+                {"name": "missing and few", "mechanism": 2},
+                {"name": "unknown and many", "mechanism": 3},
+            ],
             "upsertions": [
                 upsertion("good"),
                 upsertion("good", 2, 16384, 64),
@@ -360,12 +394,22 @@ async def test_credentials_are_altered_all_or_not_at_all(tmp_path: Path) -> None
                 upsertion("many", iterations=16385),
                 upsertion("unknown", mechanism=3),
                 upsertion("short", size=31),
-                upsertion("twice", 2, size=64),
+                upsertion("missing and twice", 2, size=64),
+                upsertion("missing and few", iterations=4095),
+                upsertion("unknown and many", iterations=16385),
+                upsertion("twice and unknown"),
+                upsertion("twice and unknown"),
+                upsertion("twice and unknown", mechanism=3),
+                upsertion("few and twice", iterations=4095),
+                upsertion("few and twice"),
+                upsertion("few and twice"),
             ],
         }
         answer = await peer.ask(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, body)
         assert {each.user: each.error_code for each in answer.results} == {
-            "missing": 91, "twice": 92, "good": 0, "": 93, "few": 93, "many": 93, "unknown": 33, "short": 93
+            "missing": 91, "good": 0, "": 93, "few": 93, "many": 93, "unknown": 33, "short": 93,
+            "missing and twice": 91, "missing and few": 91, "unknown and many": 33, "twice and unknown": 92,
+            "few and twice": 93,
         }  # fmt: skip
         wanted = {"users": [{"name": name} for name in ("good", "few", "good2", "good2", "")]}
         described = await peer.ask(ApiKey.DESCRIBE_USER_SCRAM_CREDENTIALS, 0, wanted)
@@ -434,6 +478,43 @@ async def test_users_change_while_the_broker_runs(tmp_path: Path) -> None:
         broker.authentication.reconfigure(broker_config({name: str(text) for name, text in changed.items()}))
         assert (await (await broker.connect()).log_in("alice", "a-secret")).error_code == FAILED
         assert (await (await broker.connect()).log_in("alice", "new-secret")).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        (
+            {"listener.name.safe.plain.sasl.jaas.config": "rubbish"},
+            r"listener\.name\.safe\.plain\.sasl\.jaas",
+        ),
+        ({"listener.name.safe.plain.sasl.jaas.config": NO_USERS}, r"set listener\.name\.safe\.plain\.sasl"),
+        ({"listener.name.safe.sasl.enabled.mechanisms": "GSSAPI"}, r"listener\.name\.safe\.sasl\.enabled"),
+        ({"listener.name.safe.sasl.enabled.mechanisms": ""}, r"listener\.name\.safe\.sasl\.enabled"),
+        ({"listener.name.safe.connections.max.reauth.ms": "soon"}, r"connections\.max\.reauth\.ms"),
+        ({"connections.max.reauth.ms": "1"}, r"Cannot update .* dynamically: Set\(connections\.max\.reauth"),
+    ],
+)
+async def test_logins_that_cannot_work_are_not_set_while_the_broker_runs(
+    tmp_path: Path, changed: dict[str, str], reason: str
+) -> None:
+    """INVALID_REQUEST, as Kafka's for every value of a broker that cannot be used (KAFKA-13609)."""
+    extra = {"password.encoder.secret": "s3cret"}
+    async with running(tmp_path, **(properties() | extra)) as broker:
+        configs = broker.services.configs
+        resource = ConfigResource(ConfigResourceType.BROKER, str(broker.services.config.node_id))
+        by_name = [Alteration(name, AlterOperation.SET, value) for name, value in changed.items()]
+        for alter in (
+            lambda: configs.alter(resource, changed),
+            lambda: configs.alter_incrementally(resource, by_name, validate_only=True),
+        ):
+            with pytest.raises(KafkaError, match=reason) as refused:
+                await alter()
+            assert refused.value.code == ErrorCode.INVALID_REQUEST
+        assert broker.services.authentication is not None
+        assert list(broker.services.authentication.listeners["SAFE"].settings.mechanisms) == [
+            "PLAIN",
+            "SCRAM-SHA-256",
+        ]
 
 
 # Attacks
