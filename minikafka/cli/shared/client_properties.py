@@ -73,6 +73,8 @@ def _with_java_names(properties: Mapping[str, str]) -> dict[str, str]:
             "enable.ssl.certificate.verification=false would trust anybody: set ssl.ca.location, or "
             "ssl.endpoint.identification.algorithm=none if only the host name does not fit"
         )
+    if (brokers := taken("metadata.broker.list")) is not None:
+        java.setdefault("bootstrap.servers", brokers)
     if (mechanism := taken("sasl.mechanisms")) is not None:
         java.setdefault("sasl.mechanism", mechanism)
     username, password = taken("sasl.username"), taken("sasl.password")
