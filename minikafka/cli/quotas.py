@@ -4,9 +4,9 @@ Kafka: the quota part of ``kafka-configs.sh``; ``why`` is minikafka's own, and a
 cluster for the throttles that it remembers (``server.apis.describe_client_quotas``).
 
 An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, ``ip=ADDRESS``, or a bare client
-id; a part without a name is the default. Without authentication every client is the user ANONYMOUS. An address
-has one quota, ``connection_creation_rate`` (KIP-612), and ``why`` does not speak of it: a connection that
-waits is no throttled request.
+id; a part without a name is the default. Without authentication every client is the user ANONYMOUS. An
+address has one quota, ``connection_creation_rate`` (KIP-612), and ``why`` does not speak of it: a connection
+that waits is no throttled request.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 """

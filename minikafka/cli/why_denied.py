@@ -72,6 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = options.parse_args(argv)
     try:
         take_connection(arguments)
+        if not arguments.user.rpartition(":")[2]:
+            raise ValueError("USER has no name: give alice, or User:alice")
         arguments.principal = parse_user(arguments.user)
         arguments.operation = parse_operation(arguments.operation)
         arguments.resource = parse_resource(arguments.resource)

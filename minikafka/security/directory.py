@@ -382,8 +382,7 @@ class SecurityDirectory:
             lock = os.open(self.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise ConfigError(
-                f"cannot use the security directory {self.path}: {error.strerror}; --security-dir chooses "
-                "another"
+                f"cannot use the security directory {self.path}: {error.strerror}: choose another"
             ) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -22,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from minikafka.cli.shared.profiles import DefaultValue, ProfileSetting
+from minikafka.config.definition import INT_MAX
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 
 _UNITS: Final = {
@@ -106,7 +107,7 @@ def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int 
     options.add_argument(
         "--timeout-ms",
         "--timeout",
-        type=int,
+        type=parse_timeout,
         default=timeout_ms,
         metavar="MS",
         help=f"how long to wait for each answer ({timeout_ms})",
@@ -254,6 +255,13 @@ def error_of(code: int, message: str | None = None) -> KafkaError | None:
         return None
     known = code in ErrorCode.__members__.values()
     return KafkaError(ErrorCode(code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, message)
+
+
+def parse_timeout(text: str) -> int:
+    """Milliseconds. Raises ArgumentTypeError: they are none, or leave no time for an answer."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:11]) <= INT_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: must be milliseconds, from 1 to {INT_MAX}")
+    return int(text)
 
 
 def parse_addresses(text: str) -> list[Address]:

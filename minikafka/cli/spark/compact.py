@@ -41,6 +41,7 @@ from minikafka.cli.shared.commands import (
     error_of,
     explain,
     format_bytes,
+    parse_timeout,
     take_connection,
 )
 from minikafka.config.broker import broker_config
@@ -216,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--json", action="store_true", help="print JSON")
     options.add_argument(
         "--timeout-ms",
-        type=int,
+        type=parse_timeout,
         default=DEFAULT_TIMEOUT_MS,
         metavar="MS",
         help=f"how long to wait for an answer of the broker ({DEFAULT_TIMEOUT_MS})",

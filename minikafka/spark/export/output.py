@@ -209,16 +209,18 @@ class HadoopStore:
         try:
             self._files = self._path("").getFileSystem(configuration)
             self._files.mkdirs(self._path(""))
-            private = self._path(lock_name).getParent()
-            if not self._files.exists(private):
-                permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission("700")
-                self._files.mkdirs(private, permission)
+            self._make_private(self._path(lock_name).getParent())
         except Py4JJavaError as error:
             reason = error.java_exception.getMessage()
             raise JobError(f"the output {self._root} cannot be written: {reason}") from error
 
     def __repr__(self) -> str:
         return f"HadoopStore({self._root!r})"
+
+    def _make_private(self, directory: Any) -> None:
+        if not self._files.exists(directory):
+            permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission("700")
+            self._files.mkdirs(directory, permission)
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))
