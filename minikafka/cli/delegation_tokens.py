@@ -116,12 +116,7 @@ def _principals(texts: Iterable[str]) -> list[KafkaPrincipal]:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-delegation-tokens",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-delegation-tokens") as admin:
         match arguments.action:
             case "create":
                 return await _create(admin, arguments)

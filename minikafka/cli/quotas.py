@@ -165,12 +165,7 @@ def _number(key: str, text: str) -> float:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-quotas",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-quotas") as admin:
         match arguments.action:
             case "describe":
                 return await _describe(admin, arguments)

@@ -115,12 +115,7 @@ def check_operation(operation: AclOperation, resource: ResourcePattern) -> None:
 async def _run(options: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
     resource: ResourcePattern = arguments.resource
     wanted = AclBindingFilter(ResourcePatternFilter(resource.resource_type, resource.name, PatternType.MATCH))
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-why-denied",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-why-denied") as admin:
         try:
             acls = await describe_acls(admin, wanted)
         except KafkaError as error:
