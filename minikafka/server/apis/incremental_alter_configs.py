@@ -16,7 +16,7 @@ from typing import Any
 
 from minikafka.config.resource import Alteration, ConfigResource
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.apis.shared.config_checks import alter_each
+from minikafka.server.apis.shared.config_alterations import alter_each
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
