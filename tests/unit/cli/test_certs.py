@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -151,6 +152,19 @@ def test_a_file_in_the_place_of_the_directory(certs: Run, tmp_path: Path) -> Non
     assert (status, out) == (1, "") and err.endswith(
         f"{tmp_path / 'security'}: File exists: choose another\n"
     )
+
+
+def test_a_directory_that_may_not_be_looked_into(
+    certs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", denied)
+    for arguments in (("list",), ("client", "alice"), ("init",)):
+        status, out, err = certs(*arguments)
+        assert (status, out) == (1, "") and err.count("\n") == 1
+        assert err.endswith(f"{tmp_path / 'security'}: Permission denied: choose another\n")
 
 
 def test_without_an_authority(certs: Run) -> None:
