@@ -98,9 +98,9 @@ def main(argv: Sequence[str] | None = None, *, now: Callable[[], datetime] | Non
     arguments = options.parse_args(argv)
     if arguments.action == "client":
         try:
-            parse_addresses(arguments.listener)
+            parse_addresses(arguments.listener, option="--listener")
         except ValueError as error:
-            options.error(str(error).replace("--bootstrap-server", "--listener"))
+            options.error(str(error))
     moment = datetime.now(UTC) if now is None else now()
     try:
         _ACTIONS[arguments.action](arguments, SecurityDirectory(arguments.dir), moment)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import shlex
 import signal
 import sys
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -141,7 +142,7 @@ def add_command_config_option(options: argparse.ArgumentParser) -> None:
 
 def take_connection(arguments: argparse.Namespace) -> None:
     """``--bootstrap-server`` and ``--command-config`` as ``arguments.addresses`` and ``arguments.security``
-    (None: in plain text). ``arguments.bootstrap_server`` is then what was chosen, wherever it was given.
+    (None: in plain text).
 
     Raises:
         ValueError: what is wrong with either, or that none of them has an address.
@@ -156,12 +157,10 @@ def take_connection(arguments: argparse.Namespace) -> None:
             security = client_security(properties)
         except ConfigError as error:
             raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
-    arguments.bootstrap_server = bootstrap_of(
-        arguments.bootstrap_server, arguments.command_config, properties
-    )
-    arguments.addresses = (
-        [] if arguments.bootstrap_server is None else parse_addresses(arguments.bootstrap_server)
-    )
+    bootstrap = bootstrap_of(arguments.bootstrap_server, arguments.command_config, properties)
+    is_given = bootstrap is arguments.bootstrap_server
+    option = "--bootstrap-server" if is_given else f"bootstrap.servers in {arguments.command_config}:"
+    arguments.addresses = [] if bootstrap is None else parse_addresses(bootstrap, option=option)
     arguments.security = security
 
 
@@ -190,6 +189,17 @@ def bootstrap_of(
     if isinstance(given, ProfileSetting):
         return given
     raise ValueError(f"no broker is named: give {option}, or set bootstrap.servers in {command_config}")
+
+
+def typed_connection(arguments: argparse.Namespace) -> str:
+    """What a command that another one advises needs in order to reach the same brokers as the same user:
+    the connection options that were on the command line, each with a space in front."""
+    given = (("-b", arguments.bootstrap_server), ("--command-config", arguments.command_config))
+    return "".join(
+        f" {option} {shlex.quote(value)}"
+        for option, value in given
+        if value and not isinstance(value, DefaultValue | ProfileSetting)
+    )
 
 
 def with_action_first(arguments: Sequence[str], actions: Sequence[str]) -> list[str]:
@@ -264,8 +274,9 @@ def parse_timeout(text: str) -> int:
     return int(text)
 
 
-def parse_addresses(text: str) -> list[Address]:
-    """``host``, ``host:port`` or ``[v6]:port``, one or more with commas between. Raises ValueError."""
+def parse_addresses(text: str, *, option: str = "--bootstrap-server") -> list[Address]:
+    """``host``, ``host:port`` or ``[v6]:port``, one or more with commas between. Raises ValueError: none
+    of these, and which ``option`` it was."""
     addresses = []
     for each in text.split(","):
         host, separator, port = each.strip().rpartition(":")
@@ -273,7 +284,7 @@ def parse_addresses(text: str) -> list[Address]:
             host, port = each.strip(), str(DEFAULT_PORT)
         host = host.strip("[]")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= 65535:
-            raise ValueError(f"--bootstrap-server {text}: must be HOST:PORT")
+            raise ValueError(f"{option} {text}: must be HOST:PORT")
         addresses.append((host, int(port)))
     return addresses
 

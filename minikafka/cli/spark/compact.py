@@ -234,7 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         take_connection(arguments)
     except ValueError as error:
         options.error(str(error))
-    if arguments.config and arguments.bootstrap_server:
+    if arguments.config and arguments.addresses:
         options.error("--config is for a directory without a broker: with --bootstrap-server it is asked")
     directory = os.path.realpath(arguments.directory)
     broker, configs = None, {}

@@ -200,6 +200,16 @@ def test_the_brokers_are_those_of_the_file_unless_the_command_line_names_some(
     assert arguments.addresses == expected and arguments.security.protocol == "SSL"
 
 
+def test_an_address_in_the_file_that_is_none_is_named_by_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(WITHOUT_LOGIN + "bootstrap.servers=a:x\n")
+    with pytest.raises(SystemExit):
+        groups.main(["list", "--command-config", str(path)])
+    assert f"bootstrap.servers in {path}: a:x: must be HOST:PORT" in capsys.readouterr().err
+
+
 def test_what_the_file_logs_in_with_goes_to_no_broker_that_is_not_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
