@@ -84,7 +84,7 @@ def banner_lines(
     data = ", ".join(directories)
     produce, consume = f"kcat -b {addresses[0]} -t greetings -P", f"kcat -b {addresses[0]} -t greetings -C -e"
     if admin_files is not None:  # a kcat of before 2025 cannot log in by SCRAM to a server that is careful
-        options = f"greetings -b {addresses[0]} --command-config {admin_files}/client.properties"
+        options = f"greetings --command-config {admin_files}/client.properties"
         produce, consume = (
             f"minikafka produce {options}",
             f"minikafka consume {options} --from-beginning --until-end",

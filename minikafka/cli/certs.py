@@ -18,7 +18,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from minikafka.cli.shared.commands import FAILURE, OK, parse_addresses
-from minikafka.errors import ConfigError
+from minikafka.cli.shared.passwords import read_password_file
+from minikafka.errors import ConfigError, MinikafkaError
 from minikafka.security.certificate_names import check_host, check_name
 from minikafka.security.directory import PASSWORD_FILE, RENEWED_BEFORE, Certificate, SecurityDirectory
 from minikafka.security.secure_setup import ADMIN_USER
@@ -82,7 +83,7 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--pkcs12-password-file",
             metavar="FILE",
-            help="PKCS12 stores too, under the password in FILE",
+            help="PKCS12 stores too, under the password in FILE; its owner alone may read it",
         )
     for each in actions.choices.values():
         each.add_argument(
@@ -97,13 +98,13 @@ def main(argv: Sequence[str] | None = None, *, now: Callable[[], datetime] | Non
     arguments = options.parse_args(argv)
     if arguments.action == "client":
         try:
-            parse_addresses(arguments.listener)
+            parse_addresses(arguments.listener, option="--listener")
         except ValueError as error:
-            options.error(str(error).replace("--bootstrap-server", "--listener"))
+            options.error(str(error))
     moment = datetime.now(UTC) if now is None else now()
     try:
         _ACTIONS[arguments.action](arguments, SecurityDirectory(arguments.dir), moment)
-    except ConfigError as error:
+    except MinikafkaError as error:
         print(f"{PROG}: {error}", file=sys.stderr)
         return FAILURE
     return OK
@@ -152,7 +153,7 @@ def _user(arguments: argparse.Namespace, directory: SecurityDirectory, now: date
     for label, text in client_lines(files):
         print(f"{label:<20} {text}")
     create = f"minikafka users create {name} --password-file {files / PASSWORD_FILE}"
-    print(f"let it in            {create} -b {servers} --command-config {admin / 'client.properties'}")
+    print(f"let it in            {create} --command-config {admin / 'client.properties'}")
 
 
 def client_lines(files: Path) -> list[tuple[str, str]]:
@@ -218,18 +219,9 @@ def _say_issued(issued: Certificate, files: Path) -> None:
 
 
 def _pkcs12_password(arguments: argparse.Namespace) -> str | None:
-    """Raises ConfigError: the file cannot be read, or is empty."""
+    """Raises CommandError: the file cannot be read, is empty, or not its owner's alone."""
     path: str | None = arguments.pkcs12_password_file
-    if path is None:
-        return None
-    try:
-        password = Path(path).read_text().removesuffix("\n")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise ConfigError(f"cannot read --pkcs12-password-file {path}: {reason}") from None
-    if not password:
-        raise ConfigError(f"--pkcs12-password-file {path}: the file is empty")
-    return password
+    return None if path is None else read_password_file(path)
 
 
 _ACTIONS: dict[str, Callable[[argparse.Namespace, SecurityDirectory, datetime], None]] = {

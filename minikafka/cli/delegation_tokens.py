@@ -21,6 +21,7 @@ from minikafka.cli.shared.admin_client import AdminClient, raise_error
 from minikafka.cli.shared.commands import OK, add_connection_options, run, take_connection, with_action_first
 from minikafka.cli.shared.passwords import read_password
 from minikafka.cli.shared.profiles import ProfileParser
+from minikafka.config.definition import LONG_MAX
 from minikafka.errors import ConfigError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.security.principal import KafkaPrincipal, parse_principal
@@ -44,7 +45,7 @@ def parser() -> argparse.ArgumentParser:
     create = actions.add_parser("create", help="make a token", allow_abbrev=False)
     create.add_argument(
         "--max-life-time-period",
-        type=int,
+        type=_period,
         default=-1,
         metavar="MS",
         help="how long it can be renewed (-1: delegation.token.max.lifetime.ms)",
@@ -59,14 +60,14 @@ def parser() -> argparse.ArgumentParser:
     renew = actions.add_parser("renew", help="let a token hold for longer", allow_abbrev=False)
     renew.add_argument(
         "--renew-time-period",
-        type=int,
+        type=_period,
         default=-1,
         metavar="MS",
         help="from now on (-1: delegation.token.expiry.time.ms)",
     )
     expire = actions.add_parser("expire", help="let a token end", allow_abbrev=False)
     expire.add_argument(
-        "--expiry-time-period", type=int, default=-1, metavar="MS", help="from now on (-1: at once)"
+        "--expiry-time-period", type=_period, default=-1, metavar="MS", help="from now on (-1: at once)"
     )
     describe = actions.add_parser("describe", help="the tokens that one may see", allow_abbrev=False)
     for each in (renew, expire):
@@ -84,6 +85,14 @@ def parser() -> argparse.ArgumentParser:
     for each in actions.choices.values():
         add_connection_options(each)
     return options
+
+
+def _period(text: str) -> int:
+    """Milliseconds, as the requests have them. Raises ArgumentTypeError."""
+    digits = text.removeprefix("-")
+    if not digits.isascii() or not digits.isdigit() or int(digits[:20]) > LONG_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: must be milliseconds, or -1")
+    return int(text)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -107,12 +116,7 @@ def _principals(texts: Iterable[str]) -> list[KafkaPrincipal]:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-delegation-tokens",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-delegation-tokens") as admin:
         match arguments.action:
             case "create":
                 return await _create(admin, arguments)

@@ -3,8 +3,10 @@
 Kafka: the quota part of ``kafka-configs.sh``; ``why`` is minikafka's own, and asks every broker of the
 cluster for the throttles that it remembers (``server.apis.describe_client_quotas``).
 
-An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, or a bare client id; a part
-without a name is the default. Without authentication every client is the user ANONYMOUS.
+An entity is ``client-id=NAME``, ``user=NAME``, ``user=NAME,client-id=NAME``, ``ip=ADDRESS``, or a bare client
+id; a part without a name is the default. Without authentication every client is the user ANONYMOUS. An
+address has one quota, ``connection_creation_rate`` (KIP-612), and ``why`` does not speak of it: a connection
+that waits is no throttled request.
 
 Exit status: 0 when all was done, 1 when something was refused or no broker answers, 2 for bad usage.
 """
@@ -34,6 +36,7 @@ from minikafka.cli.shared.commands import (
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.config.client_quotas import (
     CLIENT_ID,
+    IP,
     THROTTLE,
     USER,
     MatchType,
@@ -51,6 +54,7 @@ Entity = Mapping[str, str | None]
 """Entity type → name; None: the default."""
 
 _ENTITY = re.compile(r"(?:(user)(?:=([^,]+))?)?(?:(?:^|,)(client-id)(?:=(.+))?)?", re.DOTALL)
+_ADDRESS = re.compile(r"ip(?:=(.+))?", re.DOTALL)
 
 
 class SeenThrottle(NamedTuple):
@@ -64,11 +68,11 @@ def parser() -> argparse.ArgumentParser:
     """The command line of ``minikafka quotas``."""
     options = ProfileParser(
         prog=PROG,
-        description="Client quotas, and why a client was throttled.",
-        epilog="ENTITY: client-id=NAME, user=NAME, user=NAME,client-id=NAME, or a client id. Without =NAME a "
-        "part is the default: all that have no quota of their own. Quotas: "
+        description="Quotas of clients, users and addresses, and why a client was throttled.",
+        epilog="ENTITY: client-id=NAME, user=NAME, user=NAME,client-id=NAME, ip=ADDRESS, or a client id. "
+        "Without =NAME a part is the default: all that have no quota of their own. Quotas: "
         + ", ".join(quota.value for quota in QuotaType if not quota.is_of_addresses)
-        + ".",
+        + f"; of an address {QuotaType.CONNECTION_CREATION.value}.",
         allow_abbrev=False,
     )
     actions = options.add_subparsers(dest="action", required=True, metavar="ACTION")
@@ -97,8 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         take_connection(arguments)
         arguments.entity = {} if arguments.entity is None else parse_entity(arguments.entity)
+        is_address = IP in arguments.entity
         if arguments.action == "alter":
-            arguments.changes = parse_changes(arguments.set, arguments.remove)
+            arguments.changes = parse_changes(arguments.set, arguments.remove, of_address=is_address)
+        if arguments.action == "why" and is_address:
+            raise ValueError("why is about requests; the quota of an address is about new connections")
     except ValueError as error:
         options.error(str(error))
     except KafkaError as error:
@@ -108,17 +115,23 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def parse_entity(text: str) -> Entity:
     """See the module header. Raises ValueError: there is no name."""
+    if (address := _ADDRESS.fullmatch(text)) is not None:
+        return {IP: address[1]}
     match = _ENTITY.fullmatch(text)
     if not text or (match is not None and not match[0]):
         raise ValueError("ENTITY is empty")
     if match is None:
-        if text.startswith((f"{USER}=", f"{CLIENT_ID}=")):
-            raise ValueError(f"{text}: must be like user=NAME, client-id=NAME or user=NAME,client-id=NAME")
+        if text.startswith((f"{USER}=", f"{CLIENT_ID}=", f"{IP}=")):
+            raise ValueError(
+                f"{text}: must be like user=NAME, client-id=NAME, user=NAME,client-id=NAME or ip=ADDRESS"
+            )
         return {CLIENT_ID: text}
     return {match[kind]: match[kind + 1] for kind in (1, 3) if match[kind] is not None}
 
 
-def parse_changes(settings: Sequence[str], removals: Sequence[str]) -> dict[str, float | None]:
+def parse_changes(
+    settings: Sequence[str], removals: Sequence[str], *, of_address: bool = False
+) -> dict[str, float | None]:
     """What to set, and (None) what to remove, by Kafka's keys.
 
     Raises:
@@ -131,11 +144,11 @@ def parse_changes(settings: Sequence[str], removals: Sequence[str]) -> dict[str,
             raise ValueError(f"--set {setting}: must be QUOTA=VALUE")
         if key in changes:
             raise ValueError(f"{key} is given twice")
-        _, changes[key] = checked_quota(key, _number(key, text))
+        _, changes[key] = checked_quota(key, _number(key, text), of_address=of_address)
     for key in removals:
         if key in changes:
             raise ValueError(f"{key} is given twice")
-        checked_quota(key, 1)
+        checked_quota(key, 1, of_address=of_address)
         changes[key] = None
     if not changes:
         raise ValueError("nothing to change: give --set or --remove")
@@ -152,12 +165,7 @@ def _number(key: str, text: str) -> float:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-quotas",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-quotas") as admin:
         match arguments.action:
             case "describe":
                 return await _describe(admin, arguments)

@@ -18,7 +18,13 @@ from collections.abc import Sequence
 from minikafka.cli.acls.command import RESOURCE_OPTIONS, parse_operation
 from minikafka.cli.acls.requests import describe_acls
 from minikafka.cli.shared.admin_client import AdminClient, broker_resource
-from minikafka.cli.shared.commands import OK, add_connection_options, run, take_connection
+from minikafka.cli.shared.commands import (
+    OK,
+    add_connection_options,
+    run,
+    take_connection,
+    typed_connection,
+)
 from minikafka.cli.shared.profiles import ProfileParser
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import (
@@ -72,13 +78,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = options.parse_args(argv)
     try:
         take_connection(arguments)
+        if not arguments.user.rpartition(":")[2]:
+            raise ValueError("USER has no name: give alice, or User:alice")
         arguments.principal = parse_user(arguments.user)
         arguments.operation = parse_operation(arguments.operation)
         arguments.resource = parse_resource(arguments.resource)
         check_operation(arguments.operation, arguments.resource)
     except (ValueError, ConfigError) as error:
         options.error(str(error))
-    return run(PROG, _run(options, arguments))
+    return run(PROG, _run(arguments))
 
 
 def parse_user(text: str) -> KafkaPrincipal:
@@ -110,15 +118,10 @@ def check_operation(operation: AclOperation, resource: ResourcePattern) -> None:
         raise ValueError(f"no request needs {camel_case(operation)} on a {kind}; there are {names}")
 
 
-async def _run(options: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
+async def _run(arguments: argparse.Namespace) -> int:
     resource: ResourcePattern = arguments.resource
     wanted = AclBindingFilter(ResourcePatternFilter(resource.resource_type, resource.name, PatternType.MATCH))
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-why-denied",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-why-denied") as admin:
         try:
             acls = await describe_acls(admin, wanted)
         except KafkaError as error:
@@ -131,20 +134,10 @@ async def _run(options: argparse.ArgumentParser, arguments: argparse.Namespace) 
         arguments.principal,
         arguments.operation,
         resource,
-        connection=_connection(options, arguments),
+        connection=typed_connection(arguments),
     )
     print("\n".join(question.explain(acls, configured, host=arguments.host)))
     return OK
-
-
-def _connection(options: argparse.ArgumentParser, arguments: argparse.Namespace) -> str:
-    """What a command that this one advises needs in order to reach the same brokers as the same user."""
-    given = ""
-    for name, option in (("bootstrap_server", "-b"), ("command_config", "--command-config")):
-        value = getattr(arguments, name)
-        if value != options.get_default(name):
-            given += f" {option} {shlex.quote(value)}"
-    return given
 
 
 async def _configured(admin: AdminClient) -> dict[str, str] | None:

@@ -64,10 +64,12 @@ class Cluster:
     def __init__(
         self, bootstrap: str, *, timeout_s: float, security: Mapping[str, str] | None = None
     ) -> None:
-        """Wait for the first answer. Raises TargetError: none within ``timeout_s``, and why."""
+        """Wait for the first answer. Raises TargetError: none within ``timeout_s``, and why, or the login is
+        refused, which waiting does not mend."""
         self.bootstrap = bootstrap
         self.is_in_doubt = False
         self._reason = ""
+        self._refusal: str | None = None
         self._config: dict[str, Any] = {
             "bootstrap.servers": bootstrap,
             "error_cb": self._on_error,
@@ -83,6 +85,8 @@ class Cluster:
                 return
             except KafkaException as error:
                 self._admin.poll(0)
+                if self._refusal is not None:
+                    raise TargetError(f"{bootstrap}: {self._refusal}") from None
                 if time.monotonic() >= deadline:
                     reason = self._reason or error.args[0].str()
                     raise TargetError(
@@ -92,6 +96,8 @@ class Cluster:
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in REASONS:
             self._reason = plain_reason(error)
+        if error.code() == KafkaError._AUTHENTICATION:
+            self._refusal = f"authentication failed: {self._reason}"
 
     def topics_to_make(self, workload: Workload, names: Sequence[str]) -> list[str]:
         """Those that are not there yet. Raises TargetError: one that is only to be read is not there."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from enum import IntEnum
 from functools import cache
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -78,6 +78,11 @@ class ResourcePattern(NamedTuple):
     name: str
     pattern_type: PatternType = PatternType.LITERAL
 
+    @classmethod
+    def of_codes(cls, resource_type: int, name: str, pattern_type: int) -> ResourcePattern:
+        """Of the numbers in a request or response; UNKNOWN where a number is none."""
+        return cls(_by_code(ResourceType, resource_type), name, _by_code(PatternType, pattern_type))
+
     def __str__(self) -> str:
         return (
             f"ResourcePattern(resourceType={self.resource_type.name}, name={self.name}, "
@@ -92,6 +97,16 @@ class AccessControlEntry(NamedTuple):
     host: str
     operation: AclOperation
     permission_type: AclPermissionType
+
+    @classmethod
+    def of_fields(cls, fields: Any) -> AccessControlEntry:
+        """Of the part of a request or response that has one; UNKNOWN where a number is none."""
+        return cls(
+            fields.principal,
+            fields.host,
+            _by_code(AclOperation, fields.operation),
+            _by_code(AclPermissionType, fields.permission_type),
+        )
 
     def __str__(self) -> str:
         return (
@@ -164,7 +179,7 @@ def by_name(kind: type[E], text: str) -> E | None:
     return _names_of(kind).get(text.replace("_", "").lower())
 
 
-def by_code(kind: type[E], code: int) -> E:
+def _by_code(kind: type[E], code: int) -> E:
     """The member with that number in the protocol; UNKNOWN for any other number."""
     return kind(code) if code in _codes_of(kind) else kind(0)
 
@@ -239,6 +254,35 @@ class AclBindingFilter(NamedTuple):
 
     pattern: ResourcePatternFilter = ResourcePatternFilter()
     entry: AccessControlEntryFilter = AccessControlEntryFilter()
+
+    @classmethod
+    def of_fields(cls, fields: Any) -> AclBindingFilter:
+        """Of a request's filter; UNKNOWN where a number is none."""
+        return cls(
+            ResourcePatternFilter(
+                _by_code(ResourceType, fields.resource_type_filter),
+                fields.resource_name_filter,
+                _by_code(PatternType, fields.pattern_type_filter),
+            ),
+            AccessControlEntryFilter(
+                fields.principal_filter,
+                fields.host_filter,
+                _by_code(AclOperation, fields.operation),
+                _by_code(AclPermissionType, fields.permission_type),
+            ),
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """As a request has it."""
+        return {
+            "resource_type_filter": self.pattern.resource_type,
+            "resource_name_filter": self.pattern.name,
+            "pattern_type_filter": self.pattern.pattern_type,
+            "principal_filter": self.entry.principal,
+            "host_filter": self.entry.host,
+            "operation": self.entry.operation,
+            "permission_type": self.entry.permission_type,
+        }
 
     def unknown_part(self) -> str | None:
         """What of it has a number that is none, as ``AclControlManager.validateFilter`` says it."""

@@ -91,9 +91,12 @@ class CertificateAuthority:
         """
         try:
             private = load_pem_private_key(key, password=None)
+        except (ValueError, TypeError):  # TypeError: the key is encrypted
+            raise ConfigError("the authority's key is no private key in PEM without a password") from None
+        try:
             public = x509.load_pem_x509_certificate(certificate)
-        except (ValueError, TypeError) as error:  # TypeError: the key is encrypted
-            raise ConfigError(f"the authority's key or certificate cannot be read: {error}") from None
+        except ValueError:
+            raise ConfigError("the authority's certificate is none in PEM") from None
         if not isinstance(private, ec.EllipticCurvePrivateKey) or private.public_key() != public.public_key():
             raise ConfigError("the authority's key is not the one of its certificate")
         return cls(private, public)

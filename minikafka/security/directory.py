@@ -78,7 +78,11 @@ class SecurityDirectory:
 
     @property
     def has_authority(self) -> bool:
-        return (self.path / AUTHORITY_FILE).exists()
+        """Raises ConfigError: there is no telling, as the directory may not be looked into."""
+        try:
+            return (self.path / AUTHORITY_FILE).exists()
+        except OSError as error:
+            raise self._unusable(error) from None
 
     @property
     def authority_file(self) -> Path:
@@ -381,15 +385,15 @@ class SecurityDirectory:
                 )
             lock = os.open(self.path / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(
-                f"cannot use the security directory {self.path}: {error.strerror}; --security-dir chooses "
-                "another"
-            ) from None
+            raise self._unusable(error) from None
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
         finally:
             os.close(lock)
+
+    def _unusable(self, error: OSError) -> ConfigError:
+        return ConfigError(f"cannot use the security directory {self.path}: {error.strerror}: choose another")
 
     def _read(self, file: str | Path) -> bytes:
         try:

@@ -229,7 +229,7 @@ def test_our_own_tools_as_the_banner_has_them(secure: SecureProcess) -> None:
     subprocess.run([*ours, *produce], input=b"hello\n", timeout=DEADLINE_S, check=True)
     read = subprocess.run([*ours, *consume], capture_output=True, timeout=DEADLINE_S, check=True)
     assert read.stdout == b"hello\n"
-    connection = consume[consume.index("-b") : consume.index("--from-beginning")]
+    connection = consume[consume.index("--command-config") : consume.index("--from-beginning")]
     for command in (["acls", "list"], ["users", "list"], ["configs", "describe", "--broker", "1"]):
         subprocess.run([*ours, *command, *connection], capture_output=True, timeout=DEADLINE_S, check=True)
     why = [*ours, "why-denied", "bob", "Read", "topic:secrets", *connection]

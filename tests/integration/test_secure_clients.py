@@ -114,17 +114,12 @@ def test_every_tool_takes_the_same_file(secured: Secured, tmp_path: Path) -> Non
     said("quotas", "describe")
     assert b"authorizer.class.name" in said("why-denied", "ann", "Read", f"topic:{TOPIC}")
     said("elect-leaders", "--election-type", "preferred", "--all-topic-partitions")
-    report = run(
-        secured,
-        config,
-        "bench",
-        "produce",
-        "--records",
-        "500",
-        "--partitions",
-        "2",
-        "--json",
-        str(tmp_path / "r"),
+    with config.open("a") as file:
+        file.write(f"bootstrap.servers={secured.bootstrap}\n")
+    kept = tmp_path / "r"
+    alone = ["bench", "produce", "--records", "500", "--partitions", "2", "--json", str(kept)]
+    report = subprocess.run(
+        [*MINIKAFKA, *alone, "--command-config", str(config)], capture_output=True, timeout=DEADLINE_S
     )
     assert report.returncode == 0, report.stderr
     assert SECRETS["alice"] not in (tmp_path / "r").read_text()
@@ -150,6 +145,15 @@ def test_a_wrong_password_is_told_at_once(
         "authentication failed: Authentication failed: Invalid username or password" in done.stderr.decode()
     )
     assert b"guessed" not in done.stderr and done.stderr.count(b"\n") == 1
+
+
+def test_a_wrong_password_ends_a_benchmark_before_its_time_to_wait(secured: Secured, tmp_path: Path) -> None:
+    config = client_properties(tmp_path, secured.authority, password="guessed")
+    done = run(secured, config, "bench", "produce", "--timeout", "100000", "--records", "1")
+    assert done.returncode == 1 and b"guessed" not in done.stderr
+    assert done.stderr.decode() == (
+        f"minikafka bench: {secured.bootstrap}: authentication failed: Invalid username or password\n"
+    )
 
 
 def test_an_authority_that_is_not_trusted_is_told_at_once(secured: Secured, tmp_path: Path) -> None:

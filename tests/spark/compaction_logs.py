@@ -23,7 +23,7 @@ from minikafka.log.producers.append import AppendOrigin
 from minikafka.log.unified_log import UnifiedLog
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.control_records import ControlRecordType
-from minikafka.spark.compact.job import Compacted, Request, compact
+from minikafka.spark.compact.job import Compacted, Phase, Request, compact
 from minikafka.types import LeaderEpoch, TopicPartition
 from tests.unit.log.compaction.cleaner_helpers import batches, compacted_config, keyed
 from tests.unit.log.compaction.cleaner_helpers import compact as compact_in_broker
@@ -83,7 +83,7 @@ class LogDirectory:
         compact_in_broker(log, clock=self.clock, map_bytes=1 << 24)
         self.close(log)
 
-    def compact(self, spark: SparkSession, **changes: Any) -> list[Compacted]:
+    def compact(self, spark: SparkSession, *, phase: Phase = no_phase, **changes: Any) -> list[Compacted]:
         """The job, offline."""
         values: dict[str, Any] = {
             "log_directory": str(self.path),
@@ -91,7 +91,7 @@ class LogDirectory:
             "config": lambda topic: CONFIG,
         }
         request = Request(**(values | changes))
-        return compact(spark, request, files=OsFiles(), now_ms=self.clock.now_ms(), phase=no_phase)
+        return compact(spark, request, files=OsFiles(), now_ms=self.clock.now_ms(), phase=phase)
 
     def contents(self, number: int) -> list[tuple[Any, ...]]:
         """Every batch with its records."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -57,13 +60,24 @@ def snapshot(path: Path) -> dict[str, bytes]:
     return {str(each.relative_to(path)): each.read_bytes() for each in path.rglob("*") if each.is_file()}
 
 
+@contextmanager
+def modes_seen(directory: LogDirectory, modes: dict[str, int]) -> Iterator[None]:
+    """Adds the modes of all that is in the partitions at the end of a phase."""
+    yield
+    for partition in directory.path.glob(f"{TOPIC}-*"):
+        modes |= {str(path): stat.S_IMODE(path.stat().st_mode) for path in (partition, *partition.rglob("*"))}
+
+
 def test_the_job_leaves_the_files_that_the_brokers_cleaner_leaves(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     ours = filled(tmp_path / "job", partitions=2)
     theirs = ours.copy(tmp_path / "broker")
     batches = [ours.closed_batches(number) for number in (0, 1)]
-    done = ours.compact(spark)
+    modes: dict[str, int] = {}
+    done = ours.compact(spark, phase=lambda name: modes_seen(ours, modes))
+    assert any("attempt-" in name for name in modes) and any(name.endswith(".cleaned") for name in modes)
+    assert {*modes.values()} == {0o600, 0o700}, "no phase leaves what others may read"
     assert [each.batches for each in done] == batches
     assert [(each.topic, each.partition, each.skipped) for each in done] == [(TOPIC, 0, ""), (TOPIC, 1, "")]
     for number, each in enumerate(done):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -214,6 +215,24 @@ def test_killed_before_any_step_nothing_is_twice_and_nothing_is_missing_after_th
         assert (commit is None) == (last >= 2), "what is committed is not written again"
         assert offsets(output, topic) == [*range(30)]
         assert os.listdir(output / "_minikafka" / "staging") == []
+
+
+@pytest.mark.parametrize("kind", ["local", "hadoop"])
+def test_what_an_export_works_on_is_its_owners_alone_and_the_result_as_the_umask_says(
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path, kind: str
+) -> None:
+    topic = f"modes-{kind}"
+    write(broker, topic, [numbered(0)], end=1)
+    output = tmp_path / "out"
+    run(spark, broker, output.as_uri() if kind == "hadoop" else output, topic)
+    expected_file, expected_directory = tmp_path / "file", tmp_path / "directory"
+    expected_file.touch()
+    expected_directory.mkdir()
+    assert stat.S_IMODE((output / "_minikafka").stat().st_mode) == 0o700
+    (data,) = data_files(output)
+    assert data.stat().st_mode == expected_file.stat().st_mode
+    for directory in (output, data.parent, data.parent.parent):
+        assert directory.stat().st_mode == expected_directory.stat().st_mode
 
 
 def test_sigkill_while_spark_writes(

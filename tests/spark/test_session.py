@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import stat
 import subprocess
 import sys
 import zipfile
@@ -44,6 +45,23 @@ def test_a_session_has_our_settings_and_runs_jobs(spark: SparkSession) -> None:
     assert spark.conf.get("spark.sql.session.timeZone") == "UTC"
     assert spark.conf.get("spark.driver.bindAddress") == "127.0.0.1"
     assert spark.sparkContext.uiWebUrl is None
+
+
+def test_what_spark_keeps_on_disk_is_its_owners_alone(spark: SparkSession) -> None:
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    private = Path(jvm.java.lang.System.getProperty("java.io.tmpdir"))
+    assert private.name.startswith("minikafka-spark-")
+    assert stat.S_IMODE(private.stat().st_mode) == 0o700
+    assert {"blockmgr", "spark"} <= {each.name.partition("-")[0] for each in private.iterdir()}
+    assert "SPARK_LOCAL_DIRS" not in os.environ
+
+
+def test_a_place_for_what_spark_keeps_on_disk_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SparkMissing, match=f"cannot write {tmp_path}/file/below: Not a directory"):
+        session._private_directories({"spark.local.dir": f"{tmp_path}/here,{tmp_path}/file/below"})
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "here").iterdir()] == [0o700]
 
 
 def test_workers_import_the_package_that_the_driver_has(spark: SparkSession) -> None:

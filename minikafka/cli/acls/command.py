@@ -296,12 +296,7 @@ def _check_operations(wanted: Wanted) -> None:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-acls",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-acls") as admin:
         match arguments.action:
             case "add":
                 await _add_acls(admin, arguments.wanted)

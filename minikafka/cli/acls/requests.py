@@ -8,36 +8,17 @@ from typing import Any
 from minikafka.cli.shared.admin_client import AdminClient, raise_error
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.security.acl import (
-    AccessControlEntry,
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourcePattern,
-    ResourceType,
-    by_code,
-)
+from minikafka.security.acl import AccessControlEntry, AclBinding, AclBindingFilter, ResourcePattern
 
 
 async def describe_acls(admin: AdminClient, wanted: AclBindingFilter) -> list[AclBinding]:
     """The ACLs that a filter finds, sorted. Raises KafkaError, BrokerUnavailable."""
-    answer = await admin.ask_any(ApiKey.DESCRIBE_ACLS, _filter_fields(wanted))
+    answer = await admin.ask_any(ApiKey.DESCRIBE_ACLS, wanted.fields())
     raise_error(answer)
     return sorted(
         AclBinding(
-            ResourcePattern(
-                by_code(ResourceType, resource.resource_type),
-                resource.resource_name,
-                by_code(PatternType, resource.pattern_type),
-            ),
-            AccessControlEntry(
-                each.principal,
-                each.host,
-                by_code(AclOperation, each.operation),
-                by_code(AclPermissionType, each.permission_type),
-            ),
+            ResourcePattern.of_codes(resource.resource_type, resource.resource_name, resource.pattern_type),
+            AccessControlEntry.of_fields(each),
         )
         for resource in answer.resources
         for each in resource.acls
@@ -63,7 +44,7 @@ async def create_acls(admin: AdminClient, bindings: Iterable[AclBinding]) -> Non
 async def delete_acls(admin: AdminClient, filters: Iterable[AclBindingFilter]) -> int:
     """Returns how many are deleted. Raises KafkaError: the first that was refused. BrokerUnavailable."""
     answer = await _ask_controller(
-        admin, ApiKey.DELETE_ACLS, {"filters": [_filter_fields(each) for each in filters]}
+        admin, ApiKey.DELETE_ACLS, {"filters": [each.fields() for each in filters]}
     )
     deleted = 0
     for result in answer.filter_results:
@@ -82,15 +63,3 @@ async def _ask_controller(admin: AdminClient, api_key: ApiKey, body: dict[str, A
         if error.code is not ErrorCode.NOT_CONTROLLER:
             raise
         return await admin.ask_any(api_key, body)
-
-
-def _filter_fields(wanted: AclBindingFilter) -> dict[str, Any]:
-    return {
-        "resource_type_filter": wanted.pattern.resource_type,
-        "resource_name_filter": wanted.pattern.name,
-        "pattern_type_filter": wanted.pattern.pattern_type,
-        "principal_filter": wanted.entry.principal,
-        "host_filter": wanted.entry.host,
-        "operation": wanted.entry.operation,
-        "permission_type": wanted.entry.permission_type,
-    }

@@ -126,9 +126,8 @@ def _run(arguments: argparse.Namespace) -> int:
     check_reports(json=arguments.json, html=arguments.html)
     if arguments.brokers < 1:
         raise ConfigError(f"--brokers {arguments.brokers}: must be from 1")
-    recipe = recipes.parse_target(
-        arguments.target, pids=tuple(arguments.pid), security=target_security(arguments)
-    )
+    security = target_security(arguments)
+    recipe = recipes.parse_target(arguments.target, pids=tuple(arguments.pid), security=security)
     recipes.prepare(recipe)
     with (
         recipes.running(recipe, arguments.target, brokers=arguments.brokers) as (target, _),
@@ -177,7 +176,7 @@ def status_of(result: Result) -> int:
 def _workload(arguments: argparse.Namespace) -> Workload:
     """Of the command line, or of the file; completes ``arguments.target``. Raises ConfigError."""
     from minikafka.cli.bench import options as bench_options
-    from minikafka.cli.shared.commands import DEFAULT_PORT, CommandError
+    from minikafka.cli.shared.commands import DEFAULT_BOOTSTRAP, CommandError
 
     if arguments.action != "run":
         return bench_options.workload_of(arguments.action, arguments)
@@ -195,5 +194,5 @@ def _workload(arguments: argparse.Namespace) -> Workload:
         driver=driver,
         read_bytes=lambda path: (beside / path).read_bytes(),
     )
-    arguments.target = arguments.target or bootstrap or f"localhost:{DEFAULT_PORT}"
+    arguments.target = arguments.target or bootstrap or DEFAULT_BOOTSTRAP
     return workload

@@ -8,7 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from minikafka.cli.shared.commands import DEFAULT_PORT, add_command_config_option, parse_bytes
+from minikafka.cli.shared.commands import (
+    DEFAULT_BOOTSTRAP,
+    add_command_config_option,
+    bootstrap_of,
+    parse_bytes,
+)
 from minikafka.errors import ConfigError
 from minikafka.loadgen.payloads import key_picker, value_maker
 from minikafka.loadgen.workload import DURATION_S, Kind, Workload, checked, parse_recording
@@ -62,9 +67,9 @@ _RATES = {"connections": "requests of all connections together, a second; 0: onl
 def add_target_options(options: argparse.ArgumentParser) -> None:
     """Where the target is, and what to do with the report."""
     options.add_argument(
-        "--target", "-t", "--bootstrap-server", "-b", default=f"localhost:{DEFAULT_PORT}", metavar="TARGET",
+        "--target", "-t", "--bootstrap-server", "-b", default=DEFAULT_BOOTSTRAP, metavar="TARGET",
         help="HOST:PORT, or a recipe: minikafka, minikafka:COMMAND, mock, kafka:DIR, kafka:maven:VERSION "
-        f"(localhost:{DEFAULT_PORT})",
+        f"(bootstrap.servers of --command-config; without that file {DEFAULT_BOOTSTRAP})",
     )  # fmt: skip
     add_command_config_option(options)
     options.add_argument("--brokers", type=int, default=1, metavar="N", help="how many a recipe starts (1)")
@@ -79,12 +84,24 @@ def add_target_options(options: argparse.ArgumentParser) -> None:
 
 
 def target_security(arguments: argparse.Namespace) -> dict[str, str]:
-    """librdkafka's properties of ``--command-config``. Raises ConfigError."""
+    """librdkafka's properties of ``--command-config``. Completes ``arguments.target``, where there is one.
+
+    Raises:
+        ConfigError: the file's, or that neither the command line nor the file names a target.
+    """
     if not arguments.command_config:
         return {}
     from minikafka.cli.shared.client_properties import librdkafka_options, read_client_properties
 
-    return librdkafka_options(read_client_properties(arguments.command_config))
+    properties = read_client_properties(arguments.command_config)
+    if "target" in arguments:
+        try:
+            arguments.target = bootstrap_of(
+                arguments.target, arguments.command_config, properties, option="--target"
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
+    return librdkafka_options(properties)
 
 
 def add_report_options(options: argparse.ArgumentParser) -> None:

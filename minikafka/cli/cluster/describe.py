@@ -390,12 +390,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-cluster",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-cluster") as admin:
         description = await describe(admin)
     if arguments.json:
         print(as_json(description))

@@ -59,6 +59,7 @@ from minikafka.protocol.wire.api_versions import ApiKey
 
 __all__ = ["main", "parser"]
 
+CLIENT_NAME = "minikafka-configs"
 _SET, _DELETE = 0, 1
 _RESOURCES = {
     TOPICS: (ConfigResourceType.TOPIC, ConfigSource.DYNAMIC_TOPIC_CONFIG),
@@ -116,20 +117,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         options.error(str(error))
 
 
-def _admin(arguments: argparse.Namespace) -> GroupAdmin:
-    return GroupAdmin(
-        arguments.addresses,
-        client_id="minikafka-configs",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    )
-
-
 # Describing
 
 
 async def _describe(asked: Entities, arguments: argparse.Namespace) -> int:
-    async with _admin(arguments) as admin:
+    async with GroupAdmin.of(arguments, CLIENT_NAME) as admin:
         if asked.type not in _RESOURCES:
             await _describe_quotas(admin, asked)
             if CLIENTS not in asked.types and asked.type == USERS and "" not in asked.names:
@@ -327,7 +319,7 @@ def _credential(name: str, text: str) -> Credential:
 async def _alter(
     asked: Entities, changes: Changes, credentials: list[Credential], arguments: argparse.Namespace
 ) -> int:
-    async with _admin(arguments) as admin:
+    async with GroupAdmin.of(arguments, CLIENT_NAME) as admin:
         if asked.type in _RESOURCES:
             await _alter_resource(admin, asked, changes)
         elif any(name in MECHANISMS for name in (*changes.set, *changes.delete)):

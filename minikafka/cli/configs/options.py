@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from minikafka.cli.shared.client_properties import read_bounded
 from minikafka.cli.shared.commands import add_connection_options
 from minikafka.cli.shared.passwords import add_password_option
 from minikafka.cli.shared.profiles import ProfileParser
@@ -211,11 +211,7 @@ def _of_text(text: str) -> dict[str, str]:
 
 def _of_file(path: str) -> dict[str, str]:
     try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ValueError(f"cannot read {path}: {error.strerror or error}") from None
-    try:
-        return {name: value for name, value, _ in parse_properties(data, source=path)}
+        return {name: value for name, value, _ in parse_properties(read_bounded(path), source=path)}
     except ConfigError as error:
         raise ValueError(str(error)) from None
 

@@ -87,12 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id=CLIENT_ID,
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, CLIENT_ID) as admin:
         await admin.nodes()  # says in one line what is wrong when no broker answers
         if arguments.partition is not None:
             await _check_partition(admin, TopicPartition(arguments.topic, arguments.partition))

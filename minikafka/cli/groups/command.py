@@ -412,12 +412,7 @@ def _target(arguments: argparse.Namespace, *, now_ms: int) -> Target:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with GroupAdmin(
-        arguments.addresses,
-        client_id="minikafka-groups",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with GroupAdmin.of(arguments, "minikafka-groups") as admin:
         match arguments.action:
             case "list":
                 return await _list(admin, arguments)

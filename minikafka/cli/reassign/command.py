@@ -152,12 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-reassign",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-reassign") as admin:
         match arguments.action:
             case "generate":
                 return await generate(admin, arguments)

@@ -72,12 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     election_type = ElectionType[arguments.election_type.upper()]
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-elect-leaders",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-elect-leaders") as admin:
         results = await admin.elect_leaders(election_type, await _partitions(admin, arguments))
     done = [each for each, error in results.items() if error is None]
     failed = {each: error for each, error in results.items() if error is not None}

@@ -52,6 +52,7 @@ from minikafka.cli.shared.commands import (
     format_duration,
     format_rate,
     read_text,
+    typed_connection,
 )
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.types import BrokerId, ReplicaAssignment, TopicPartition
@@ -351,4 +352,4 @@ def _verify_command(arguments: argparse.Namespace) -> str:
 def _command(action: str, arguments: argparse.Namespace) -> str:
     name = arguments.reassignment_json_file
     plan = "PLAN.json" if name == "-" else name
-    return f"minikafka reassign {action} -b {arguments.bootstrap_server} --reassignment-json-file {plan}"
+    return f"minikafka reassign {action}{typed_connection(arguments)} --reassignment-json-file {plan}"

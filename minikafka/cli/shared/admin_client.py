@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import IntEnum
@@ -168,6 +169,16 @@ class AdminClient:
         self.timeout_ms = timeout_ms
         self._clients: dict[Address, BrokerClient] = {}
         self._nodes: ClusterNodes | None = None
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace, client_id: str) -> Self:
+        """Of a command's connection options, after ``commands.take_connection``."""
+        return cls(
+            arguments.addresses,
+            client_id=client_id,
+            timeout_ms=arguments.timeout_ms,
+            security=arguments.security,
+        )
 
     def __repr__(self) -> str:
         return f"AdminClient({self._bootstrap}, {len(self._clients)} connections)"

@@ -45,19 +45,20 @@ def read_client_properties(path: str) -> dict[str, str]:
         ConfigError: it cannot be read, or has what cannot be done; no secret is in it.
     """
     properties = {
-        each.name: each.value for each in parse_properties(_read_bytes(path), source=path) if each.name
+        each.name: each.value for each in parse_properties(read_bounded(path), source=path) if each.name
     }
     return _with_java_names(resolve_properties(properties, environment=os.environ))
 
 
-def _read_bytes(path: str) -> bytes:
+def read_bounded(path: str) -> bytes:
+    """A file of properties or PEM. Raises ConfigError: it cannot be read, or is too large for that."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror or error}") from None
     if len(data) > FILE_BYTES_MAX:
-        raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes: it is no file of client properties")
+        raise ConfigError(f"{path} has more than {FILE_BYTES_MAX} bytes: it is no file of properties")
     return data
 
 
@@ -73,6 +74,8 @@ def _with_java_names(properties: Mapping[str, str]) -> dict[str, str]:
             "enable.ssl.certificate.verification=false would trust anybody: set ssl.ca.location, or "
             "ssl.endpoint.identification.algorithm=none if only the host name does not fit"
         )
+    if (brokers := taken("metadata.broker.list")) is not None:
+        java.setdefault("bootstrap.servers", brokers)
     if (mechanism := taken("sasl.mechanisms")) is not None:
         java.setdefault("sasl.mechanism", mechanism)
     username, password = taken("sasl.username"), taken("sasl.password")
@@ -125,7 +128,7 @@ def _take_key(java: dict[str, str], *, chain: str | None, key: str | None) -> No
 
 
 def _text_of(path: str | None) -> str | None:
-    return None if path is None else _read_bytes(path).decode("ascii", "replace")
+    return None if path is None else read_bounded(path).decode("ascii", "replace")
 
 
 def _quoted(text: str) -> str:

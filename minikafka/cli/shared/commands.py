@@ -11,20 +11,20 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import shlex
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
+from minikafka.cli.shared.profiles import DefaultValue, ProfileSetting
+from minikafka.config.definition import INT_MAX
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
-
-if TYPE_CHECKING:
-    from minikafka.network.client_security import ClientSecurity
 
 _UNITS: Final = {
     "": 1,
@@ -88,6 +88,7 @@ def _two(first: str, rest: int, unit: str) -> str:
 
 
 DEFAULT_PORT = 9092
+DEFAULT_BOOTSTRAP: Final = DefaultValue(f"localhost:{DEFAULT_PORT}")
 DEFAULT_TIMEOUT_MS = 30_000
 OK, FAILURE = 0, 1
 INTERRUPTED = 130
@@ -107,7 +108,7 @@ def add_connection_options(options: argparse.ArgumentParser, *, timeout_ms: int 
     options.add_argument(
         "--timeout-ms",
         "--timeout",
-        type=int,
+        type=parse_timeout,
         default=timeout_ms,
         metavar="MS",
         help=f"how long to wait for each answer ({timeout_ms})",
@@ -120,9 +121,10 @@ def add_bootstrap_option(options: argparse.ArgumentParser) -> None:
     options.add_argument(
         "--bootstrap-server",
         "-b",
-        default=f"localhost:{DEFAULT_PORT}",
+        default=DEFAULT_BOOTSTRAP,
         metavar="HOST:PORT",
-        help=f"any broker of the cluster, or several with commas (localhost:{DEFAULT_PORT})",
+        help=f"any broker of the cluster, or several with commas (bootstrap.servers of --command-config; "
+        f"without that file {DEFAULT_BOOTSTRAP})",
     )
     add_command_config_option(options)
 
@@ -133,31 +135,71 @@ def add_command_config_option(options: argparse.ArgumentParser) -> None:
         "--command-config",
         default="",
         metavar="FILE",
-        help="client properties as Kafka's tools have them: security.protocol, sasl.jaas.config, ssl.…",
+        help="client properties as Kafka's tools have them: bootstrap.servers, security.protocol, "
+        "sasl.jaas.config, ssl.…",
     )
 
 
 def take_connection(arguments: argparse.Namespace) -> None:
-    """``--bootstrap-server`` and ``--command-config`` as ``arguments.addresses`` and ``arguments.security``.
+    """``--bootstrap-server`` and ``--command-config`` as ``arguments.addresses`` and ``arguments.security``
+    (None: in plain text).
 
     Raises:
-        ValueError: what is wrong with either.
+        ValueError: what is wrong with either, or that none of them has an address.
     """
-    arguments.addresses = parse_addresses(arguments.bootstrap_server)
-    arguments.security = take_security(arguments)
+    properties, security = {}, None
+    if arguments.command_config:
+        from minikafka.cli.shared.client_properties import read_client_properties
+        from minikafka.network.client_security import client_security
+
+        try:
+            properties = read_client_properties(arguments.command_config)
+            security = client_security(properties)
+        except ConfigError as error:
+            raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
+    bootstrap = bootstrap_of(arguments.bootstrap_server, arguments.command_config, properties)
+    is_given = bootstrap is arguments.bootstrap_server
+    option = "--bootstrap-server" if is_given else f"bootstrap.servers in {arguments.command_config}:"
+    arguments.addresses = [] if bootstrap is None else parse_addresses(bootstrap, option=option)
+    arguments.security = security
 
 
-def take_security(arguments: argparse.Namespace) -> ClientSecurity | None:
-    """How ``--command-config`` says that brokers are reached; None: in plain text. Raises ValueError."""
-    if not arguments.command_config:
-        return None
-    from minikafka.cli.shared.client_properties import read_client_properties
-    from minikafka.network.client_security import client_security
+def bootstrap_of(
+    given: str | None,
+    command_config: str,
+    properties: Mapping[str, str],
+    *,
+    option: str = "--bootstrap-server",
+) -> str | None:
+    """The brokers to ask: those of the command line, else those of the file, else those of the profile. Of a
+    profile that has both the option counts more than its file. Without a file it is the option's default,
+    which is None for a command that can do without a broker; no file of a profile changes that.
 
-    try:
-        return client_security(read_client_properties(arguments.command_config))
-    except ConfigError as error:
-        raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
+    Raises:
+        ValueError: a file is given, and no address.
+    """
+    is_typed = given is not None and not isinstance(given, DefaultValue | ProfileSetting)
+    is_of_same_profile = isinstance(given, ProfileSetting) and isinstance(command_config, ProfileSetting)
+    may_do_without = given is None and isinstance(command_config, ProfileSetting)
+    if not command_config or is_typed or is_of_same_profile or may_do_without:
+        return given
+    servers = properties.get("bootstrap.servers", "").strip()
+    if servers:
+        return ",".join(each.strip().rpartition("://")[2] for each in servers.split(","))
+    if isinstance(given, ProfileSetting):
+        return given
+    raise ValueError(f"no broker is named: give {option}, or set bootstrap.servers in {command_config}")
+
+
+def typed_connection(arguments: argparse.Namespace) -> str:
+    """What a command that another one advises needs in order to reach the same brokers as the same user:
+    the connection options that were on the command line, each with a space in front."""
+    given = (("-b", arguments.bootstrap_server), ("--command-config", arguments.command_config))
+    return "".join(
+        f" {option} {shlex.quote(value)}"
+        for option, value in given
+        if value and not isinstance(value, DefaultValue | ProfileSetting)
+    )
 
 
 def with_action_first(arguments: Sequence[str], actions: Sequence[str]) -> list[str]:
@@ -225,8 +267,16 @@ def error_of(code: int, message: str | None = None) -> KafkaError | None:
     return KafkaError(ErrorCode(code) if known else ErrorCode.UNKNOWN_SERVER_ERROR, message)
 
 
-def parse_addresses(text: str) -> list[Address]:
-    """``host``, ``host:port`` or ``[v6]:port``, one or more with commas between. Raises ValueError."""
+def parse_timeout(text: str) -> int:
+    """Milliseconds. Raises ArgumentTypeError: they are none, or leave no time for an answer."""
+    if not text.isascii() or not text.isdigit() or not 0 < int(text[:11]) <= INT_MAX:
+        raise argparse.ArgumentTypeError(f"{text}: must be milliseconds, from 1 to {INT_MAX}")
+    return int(text)
+
+
+def parse_addresses(text: str, *, option: str = "--bootstrap-server") -> list[Address]:
+    """``host``, ``host:port`` or ``[v6]:port``, one or more with commas between. Raises ValueError: none
+    of these, and which ``option`` it was."""
     addresses = []
     for each in text.split(","):
         host, separator, port = each.strip().rpartition(":")
@@ -234,7 +284,7 @@ def parse_addresses(text: str) -> list[Address]:
             host, port = each.strip(), str(DEFAULT_PORT)
         host = host.strip("[]")
         if not host or not port.isascii() or not port.isdigit() or not 0 < int(port[:6]) <= 65535:
-            raise ValueError(f"--bootstrap-server {text}: must be HOST:PORT")
+            raise ValueError(f"{option} {text}: must be HOST:PORT")
         addresses.append((host, int(port)))
     return addresses
 

@@ -39,7 +39,7 @@ def read_password(file: str | None, *, whose: str, confirms: bool = False) -> st
         CommandError: there is none, it is empty, or others may read the file.
     """
     if file is not None:
-        return _from_file(file)
+        return read_password_file(file)
     password = os.environ.get(VARIABLE)
     if password is not None:
         if not password:
@@ -57,7 +57,8 @@ def read_password(file: str | None, *, whose: str, confirms: bool = False) -> st
     return password
 
 
-def _from_file(name: str) -> str:
+def read_password_file(name: str) -> str:
+    """Raises CommandError: it cannot be read, is empty, or others may read it."""
     try:
         with open(name, "rb") as file:  # what is checked is what is read
             status = os.fstat(file.fileno())
@@ -65,13 +66,15 @@ def _from_file(name: str) -> str:
                 raise CommandError(f"others than its owner may use {name}: chmod 600 {name}")
             data = file.read(PASSWORD_BYTES_MAX + 1)
     except OSError as error:
-        raise CommandError(f"cannot read the password file {name}: {error.strerror or error}") from None
+        raise CommandError(f"cannot read {name}: {error.strerror or error}") from None
     if len(data) > PASSWORD_BYTES_MAX:
-        raise CommandError(f"{name} has more than {PASSWORD_BYTES_MAX} bytes, so it is no password file")
+        raise CommandError(
+            f"{name} has more than {PASSWORD_BYTES_MAX} bytes, so it is not the file of a password"
+        )
     try:
         password = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise CommandError(f"the password file {name} is not UTF-8") from None
+        raise CommandError(f"{name} is not UTF-8") from None
     if not password:
-        raise CommandError(f"the password file {name} is empty")
+        raise CommandError(f"{name} is empty")
     return password

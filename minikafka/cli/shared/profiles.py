@@ -34,6 +34,14 @@ class ProfileError(MinikafkaError):
     """A profile is missing or cannot be read; the message is for the person at the terminal."""
 
 
+class ProfileSetting(str):
+    """The value of an option that a profile has given, and not the command line."""
+
+
+class DefaultValue(str):
+    """The value of an option that neither the command line nor a profile has given."""
+
+
 class Profiles:
     """What the file has. Change ``current`` and ``by_name``, then ``save``."""
 
@@ -142,5 +150,7 @@ class ProfileParser(argparse.ArgumentParser):
             self.error(str(error))
         for name in names:
             if name in given:
-                action.default = given[name]  # as text: argparse converts it as it does what is typed
+                action.default = ProfileSetting(
+                    given[name]
+                )  # as text: argparse converts it as it does what is typed
         return action

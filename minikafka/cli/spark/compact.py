@@ -41,8 +41,8 @@ from minikafka.cli.shared.commands import (
     error_of,
     explain,
     format_bytes,
-    parse_addresses,
-    take_security,
+    parse_timeout,
+    take_connection,
 )
 from minikafka.config.broker import broker_config
 from minikafka.config.client_quotas import COMPACTION, SWAP_IN
@@ -217,7 +217,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--json", action="store_true", help="print JSON")
     options.add_argument(
         "--timeout-ms",
-        type=int,
+        type=parse_timeout,
         default=DEFAULT_TIMEOUT_MS,
         metavar="MS",
         help=f"how long to wait for an answer of the broker ({DEFAULT_TIMEOUT_MS})",
@@ -230,22 +230,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compact. Returns the exit status."""
     options = parser()
     arguments = options.parse_args(argv)
-    if arguments.config and arguments.bootstrap_server:
-        options.error("--config is for a directory without a broker: with --bootstrap-server it is asked")
     try:
-        addresses = parse_addresses(arguments.bootstrap_server) if arguments.bootstrap_server else None
-        security = take_security(arguments)
+        take_connection(arguments)
     except ValueError as error:
         options.error(str(error))
+    if arguments.config and arguments.addresses:
+        options.error("--config is for a directory without a broker: with --bootstrap-server it is asked")
     directory = os.path.realpath(arguments.directory)
     broker, configs = None, {}
     try:
         check_pyspark()
         _check_directory(directory)
         settings = topic_config(broker_config({}), dict(arguments.config))
-        if addresses is not None:
+        if arguments.addresses:
             broker = BrokerOfDirectory(
-                addresses, directory, timeout_ms=arguments.timeout_ms, security=security
+                arguments.addresses,
+                directory,
+                timeout_ms=arguments.timeout_ms,
+                security=arguments.security,
             )
             configs = broker.topic_configs(list(dict.fromkeys(topic for topic, _ in arguments.topic)))
     except KafkaError as error:

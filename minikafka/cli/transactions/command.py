@@ -382,12 +382,7 @@ def _check(arguments: argparse.Namespace) -> None:
 
 
 async def _run(arguments: argparse.Namespace, clock: Clock) -> int:
-    async with TransactionAdmin(
-        arguments.addresses,
-        client_id="minikafka-transactions",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with TransactionAdmin.of(arguments, "minikafka-transactions") as admin:
         match arguments.action:
             case "list":
                 await _list(admin, arguments)

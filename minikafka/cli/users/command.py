@@ -116,12 +116,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "coordination", None) is not None:
         async with await StoredUsers.open(arguments.coordination) as stored:
             return await _act(stored, arguments)
-    async with AdminClient(
-        arguments.addresses,
-        client_id="minikafka-users",
-        timeout_ms=arguments.timeout_ms,
-        security=arguments.security,
-    ) as admin:
+    async with AdminClient.of(arguments, "minikafka-users") as admin:
         if arguments.action == "kill-sessions":
             return await _kill_sessions(admin, arguments.user)
         return await _act(admin, arguments)

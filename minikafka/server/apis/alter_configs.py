@@ -11,41 +11,19 @@ Versions: 2 flexible.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from minikafka.config.resource import ConfigResource
-from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.security.acl import AclOperation
-from minikafka.server.apis.shared.authorization import denied_config
-from minikafka.server.apis.shared.config_checks import check_configs
+from minikafka.server.apis.shared.config_alterations import alter_each
 from minikafka.server.requests.context import RequestContext
-from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
-from minikafka.server.runtime.time_slice import TimeSlice
 from minikafka.server.services import Services
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    counts = Counter((wanted.resource_type, wanted.resource_name) for wanted in request.resources)
-    responses = []
-    time_slice = TimeSlice()
-    for wanted in request.resources:
-        await time_slice.give_way()
-        resource = ConfigResource(wanted.resource_type, wanted.resource_name)
-        outcome = NO_ERROR
-        try:
-            if counts[resource] > 1:
-                raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
-            check_configs(wanted.configs)
-            refusal = denied_config(services, context, AclOperation.ALTER_CONFIGS, resource)
-            if refusal is not None:
-                raise refusal
-            properties = {config.name: config.value for config in wanted.configs}
-            await services.configs.alter(resource, properties, validate_only=request.validate_only)
-        except KafkaError as error:
-            outcome = error_fields(error)
-        responses.append(
-            outcome | {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
-        )
-    return {"throttle_time": 0, "responses": responses}
+    async def alter(resource: ConfigResource, configs: Sequence[Any]) -> None:
+        properties = {config.name: config.value for config in configs}
+        await services.configs.alter(resource, properties, validate_only=request.validate_only)
+
+    return await alter_each(services, context, request.resources, alter)

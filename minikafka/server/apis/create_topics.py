@@ -26,7 +26,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import is_authorized_on_cluster, permission
-from minikafka.server.apis.shared.config_checks import check_config_count
+from minikafka.server.apis.shared.config_alterations import check_config_count
 from minikafka.server.apis.shared.mutation_quota import MutationQuota
 from minikafka.server.cluster.topic_validation import validate_request_total
 from minikafka.server.requests.context import RequestContext

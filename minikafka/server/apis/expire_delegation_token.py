@@ -11,19 +11,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.apis.shared.token_requests import NO_TIME, allowed_tokens
+from minikafka.server.apis.shared.token_requests import answer_with_expiry
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
 
 async def handle(services: Services, context: RequestContext, request: Any) -> Body:
-    code, expires_ms = ErrorCode.NONE, NO_TIME
-    try:
-        expires_ms = await allowed_tokens(services, context).expire(
+    return await answer_with_expiry(
+        services,
+        context,
+        lambda tokens: tokens.expire(
             bytes(request.hmac), context.connection.principal, period_ms=request.expiry_time_period
-        )
-    except KafkaError as error:
-        code = error.code
-    return {"error_code": code, "expiry_timestamp": expires_ms, "throttle_time": 0}
+        ),
+    )

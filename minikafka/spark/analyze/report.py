@@ -40,7 +40,6 @@ import pyarrow as pa
 import pyarrow.parquet
 from plotly.offline import get_plotlyjs
 
-from minikafka.files import make_private_directory
 from minikafka.spark.analyze.analysis import Analysis, Partition, ReplicaBatch, Topic
 
 TOPICS_CHARTED_MAX = 20
@@ -570,7 +569,7 @@ def tables(analysis: Analysis) -> dict[str, pa.Table]:
 
 def write_tables(analysis: Analysis, directory: str) -> list[str]:
     """Write them into ``directory``, which is made if it is not there. Returns the paths. Raises OSError."""
-    make_private_directory(directory)
+    os.makedirs(directory, exist_ok=True)
     paths = []
     for name, table in tables(analysis).items():
         path = os.path.join(directory, f"{name}.parquet")

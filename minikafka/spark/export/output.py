@@ -22,6 +22,9 @@ Where a record lies in an export: partition columns from its topic and timestamp
 
 Where an export lies: a local directory, or any store that Spark's Hadoop knows (``hdfs://``, ``s3a://``).
 
+What the user asked for, the output and the data in it, has the modes that the user's umask (or the store)
+gives. ``_minikafka``, where an export works, is its owner's alone, so no unfinished file can be read.
+
 Few operations, so that it can be said of each what a crash in the middle of it leaves: nothing, or all. Paths
 are relative to the output's root, joined with "/". Locally, files are durable before the commit that names
 them, and a lock keeps a second export out. Elsewhere the store's own promises count, and of two exports at
@@ -108,7 +111,9 @@ class OutputStore(Protocol):
 def open_store(text: str, lock_name: str, spark: SparkSession) -> OutputStore:
     """The store for what the user wrote; the directory is made. Raises JobError: it cannot be."""
     place = location(text)
-    return HadoopStore(place, spark) if place.is_uri else LocalStore(Path(place.text), lock_name)
+    if place.is_uri:
+        return HadoopStore(place, lock_name, spark)
+    return LocalStore(Path(place.text), lock_name)
 
 
 class LocalStore:
@@ -121,6 +126,7 @@ class LocalStore:
         self._files = OsFiles()
         self._lock_path = root / lock_name
         try:
+            root.mkdir(parents=True, exist_ok=True)
             make_private_directory(str(self._lock_path.parent))
         except OSError as error:
             raise JobError(f"the output {root} cannot be written: {error.strerror}") from error
@@ -167,7 +173,7 @@ class LocalStore:
 
     def move(self, source: str, target: str) -> None:
         end = self._root / target
-        make_private_directory(str(end.parent))
+        end.parent.mkdir(parents=True, exist_ok=True)
         os.replace(self._root / source, end)
 
     def make_durable(self, directory: str, files: Sequence[str]) -> None:
@@ -193,7 +199,7 @@ class HadoopStore:
 
     is_exclusive = False
 
-    def __init__(self, place: Location, spark: SparkSession) -> None:
+    def __init__(self, place: Location, lock_name: str, spark: SparkSession) -> None:
         from py4j.protocol import Py4JJavaError
 
         self._root = place.text
@@ -203,12 +209,18 @@ class HadoopStore:
         try:
             self._files = self._path("").getFileSystem(configuration)
             self._files.mkdirs(self._path(""))
+            self._make_private(self._path(lock_name).getParent())
         except Py4JJavaError as error:
             reason = error.java_exception.getMessage()
             raise JobError(f"the output {self._root} cannot be written: {reason}") from error
 
     def __repr__(self) -> str:
         return f"HadoopStore({self._root!r})"
+
+    def _make_private(self, directory: Any) -> None:
+        if not self._files.exists(directory):
+            permission = self._jvm.org.apache.hadoop.fs.permission.FsPermission("700")
+            self._files.mkdirs(directory, permission)
 
     def _path(self, path: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self.uri(path))

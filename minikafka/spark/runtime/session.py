@@ -20,6 +20,7 @@ whether the JVM starts, its lines are kept: when it does not, they say why.
 from __future__ import annotations
 
 import argparse
+import atexit
 import importlib.util
 import os
 import re
@@ -265,6 +266,10 @@ def _launch(settings: dict[str, str]) -> None:
         return
     check_java()
     options = settings.get("spark.driver.extraJavaOptions", "")
+    local_directories = _private_directories(settings)
+    if "java.io.tmpdir" not in options:
+        options = f"-Djava.io.tmpdir={local_directories[0]} {options}".strip()
+        settings["spark.driver.extraJavaOptions"] = options
     if "log4j" not in options and not has_own_log4j(os.environ):
         quiet = Path(__file__).with_name("log4j2.properties").as_uri()
         settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={quiet} {options}".strip()
@@ -273,12 +278,35 @@ def _launch(settings: dict[str, str]) -> None:
         conf.set(key, value)
     errors = JvmErrors()
     try:
-        with _variables_for_workers(settings):
+        with _variables_for_workers(settings, local_directories):
             gateway = launch_gateway(conf, {"stderr": errors.writing_end})  # type: ignore[no-untyped-call]
     except PySparkException as error:
         raise SparkMissing(f"Spark does not start: {errors.failed() or error}") from error
     errors.started()
     SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+
+
+def _private_directories(settings: Mapping[str, str]) -> list[str]:
+    """Where Spark on this machine keeps what memory does not hold, which is records, so its owner's alone.
+
+    Spark makes its directories as the umask says; here each place where it would has one that others cannot
+    enter. They go when this process ends. Raises SparkMissing: a place cannot be written.
+    """
+    places = os.environ.get("SPARK_LOCAL_DIRS") or settings.get("spark.local.dir") or tempfile.gettempdir()
+    made: list[str] = []
+    atexit.register(_remove, made)
+    for place in places.split(","):
+        try:
+            os.makedirs(place.strip(), exist_ok=True)
+            made.append(tempfile.mkdtemp(prefix="minikafka-spark-", dir=place.strip()))
+        except OSError as error:
+            raise SparkMissing(f"Spark does not start: cannot write {place}: {error.strerror}") from None
+    return made
+
+
+def _remove(directories: Sequence[str]) -> None:
+    for each in directories:
+        shutil.rmtree(each, ignore_errors=True)
 
 
 def has_own_log4j(environment: Mapping[str, str]) -> bool:
@@ -290,21 +318,29 @@ def has_own_log4j(environment: Mapping[str, str]) -> bool:
 
 
 @contextmanager
-def _variables_for_workers(settings: Mapping[str, str]) -> Iterator[None]:
+def _variables_for_workers(settings: Mapping[str, str], local_directories: Sequence[str]) -> Iterator[None]:
     """The environment of the JVM, and so of Python workers on this machine: they are run by this interpreter,
     and import the package from where this process has it."""
     if is_local(settings["spark.master"]):
         os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python", sys.executable)
-    before = os.environ.get("PYTHONPATH")
+    path = os.environ.get("PYTHONPATH")
     root = str(PACKAGE.parent)
-    os.environ["PYTHONPATH"] = root if before is None else f"{root}{os.pathsep}{before}"
+    variables = {
+        "PYTHONPATH": root if path is None else f"{root}{os.pathsep}{path}",
+        "SPARK_LOCAL_DIRS": ",".join(
+            local_directories
+        ),  # of this machine: executors elsewhere have their own
+    }
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -60,7 +61,7 @@ def test_files_for_a_user_of_a_secure_broker(certs: Run, tmp_path: Path) -> None
     status, out, _ = certs("user", "alice")
     files = tmp_path / "security" / "users" / "alice"
     assert status == 0
-    assert f"minikafka users create alice --password-file {files}/password -b localhost:9092" in out
+    assert f"minikafka users create alice --password-file {files}/password --command-config" in out
     password = (files / "password").read_text().strip()
     assert password not in out and len(password) >= 40
     assert f"sasl.password={password}" in (files / "librdkafka.conf").read_text()
@@ -101,13 +102,17 @@ def test_nothing_is_overwritten_unasked(certs: Run) -> None:
 def test_pkcs12_stores_are_under_the_password_in_the_file(certs: Run, tmp_path: Path) -> None:
     password = tmp_path / "password"
     password.write_text("p4ss word\n")
+    password.chmod(0o600)
     certs("init")
     assert certs("client", "alice", "--pkcs12-password-file", str(password))[0] == 0
     store = tmp_path / "security" / "clients" / "alice" / "keystore.p12"
     assert pkcs12.load_key_and_certificates(store.read_bytes(), b"p4ss word")[0] is not None
     password.write_text("")
     status, _, err = certs("client", "bob", "--pkcs12-password-file", str(password))
-    assert status == 1 and "the file is empty" in err
+    assert status == 1 and f"{password} is empty" in err
+    password.chmod(0o644)
+    status, _, err = certs("client", "bob", "--pkcs12-password-file", str(password))
+    assert status == 1 and f"others than its owner may use {password}" in err
     status, _, err = certs("client", "bob", "--pkcs12-password-file", str(tmp_path / "none"))
     assert status == 1 and "No such file" in err
 
@@ -126,6 +131,40 @@ def test_what_is_refused(certs: Run, arguments: tuple[str, ...], told: str) -> N
     certs("init")
     status, out, err = certs(*arguments)
     assert (status, out) == (1, "") and told in err and err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "told"),
+    [("ca.key", "is no private key in PEM"), ("ca.pem", "authority's certificate is none in PEM")],
+)
+def test_an_authority_that_is_damaged_says_which_file(
+    certs: Run, tmp_path: Path, file: str, told: str
+) -> None:
+    certs("init")
+    (tmp_path / "security" / file).write_text("rubbish")
+    status, out, err = certs("client", "alice")
+    assert (status, out) == (1, "") and told in err and err.count("\n") == 1 and "http" not in err
+
+
+def test_a_file_in_the_place_of_the_directory(certs: Run, tmp_path: Path) -> None:
+    (tmp_path / "security").write_text("")
+    status, out, err = certs("init")
+    assert (status, out) == (1, "") and err.endswith(
+        f"{tmp_path / 'security'}: File exists: choose another\n"
+    )
+
+
+def test_a_directory_that_may_not_be_looked_into(
+    certs: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def denied(path: Path) -> bool:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "exists", denied)
+    for arguments in (("list",), ("client", "alice"), ("init",)):
+        status, out, err = certs(*arguments)
+        assert (status, out) == (1, "") and err.count("\n") == 1
+        assert err.endswith(f"{tmp_path / 'security'}: Permission denied: choose another\n")
 
 
 def test_without_an_authority(certs: Run) -> None:

@@ -145,6 +145,7 @@ async def test_quotas_of_users_clients_and_addresses(configs: Run) -> None:
         ("--describe --topic a --entity-type topics", "in conjunction with specific entity flags"),
         ("--describe --broker one", "must be a valid integer broker id, but it is: one"),
         ("--describe --entity-type broker-loggers", "An entity name must be specified with --describe"),
+        ("--alter --topic t --add-config-file /dev/zero", "/dev/zero has more than 1048576 bytes"),
         ("--alter --topic t", "At least one of --add-config, --add-config-file, or --delete-config"),
         ("--alter --topic t --add-config a", 'must be in the format "key=val"'),
         ("--alter --topic t --add-config a/b=1", "Invalid character found for config key: a/b"),

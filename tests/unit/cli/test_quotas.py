@@ -63,6 +63,25 @@ async def test_quotas_are_set_shown_and_removed(quotas: Run) -> None:
     assert (await quotas("describe", "app"))[1] == ["No quotas are set."]
 
 
+async def test_addresses_have_a_quota_of_new_connections(quotas: Run) -> None:
+    done = await quotas("alter", "ip=127.0.0.9", "--set", "connection_creation_rate=20")
+    assert done == (0, ["The quotas of ip=127.0.0.9 are changed."], "")
+    await quotas("alter", "ip", "--set", "connection_creation_rate=100")
+    for entity, expected in (("ip=127.0.0.9", "20"), ("ip", "100")):
+        status, lines, _ = await quotas("describe", entity)
+        assert (status, lines[1].split()) == (0, [entity, "connection_creation_rate", expected])
+    assert len((await quotas("describe"))[1]) == 3
+    await quotas("alter", "ip=127.0.0.9", "--remove", "connection_creation_rate")
+    await quotas("alter", "ip", "--remove", "connection_creation_rate")
+    assert (await quotas("describe"))[1] == ["No quotas are set."]
+    refused = await quotas("alter", "ip=no.such.host", "--set", "connection_creation_rate=1")
+    assert refused == (
+        1,
+        [],
+        "minikafka quotas: no.such.host is not a valid IP address. (INVALID_REQUEST)\n",
+    )
+
+
 async def test_a_dry_run_changes_nothing(quotas: Run) -> None:
     done = await quotas("alter", "user", "--set", "producer_byte_rate=1", "--dry-run")
     assert done == (0, ["The quotas of user can be changed."], "")
@@ -97,7 +116,7 @@ async def test_why_shows_the_numbers_of_each_throttle(quotas: Run, broker: Broke
 
 
 async def test_what_the_broker_refuses_is_said(quotas: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("minikafka.cli.quotas.checked_quota", lambda key, value: (None, value))
+    monkeypatch.setattr("minikafka.cli.quotas.checked_quota", lambda key, value, *, of_address: (None, value))
     status, lines, error = await quotas("alter", "app", "--set", "producer_byte_rate=-1")
     assert (status, lines) == (1, [])
     assert error == (
@@ -118,6 +137,13 @@ async def test_what_the_broker_refuses_is_said(quotas: Run, monkeypatch: pytest.
         (["alter", "app", "--remove", "bytes"], "Invalid configuration key bytes"),
         (["alter", "user=a,b", "--remove", "producer_byte_rate"], "user=a,b: must be like user=NAME"),
         (["why", ""], "ENTITY is empty"),
+        (["why", "ip=127.0.0.1"], "the quota of an address is about new connections"),
+        (
+            ["alter", "ip=::1", "--set", "producer_byte_rate=1"],
+            "Invalid configuration key producer_byte_rate",
+        ),
+        (["alter", "app", "--set", "connection_creation_rate=1"], "key connection_creation_rate"),
+        (["describe", "ip="], "ip=: must be like user=NAME"),
     ],
 )
 def test_bad_usage_is_named_before_anybody_is_asked(
@@ -139,6 +165,8 @@ def test_bad_usage_is_named_before_anybody_is_asked(
         ("user=ann", {"user": "ann"}),
         ("user=ann,client-id", {"user": "ann", "client-id": None}),
         ("user,client-id=x", {"user": None, "client-id": "x"}),
+        ("ip=fe80::1", {"ip": "fe80::1"}),
+        ("ip", {"ip": None}),
     ],
 )
 def test_an_entity_is_read_and_written_the_same(text: str, entity: dict[str, Any]) -> None:

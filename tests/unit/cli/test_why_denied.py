@@ -139,6 +139,7 @@ async def test_without_an_authorizer_everybody_may(capsys: pytest.CaptureFixture
         ("alice fly topic:a", "there is no operation fly"),
         ("alice write group:a", "no request needs Write on a Group; there are Read, Delete, Describe"),
         ("alice read orders", "orders: must be cluster, or one of topic:NAME, group:NAME"),
+        ("User: read topic:a", "USER has no name"),
         (":x read topic:a", "expected a string in format principalType:principalName but got :x"),
     ],
 )

@@ -8,19 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.security.acl import (
-    AccessControlEntry,
-    AccessControlEntryFilter,
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    PatternType,
-    ResourcePattern,
-    ResourcePatternFilter,
-    ResourceType,
-    by_code,
-)
+from minikafka.security.acl import AccessControlEntry, AclBinding, AclBindingFilter, ResourcePattern
 from minikafka.server.services import Services
 
 if TYPE_CHECKING:
@@ -36,40 +24,19 @@ def configured_acls(services: Services, message: str) -> AclStore:
 
 def binding_of(creation: Any) -> AclBinding:
     """What is to be created; UNKNOWN where a number is none."""
-    return AclBinding(
-        ResourcePattern(
-            by_code(ResourceType, creation.resource_type),
-            creation.resource_name,
-            by_code(PatternType, creation.resource_pattern_type),
-        ),
-        AccessControlEntry(
-            creation.principal,
-            creation.host,
-            by_code(AclOperation, creation.operation),
-            by_code(AclPermissionType, creation.permission_type),
-        ),
+    pattern = ResourcePattern.of_codes(
+        creation.resource_type, creation.resource_name, creation.resource_pattern_type
     )
+    return AclBinding(pattern, AccessControlEntry.of_fields(creation))
 
 
-def filter_of(wanted: Any) -> AclBindingFilter:
+def filter_of(fields: Any) -> AclBindingFilter:
     """Raises KafkaError: INVALID_REQUEST, a number is none."""
-    found = AclBindingFilter(
-        ResourcePatternFilter(
-            by_code(ResourceType, wanted.resource_type_filter),
-            wanted.resource_name_filter,
-            by_code(PatternType, wanted.pattern_type_filter),
-        ),
-        AccessControlEntryFilter(
-            wanted.principal_filter,
-            wanted.host_filter,
-            by_code(AclOperation, wanted.operation),
-            by_code(AclPermissionType, wanted.permission_type),
-        ),
-    )
-    unknown = found.unknown_part()
+    wanted = AclBindingFilter.of_fields(fields)
+    unknown = wanted.unknown_part()
     if unknown is not None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, unknown)
-    return found
+    return wanted
 
 
 def pattern_fields(pattern: ResourcePattern) -> dict[str, Any]:

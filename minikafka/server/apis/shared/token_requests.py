@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from minikafka.errors import ErrorCode, KafkaError
+from minikafka.protocol.wire.codec import Body
 from minikafka.security.principal import ANONYMOUS
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
@@ -24,6 +26,19 @@ def allowed_tokens(services: Services, context: RequestContext) -> DelegationTok
     """
     check_may_ask(context)
     return tokens_of(services)
+
+
+async def answer_with_expiry(
+    services: Services, context: RequestContext, change: Callable[[DelegationTokens], Awaitable[int]]
+) -> Body:
+    """The answer of RenewDelegationToken and ExpireDelegationToken: when the token ends after ``change``, or
+    the error of that."""
+    code, expires_ms = ErrorCode.NONE, NO_TIME
+    try:
+        expires_ms = await change(allowed_tokens(services, context))
+    except KafkaError as error:
+        code = error.code
+    return {"error_code": code, "expiry_timestamp": expires_ms, "throttle_time": 0}
 
 
 def check_may_ask(context: RequestContext) -> None:

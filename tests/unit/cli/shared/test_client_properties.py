@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import argparse
 import ssl
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
+from minikafka.cli.bench import command as bench
 from minikafka.cli.groups import command as groups
 from minikafka.cli.shared.client_properties import (
     aiokafka_options,
     librdkafka_options,
     read_client_properties,
 )
+from minikafka.cli.shared.commands import take_connection
+from minikafka.cli.shared.profiles import VARIABLE, Profiles
+from minikafka.cli.spark import compact
 from minikafka.errors import ConfigError
 from minikafka.network.client_security import client_security
 from minikafka.security.jaas import jaas_module
@@ -169,6 +175,78 @@ def test_a_delegation_token_is_for_our_own_connections_alone(write: Write) -> No
     assert client_security(properties).login is not None
     with pytest.raises(ConfigError, match="cannot log in by a delegation token"):
         aiokafka_options(properties)
+
+
+WITHOUT_LOGIN = "security.protocol=SSL\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "expected"),
+    [
+        ("bootstrap.servers=a:1, b:2\n", [], [("a", 1), ("b", 2)]),
+        ("bootstrap.servers=SSL://a:1\n", [], [("a", 1)]),
+        ("metadata.broker.list=a:1\n", [], [("a", 1)]),
+        ("bootstrap.servers=a:1\n", ["-b", "c:3"], [("c", 3)]),
+        ("", ["-b", "c:3"], [("c", 3)]),
+    ],
+)
+def test_the_brokers_are_those_of_the_file_unless_the_command_line_names_some(
+    tmp_path: Path, line: str, options: list[str], expected: list[tuple[str, int]]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(WITHOUT_LOGIN + line)
+    arguments = groups.parser().parse_args(["list", "--command-config", str(path), *options])
+    take_connection(arguments)
+    assert arguments.addresses == expected and arguments.security.protocol == "SSL"
+
+
+def test_an_address_in_the_file_that_is_none_is_named_by_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(WITHOUT_LOGIN + "bootstrap.servers=a:x\n")
+    with pytest.raises(SystemExit):
+        groups.main(["list", "--command-config", str(path)])
+    assert f"bootstrap.servers in {path}: a:x: must be HOST:PORT" in capsys.readouterr().err
+
+
+def test_what_the_file_logs_in_with_goes_to_no_broker_that_is_not_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(WITHOUT_LOGIN)
+    for main in (groups.main, bench.main):
+        with suppress(SystemExit):
+            main(["list" if main is groups.main else "produce", "--command-config", str(path)])
+        said = capsys.readouterr().err
+        assert "no broker is named: give --" in said and f"or set bootstrap.servers in {path}" in said
+
+
+def test_a_profile_counts_less_than_a_file_that_is_typed_and_more_than_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    path = tmp_path / "client.properties"
+    path.write_text(WITHOUT_LOGIN + "bootstrap.servers=file:1\n")
+
+    def address(*options: str, main: Callable[[], argparse.ArgumentParser] = groups.parser) -> object:
+        arguments = main().parse_args([*options])
+        take_connection(arguments)
+        return arguments.addresses and arguments.addresses[0][0]
+
+    assert address("list") == "localhost"
+    profile = {"bootstrap-server": "profile:1"}
+    Profiles("p", {"p": profile}).save()
+    assert address("list") == "profile"
+    assert address("list", "--command-config", str(path)) == "file"
+    Profiles("p", {"p": profile | {"command-config": str(path)}}).save()
+    assert address("list") == "profile"
+    Profiles("p", {"p": {"command-config": str(path)}}).save()
+    assert address("list") == "file"
+    offline = ["/data", "--topic", "t"]
+    assert address(*offline, main=compact.parser) == [], "a profile names no broker that holds a directory"
+    assert address(*offline, "--command-config", str(path), main=compact.parser) == "file"
 
 
 def test_a_file_that_is_not_there_is_bad_usage(capsys: pytest.CaptureFixture[str]) -> None:

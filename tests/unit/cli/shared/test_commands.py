@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from minikafka.cli.groups import command as groups
 from minikafka.cli.reassign.progress import CopyRate
 from minikafka.cli.shared.commands import (
     explain,
@@ -35,6 +36,13 @@ def test_addresses(text: str, addresses: list[tuple[str, int]]) -> None:
 def test_what_is_no_address(text: str) -> None:
     with pytest.raises(ValueError, match="must be HOST:PORT"):
         parse_addresses(text)
+
+
+@pytest.mark.parametrize("text", ["0", "-5", "1.5", "x", "", str(2**31), "9" * 5000])
+def test_a_timeout_that_leaves_no_time_or_no_end(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        groups.parser().parse_args(["list", f"--timeout-ms={text}"])
+    assert "must be milliseconds, from 1 to 2147483647" in capsys.readouterr().err
 
 
 def test_an_action_may_be_an_option() -> None:
