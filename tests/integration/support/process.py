@@ -189,6 +189,39 @@ class BrokerProcess:
         raise AssertionError("no VmRSS")
 
 
+class SecureProcess(BrokerProcess):
+    """A `minikafka-broker --secure`; ``more``: further arguments; ``properties`` go on top of its own."""
+
+    def __init__(
+        self, data_dir: Path, *, more: tuple[str, ...] = (), properties: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(data_dir)
+        self.more = (*more, *(f"--set={name}={value}" for name, value in (properties or {}).items()))
+        self._has_listeners = bool(more)
+
+    @property
+    def security(self) -> Path:
+        return self.data_dir.with_name(self.data_dir.name + "-security")
+
+    @property
+    def admin(self) -> Path:
+        return self.security / "users" / "admin"
+
+    def arguments(self) -> list[str]:
+        listen = () if self._has_listeners else (f"--listen=127.0.0.1:{self.port}",)
+        return [
+            *self.command,
+            "--secure",
+            *listen,
+            f"--data-dir={self.data_dir}",
+            "--http-port=off",
+            *self.more,
+        ]
+
+    def _answers(self) -> bool:
+        return True  # the banner says so; who does not log in gets no answer
+
+
 def bytes_of(paths: Iterable[Path]) -> int:
     """Of the files of a running broker: one that has been renamed or deleted since counts nothing."""
     sizes = []
