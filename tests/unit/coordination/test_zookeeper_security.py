@@ -176,9 +176,10 @@ def test_access_control_needs_somebody_who_has_access() -> None:
         ("/config/users/alice/clients/x", True),
         ("/config/brokers/<default>", True),
         ("/delegation_token/tokens/abc", True),
+        ("/minikafka/login_secret", True),
         ("/config/topics/t", False),
         ("/kafka-acl/Topic/t", False),
     ],
 )
-def test_what_is_sensitive_is_what_kafka_says(path: str, is_sensitive: bool) -> None:
+def test_what_is_sensitive_is_what_kafka_says_and_a_secret_of_ours(path: str, is_sensitive: bool) -> None:
     assert paths.is_sensitive(path) is is_sensitive
