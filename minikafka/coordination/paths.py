@@ -106,8 +106,8 @@ PERSISTENT_PATHS = (
 """What Kafka's broker creates when it starts, empty; so ``/latest_producer_id_block`` is, until the first."""
 
 SENSITIVE_ROOTS = (USER_CONFIGS, BROKER_CONFIGS, DELEGATION_TOKENS, LOGIN_SECRET)
-"""What begins so is for brokers alone, with ``zookeeper.set.acl``: ``ZkData.SensitiveRootPaths``, and a secret of
-our own."""
+"""What begins so is for brokers alone, with ``zookeeper.set.acl``: ``ZkData.SensitiveRootPaths``, and our own
+secret."""
 
 
 # Paths
