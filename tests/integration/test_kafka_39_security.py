@@ -42,7 +42,7 @@ from minikafka.security.acl import (
 )
 from minikafka.security.password_encoder import PasswordEncoder
 from tests.integration.support import confluent, java
-from tests.integration.support.process import BrokerProcess, KafkaProcess
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
 from tests.support import zookeeper
 from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
@@ -50,7 +50,6 @@ from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
 
-VERSION = "3.9.1"
 DEADLINE_S = 60.0
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -66,20 +65,6 @@ DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
 CHROOT = "/kafka-39-security"
 KAFKA_ID, OUR_ID = 1, 2
 TRUST_PASSWORD = "listener.name.plaintext.ssl.truststore.password"
-
-
-class SecureKafka(KafkaProcess):
-    """On ZooKeeper, with the listeners that its properties have; ``jaas`` is a file for its JVM."""
-
-    def __init__(self, data_dir: Path, *, jaas: Path, properties: dict[str, str], port: int) -> None:
-        super().__init__(data_dir, classpath=java.class_path(VERSION), properties=properties, port=port)
-        self._java.append(f"-Djava.security.auth.login.config={jaas}")
-
-    def arguments(self) -> list[str]:
-        config = {"log.dirs": self.log_dirs, "offsets.topic.replication.factor": "1"} | self.properties
-        path = self.data_dir.with_name(self.data_dir.name + ".properties")
-        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        return [*self._java, "kafka.Kafka", str(path)]
 
 
 class OneBroker(AdminClient):
@@ -163,7 +148,10 @@ def peers(secured_zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathF
             properties[name] = f"{SCRAM_MODULE} required;"
         if node_id == KAFKA_ID:
             properties["zookeeper.clientCnxnSocket"] = "org.apache.zookeeper.ClientCnxnSocketNetty"
-            process: BrokerProcess = SecureKafka(data_dir, jaas=jaas, properties=properties, port=port)
+            options = [f"-Djava.security.auth.login.config={jaas}"]
+            process: BrokerProcess = KafkaOnZooKeeper(
+                data_dir, properties=properties, port=port, java_options=options
+            )
         else:
             properties["zookeeper.sasl.jaas.config"] = login
             process = BrokerProcess(data_dir, properties=properties, port=port)
@@ -216,7 +204,7 @@ async def make_user(at: Peer, name: str, password: str, mechanism: str = MECHANI
 async def test_a_user_of_kafkas_tool_logs_in_at_both(peers: Peers) -> None:
     added = "SCRAM-SHA-256=[iterations=8192,password=tool's],SCRAM-SHA-512=[password=tool's]"
     java.run(
-        java.class_path(VERSION),
+        java.class_path(KafkaOnZooKeeper.VERSION),
         *("kafka.admin.ConfigCommand", "--bootstrap-server", peers.kafka.process.bootstrap, "--alter"),
         *("--entity-type", "users", "--entity-name", "tove", "--add-config", added),
     )

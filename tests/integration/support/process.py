@@ -273,5 +273,35 @@ class KafkaProcess(BrokerProcess):
         return self._answers()
 
 
+class KafkaOnZooKeeper(KafkaProcess):
+    """Apache Kafka 3.9, the last with ZooKeeper; ``java_options`` are its JVM's."""
+
+    VERSION = "3.9.1"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, object],
+        port: int | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
+        """Without ``listeners`` among the properties there is one, PLAINTEXT."""
+        classpath = java.class_path(self.VERSION)
+        super().__init__(data_dir, classpath=classpath, properties=properties, port=port)
+        self._java += java_options
+
+    def arguments(self) -> list[str]:
+        config = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": self.log_dirs,
+            "offsets.topic.replication.factor": "1",
+        } | self.properties
+        path = self.data_dir.with_name(self.data_dir.name + ".properties")
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        return [*self._java, "kafka.Kafka", str(path)]
+
+
 def java_is_there() -> bool:
     return all(shutil.which(program) for program in ("java", "mvn"))
