@@ -26,6 +26,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 from minikafka.cli.acls.requests import create_acls, delete_acls
 from minikafka.cli.shared.admin_client import AdminClient, broker_resource, raise_error
 from minikafka.cli.shared.scram_users import ScramMechanism, alter_users, describe_users, salted
+from minikafka.cli.users import command as users
 from minikafka.network.broker_client import AuthenticationFailed
 from minikafka.network.client_security import ClientSecurity
 from minikafka.network.sasl_login import SaslLogin
@@ -114,6 +115,21 @@ def secured_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooK
         server.kill()
 
 
+def make_first_user(directory: Path, properties: dict[str, str]) -> None:
+    """By `minikafka users` in the store, before there is anything else."""
+    settings, password = directory / "zookeeper.properties", directory / "password"
+    known = {name: value for name, value in properties.items() if name != "zookeeper.connect"}
+    settings.write_text("".join(f"{name}={value}\n" for name, value in known.items()))
+    password.write_text("from the start")
+    password.chmod(0o600)
+    store = f"zookeeper://{properties['zookeeper.connect']}"
+    at = ("--coordination", store, "--command-config", str(settings))
+    made = users.main(
+        ["create", "first", "--mechanism", MECHANISMS[0], "--password-file", str(password), *at]
+    )
+    assert made == 0
+
+
 @pytest.fixture(scope="module")
 def peers(secured_zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     """One JVM for all tests here; each has users and resources of its own."""
@@ -159,6 +175,7 @@ def peers(secured_zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathF
         process.start()
         return made[node_id]
 
+    make_first_user(directory, to_zookeeper | {"zookeeper.sasl.jaas.config": login})
     try:
         kafka = start(KAFKA_ID, directory / "kafka")
         tree.start(timeout=DEADLINE_S)
@@ -199,6 +216,12 @@ async def make_user(at: Peer, name: str, password: str, mechanism: str = MECHANI
     number = ScramMechanism[mechanism.replace("-", "_")]
     async with at.as_operator() as admin:
         await alter_users(admin, upsertions=[(name, salted(number, 4096, password))])
+
+
+async def test_a_user_from_before_the_first_broker_logs_in_at_both(peers: Peers) -> None:
+    for peer in (peers.kafka, peers.ours):
+        assert await gets_in(peer.as_user("first", "from the start"))
+        assert not await gets_in(peer.as_user("first", "wrong"))
 
 
 async def test_a_user_of_kafkas_tool_logs_in_at_both(peers: Peers) -> None:

@@ -149,13 +149,25 @@ def take_connection(arguments: argparse.Namespace) -> None:
 
 def take_security(arguments: argparse.Namespace) -> ClientSecurity | None:
     """How ``--command-config`` says that brokers are reached; None: in plain text. Raises ValueError."""
+    properties = take_properties(arguments)
     if not arguments.command_config:
         return None
-    from minikafka.cli.shared.client_properties import read_client_properties
     from minikafka.network.client_security import client_security
 
     try:
-        return client_security(read_client_properties(arguments.command_config))
+        return client_security(properties)
+    except ConfigError as error:
+        raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
+
+
+def take_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    """Those of ``--command-config``; none without it. Raises ValueError."""
+    if not arguments.command_config:
+        return {}
+    from minikafka.cli.shared.client_properties import read_client_properties
+
+    try:
+        return read_client_properties(arguments.command_config)
     except ConfigError as error:
         raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
 
