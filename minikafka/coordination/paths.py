@@ -105,8 +105,9 @@ PERSISTENT_PATHS = (
 )
 """What Kafka's broker creates when it starts, empty; so ``/latest_producer_id_block`` is, until the first."""
 
-SENSITIVE_ROOTS = (USER_CONFIGS, BROKER_CONFIGS, "/delegation_token/tokens")
-"""``ZkData.SensitiveRootPaths``: what begins so is for brokers alone, with ``zookeeper.set.acl``."""
+SENSITIVE_ROOTS = (USER_CONFIGS, BROKER_CONFIGS, DELEGATION_TOKENS, LOGIN_SECRET)
+"""What begins so is for brokers alone, with ``zookeeper.set.acl``: ``ZkData.SensitiveRootPaths``, and our own
+secret."""
 
 
 # Paths

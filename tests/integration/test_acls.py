@@ -26,7 +26,7 @@ from minikafka.steps import finish
 from minikafka.system_clock import SystemClock
 from tests.integration.conftest import StartBroker, StartCluster
 from tests.integration.support import confluent, java
-from tests.integration.support.process import BrokerProcess, KafkaProcess
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
 from tests.support.zookeeper import ZooKeeperServer
 
 WAIT_S = 60
@@ -34,8 +34,6 @@ SECURE = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS",
 }
-ZOOKEEPER_KAFKA = "3.9.1"
-"""The last that keeps ACLs in ZooKeeper."""
 ACL_COMMAND = "org.apache.kafka.tools.AclCommand"
 
 
@@ -154,29 +152,16 @@ def test_kafkas_own_command(secure_broker: BrokerProcess, java_class_path: str) 
     }
 
 
-class KafkaOnZooKeeper(KafkaProcess):
-    """Apache Kafka 3.9, as it was before KRaft."""
-
-    def arguments(self) -> list[str]:
-        config = {
-            "broker.id": "1",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
-            "log.dirs": self.log_dirs,
-            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
-            "super.users": "User:ANONYMOUS",
-        } | self.properties
-        path = self.data_dir.with_name(self.data_dir.name + ".properties")
-        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        return [*self._java, "kafka.Kafka", str(path)]
-
-
 @pytest.fixture
-def kafka_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Iterator[KafkaProcess]:
+def kafka_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Iterator[KafkaOnZooKeeper]:
     connect = f"{zookeeper_server.address}/{tmp_path.name}"
     broker = KafkaOnZooKeeper(
         tmp_path / "kafka",
-        classpath=java.class_path(ZOOKEEPER_KAFKA),
-        properties={"zookeeper.connect": connect},
+        properties={
+            "zookeeper.connect": connect,
+            "authorizer.class.name": "kafka.security.authorizer.AclAuthorizer",
+            "super.users": "User:ANONYMOUS",
+        },
     )
     try:
         broker.start()
@@ -192,7 +177,7 @@ def kafka_on_zookeeper(zookeeper_server: ZooKeeperServer, tmp_path: Path) -> Ite
 @pytest.mark.java
 @pytest.mark.minikafka_only
 async def test_an_apache_kafka_on_the_same_zookeeper_has_the_same_acls(
-    kafka_on_zookeeper: KafkaProcess,
+    kafka_on_zookeeper: KafkaOnZooKeeper,
 ) -> None:
     """What Kafka creates is read, what is created here Kafka decides by, and each hears of the other's
     changes."""

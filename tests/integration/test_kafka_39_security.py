@@ -1,6 +1,9 @@
 """An Apache Kafka 3.9, the last with ZooKeeper, and a minikafka share one ZooKeeper: users, ACLs, tokens,
 passwords and quotas of the one hold at the other.
 
+Both reach it with TLS and log in there by DIGEST-MD5; with ``zookeeper.set.acl`` only they may change what is
+there, and read the secrets.
+
 They are no cluster that shares partitions: Kafka, which is the controller, sends UpdateMetadata and
 LeaderAndIsr, which a minikafka does not take. So clients here ask the one broker that they are given.
 """
@@ -18,10 +21,12 @@ from typing import Any, NamedTuple
 
 import pytest
 from kazoo.client import KazooClient
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from minikafka.cli.acls.requests import create_acls, delete_acls
 from minikafka.cli.shared.admin_client import AdminClient, broker_resource, raise_error
 from minikafka.cli.shared.scram_users import ScramMechanism, alter_users, describe_users, salted
+from minikafka.cli.users import command as users
 from minikafka.network.broker_client import AuthenticationFailed
 from minikafka.network.client_security import ClientSecurity
 from minikafka.network.sasl_login import SaslLogin
@@ -38,13 +43,14 @@ from minikafka.security.acl import (
 )
 from minikafka.security.password_encoder import PasswordEncoder
 from tests.integration.support import confluent, java
-from tests.integration.support.process import BrokerProcess, KafkaProcess
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper
+from tests.support import zookeeper
+from tests.support.certificates import CertificateAuthority
 from tests.support.ports import free_port
 from tests.support.zookeeper import ZooKeeperServer
 
 pytestmark = [pytest.mark.java, pytest.mark.minikafka_only]
 
-VERSION = "3.9.1"
 DEADLINE_S = 60.0
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 SCRAM_MODULE = "org.apache.kafka.common.security.scram.ScramLoginModule"
@@ -56,17 +62,10 @@ SECURE = {
     "password.encoder.secret": PASSWORD_SECRET,
     "sasl.enabled.mechanisms": ",".join(MECHANISMS),
 }
+DIGEST_MODULE = "org.apache.zookeeper.server.auth.DigestLoginModule"
+CHROOT = "/kafka-39-security"
+KAFKA_ID, OUR_ID = 1, 2
 TRUST_PASSWORD = "listener.name.plaintext.ssl.truststore.password"
-
-
-class SecureKafka(KafkaProcess):
-    """On ZooKeeper, with the listeners that its properties have."""
-
-    def arguments(self) -> list[str]:
-        config = {"log.dirs": self.log_dirs, "offsets.topic.replication.factor": "1"} | self.properties
-        path = self.data_dir.with_name(self.data_dir.name + ".properties")
-        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        return [*self._java, "kafka.Kafka", str(path)]
 
 
 class OneBroker(AdminClient):
@@ -103,38 +102,85 @@ class Peers(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def peers(zookeeper_server: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
+def secured_zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeperServer]:
+    zookeeper.skip_if_missing()
+    directory = tmp_path_factory.mktemp("zookeeper")
+    authority = CertificateAuthority()
+    authority.write_pkcs12(directory / "ca.p12", zookeeper.PASSWORD)
+    authority.issue("zookeeper").write_pkcs12(directory / "server.p12", zookeeper.PASSWORD)
+    server = zookeeper.secured_server(directory)
+    try:
+        yield server.start()
+    finally:
+        server.kill()
+
+
+def make_first_user(directory: Path, properties: dict[str, str]) -> None:
+    """By `minikafka users` in the store, before there is anything else."""
+    settings, password = directory / "zookeeper.properties", directory / "password"
+    known = {name: value for name, value in properties.items() if name != "zookeeper.connect"}
+    settings.write_text("".join(f"{name}={value}\n" for name, value in known.items()))
+    password.write_text("from the start")
+    password.chmod(0o600)
+    store = f"zookeeper://{properties['zookeeper.connect']}"
+    at = ("--coordination", store, "--command-config", str(settings))
+    made = users.main(
+        ["create", "first", "--mechanism", MECHANISMS[0], "--password-file", str(password), *at]
+    )
+    assert made == 0
+
+
+@pytest.fixture(scope="module")
+def peers(secured_zookeeper: ZooKeeperServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peers]:
     """One JVM for all tests here; each has users and resources of its own."""
     directory = tmp_path_factory.mktemp("peers")
-    connect = f"{zookeeper_server.address}/kafka-39-security"
+    login = f'{DIGEST_MODULE} required username="{zookeeper.USER}" password="{zookeeper.PASSWORD}";'
+    jaas = directory / "jaas.conf"
+    jaas.write_text(f"Client {{ {login} }};\n")
+    to_zookeeper = {
+        "zookeeper.connect": f"localhost:{secured_zookeeper.secure_port}{CHROOT}",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(secured_zookeeper.directory / "ca.p12"),
+        "zookeeper.ssl.truststore.password": zookeeper.PASSWORD,
+        "zookeeper.set.acl": "true",
+    }
     made: dict[int, Peer] = {}
-    tree = KazooClient(connect)
+    tree = KazooClient(
+        secured_zookeeper.address + CHROOT,
+        sasl_options={
+            "mechanism": "DIGEST-MD5",
+            "username": zookeeper.USER,
+            "password": zookeeper.PASSWORD,
+        },
+    )
 
     def start(node_id: int, data_dir: Path) -> Peer:
         port, sasl_port = free_port(), free_port()
-        properties = SECURE | {
-            "zookeeper.connect": connect,
-            "broker.id": str(node_id),
-            "listeners": f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}",
-        }
+        properties = SECURE | to_zookeeper
+        properties["broker.id"] = str(node_id)
+        properties["listeners"] = f"PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl_port}"
         for mechanism in MECHANISMS:
             name = f"listener.name.sasl_plaintext.{mechanism.lower()}.sasl.jaas.config"
             properties[name] = f"{SCRAM_MODULE} required;"
-        if node_id == 1:
-            process: BrokerProcess = SecureKafka(
-                data_dir, classpath=java.class_path(VERSION), properties=properties, port=port
+        if node_id == KAFKA_ID:
+            properties["zookeeper.clientCnxnSocket"] = "org.apache.zookeeper.ClientCnxnSocketNetty"
+            options = [f"-Djava.security.auth.login.config={jaas}"]
+            process: BrokerProcess = KafkaOnZooKeeper(
+                data_dir, properties=properties, port=port, java_options=options
             )
         else:
+            properties["zookeeper.sasl.jaas.config"] = login
             process = BrokerProcess(data_dir, properties=properties, port=port)
         made[node_id] = Peer(node_id, process, sasl_port)
         process.start()
         return made[node_id]
 
+    make_first_user(directory, to_zookeeper | {"zookeeper.sasl.jaas.config": login})
     try:
-        kafka = start(1, directory / "kafka")
+        kafka = start(KAFKA_ID, directory / "kafka")
         tree.start(timeout=DEADLINE_S)
         confluent.wait_until(lambda: tree.exists("/controller"), "Kafka is the controller")
-        yield Peers(kafka, start(2, directory / "ours"), tree)
+        yield Peers(kafka, start(OUR_ID, directory / "ours"), tree)
     finally:
         tree.stop()
         tree.close()
@@ -172,10 +218,16 @@ async def make_user(at: Peer, name: str, password: str, mechanism: str = MECHANI
         await alter_users(admin, upsertions=[(name, salted(number, 4096, password))])
 
 
+async def test_a_user_from_before_the_first_broker_logs_in_at_both(peers: Peers) -> None:
+    for peer in (peers.kafka, peers.ours):
+        assert await gets_in(peer.as_user("first", "from the start"))
+        assert not await gets_in(peer.as_user("first", "wrong"))
+
+
 async def test_a_user_of_kafkas_tool_logs_in_at_both(peers: Peers) -> None:
     added = "SCRAM-SHA-256=[iterations=8192,password=tool's],SCRAM-SHA-512=[password=tool's]"
     java.run(
-        java.class_path(VERSION),
+        java.class_path(KafkaOnZooKeeper.VERSION),
         *("kafka.admin.ConfigCommand", "--bootstrap-server", peers.kafka.process.bootstrap, "--alter"),
         *("--entity-type", "users", "--entity-name", "tove", "--add-config", added),
     )
@@ -324,3 +376,37 @@ async def test_a_stored_password_is_read_by_the_other(peers: Peers) -> None:
         await admin.alter_configs({broker_resource(1): {"log.cleaner.threads": "2"}})
     written_again = stored_password(peers.tree, 1)
     assert written_again != ours and encoder.decode(written_again) == "our own"
+
+
+def nodes_below(tree: KazooClient, path: str) -> Iterator[str]:
+    for name in tree.get_children(path):
+        child = f"{path.rstrip('/')}/{name}"
+        yield child
+        yield from nodes_below(tree, child)
+
+
+async def test_both_make_nodes_that_others_may_not_change(peers: Peers) -> None:
+    """``ZkData.defaultAcls``: each node is the brokers' own; all may read it but secrets."""
+    for peer in (peers.kafka, peers.ours):
+        await make_user(peer, f"kept{peer.node_id}", "p")
+        pattern = ResourcePattern(ResourceType.TOPIC, f"kept{peer.node_id}")
+        entry = AccessControlEntry("User:a", "*", AclOperation.READ, AclPermissionType.ALLOW)
+        async with peer.as_operator() as admin:
+            await create_acls(admin, [AclBinding(pattern, entry)])
+            await admin.alter_configs({broker_resource(peer.node_id): {"message.max.bytes": "2000000"}})
+    brokers = {("sasl", zookeeper.USER, CREATOR_ALL_ACL[0].perms)}
+    readers = {("world", "anyone", READ_ACL_UNSAFE[0].perms)}
+    everybody = {("world", "anyone", OPEN_ACL_UNSAFE[0].perms)}
+    secrets = ("/config/users", "/config/brokers", "/delegation_token/tokens", "/minikafka/login_secret")
+    found = {}
+    for path in nodes_below(peers.tree, "/"):
+        acls, _ = peers.tree.get_acls(path)
+        found[path] = {(each.id.scheme, each.id.id, each.perms) for each in acls}
+        expected = everybody if path == "/consumers" else brokers
+        if path != "/consumers" and not path.startswith(secrets):
+            expected = brokers | readers
+        assert found[path] == expected, path
+    for peer in (peers.kafka, peers.ours):
+        each = peer.node_id
+        of_peer = {f"/brokers/ids/{each}", f"/config/brokers/{each}", f"/config/users/kept{each}"}
+        assert of_peer | {f"/kafka-acl/Topic/kept{each}"} <= found.keys(), f"what {each} has made"

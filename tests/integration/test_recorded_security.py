@@ -10,7 +10,17 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import BETWEEN_BROKERS
-from tests.integration.support.security_recording import RECORDED, as_text, cases, record, rules, start_ours
+from tests.integration.support.security_recording import (
+    BETWEEN,
+    RECORDED,
+    as_text,
+    cases,
+    record,
+    record_ours_between_brokers,
+    rules,
+    start_ours,
+)
+from tests.support import kafka_control_requests
 from tests.support.security_differences import DIFFERENCES
 
 
@@ -22,7 +32,7 @@ def recorded() -> dict[str, Any]:
 @pytest.mark.minikafka_only
 def test_it_answers_as_apache_kafka_does_but_for_what_has_a_reason(recorded: dict[str, Any]) -> None:
     ours = json.loads(as_text(record(start_ours)))
-    assert ours.keys() == recorded.keys() - {"kafka"}
+    assert ours.keys() == recorded.keys() - {"kafka", "kafka on ZooKeeper", BETWEEN}
     for section, answers in ours.items():
         assert answers.keys() == recorded[section].keys(), f"{section}: record again"
         differing = {name for name, answer in answers.items() if answer != recorded[section][name]}
@@ -32,12 +42,26 @@ def test_it_answers_as_apache_kafka_does_but_for_what_has_a_reason(recorded: dic
         assert not DIFFERENCES[section].keys() - differing, f"{section}: it does not differ any more"
 
 
+@pytest.mark.minikafka_only
+def test_brokers_among_themselves_are_answered_as_by_apache_kafka(recorded: dict[str, Any]) -> None:
+    """In our one version as in Kafka's last of each."""
+    ours = record_ours_between_brokers()
+    kafkas = recorded[BETWEEN]
+    assert ours.keys() == kafkas.keys(), "record again"
+    differing = {
+        name: (case, kafkas[name][case], by_versions)
+        for name, answers in ours.items()
+        for case, by_versions in answers.items()
+        if [*by_versions.values()] != [*kafkas[name][case].values()][-1:]
+    }
+    assert differing.keys() == DIFFERENCES[BETWEEN].keys(), differing
+
+
 def test_the_table_is_what_apache_kafka_does(recorded: dict[str, Any]) -> None:
     """In each version: refused without the right, and not with it."""
     for name, rule in rules():
-        if rule.api in BETWEEN_BROKERS:
-            continue  # KRaft has no such requests
-        answers = recorded["authorization"][name]
+        is_between_brokers = rule.api in BETWEEN_BROKERS
+        answers = recorded[BETWEEN if is_between_brokers else "authorization"][name]
         assert answers.keys() == cases(rule).keys(), name
         for case, by_versions in answers.items():
             versions: set[int] = set()
@@ -47,4 +71,5 @@ def test_the_table_is_what_apache_kafka_does(recorded: dict[str, Any]) -> None:
                 codes = range(found) if isinstance(found, int) else [ErrorCode[code] for code in found]
                 holds = rule.is_refused if case == "without" else rule.is_allowed
                 assert holds(codes), f"{name} {case}, versions {span}: {found}"
-            assert versions == set(rule.spoken()), name
+            spoken = kafka_control_requests.versions(rule.api) if is_between_brokers else rule.spoken()
+            assert versions == set(spoken), name

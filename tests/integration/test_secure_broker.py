@@ -36,7 +36,7 @@ from confluent_kafka.admin import (
 from kafka import KafkaConsumer, KafkaProducer
 
 from tests.integration.support import java
-from tests.integration.support.process import BrokerProcess
+from tests.integration.support.process import BrokerProcess, SecureProcess
 from tests.support.ports import free_port
 from tests.support.transports import connections_closed
 
@@ -46,36 +46,6 @@ DEADLINE_S = 60.0
 OLD_LIBRDKAFKA = (2, 6, 1)
 """Before it librdkafka sends a nonce of its own in SCRAM's last message, which a broker that checks it (as of
 CVE-2024-56128) refuses."""
-
-
-class SecureProcess(BrokerProcess):
-    """A `minikafka-broker --secure`; `more` are further arguments."""
-
-    def __init__(self, data_dir: Path, *, more: tuple[str, ...] = ()) -> None:
-        super().__init__(data_dir)
-        self.more = more
-
-    @property
-    def security(self) -> Path:
-        return self.data_dir.with_name(self.data_dir.name + "-security")
-
-    @property
-    def admin(self) -> Path:
-        return self.security / "users" / "admin"
-
-    def arguments(self) -> list[str]:
-        listen = () if self.more else (f"--listen=127.0.0.1:{self.port}",)
-        return [
-            *self.command,
-            "--secure",
-            *listen,
-            f"--data-dir={self.data_dir}",
-            "--http-port=off",
-            *self.more,
-        ]
-
-    def _answers(self) -> bool:
-        return True  # the banner says so; who does not log in gets no answer
 
 
 StartSecure = Callable[..., SecureProcess]

@@ -47,6 +47,14 @@ _API_VERSIONS = Asked(
     {"client_software_name": "tests", "client_software_version": "1"},
     ("error_code",),
 )
+_ELSEWHERE = Asked(
+    ApiKey.API_VERSIONS,
+    5,
+    {**_API_VERSIONS.body, "cluster_id": "another", "node_id": 1},
+    ("error_code",),
+)
+"""From a client that means a broker of another cluster (KIP-1242)."""
+_SOMEWHERE = Asked(ApiKey.API_VERSIONS, 5, _API_VERSIONS.body, ("error_code",))
 _SASL, _PLAINTEXT = "SASL_PLAINTEXT", "PLAINTEXT"
 _RIGHT = b"\0user-0\0a long secret"
 
@@ -55,6 +63,10 @@ _LOGINS = (
     Exchange("an unknown mechanism", _SASL, None, (_shake("CRAM-MD5"), _shake("PLAIN"))),
     Exchange("an unknown mechanism, version 0", _SASL, None, (_shake("CRAM-MD5", 0),)),
     Exchange("two handshakes", _SASL, None, (_shake("PLAIN"), _shake("PLAIN"))),
+    Exchange("API versions of any broker", _PLAINTEXT, None, (_SOMEWHERE, _SOMEWHERE)),
+    Exchange("API versions of another broker", _PLAINTEXT, None, (_ELSEWHERE, _SOMEWHERE)),
+    Exchange("API versions of another broker after the login", _SASL, NOBODY, (_ELSEWHERE, _SOMEWHERE)),
+    Exchange("API versions of another broker before the login", _SASL, None, (_ELSEWHERE,)),
     Exchange("API versions twice", _SASL, None, (_API_VERSIONS, _API_VERSIONS)),
     Exchange("API versions between handshake and login", _SASL, None, (_shake("PLAIN"), _API_VERSIONS)),
     Exchange("a login without a handshake", _SASL, None, (_authenticate(_RIGHT),)),

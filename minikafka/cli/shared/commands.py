@@ -147,16 +147,8 @@ def take_connection(arguments: argparse.Namespace) -> None:
     Raises:
         ValueError: what is wrong with either, or that none of them has an address.
     """
-    properties, security = {}, None
-    if arguments.command_config:
-        from minikafka.cli.shared.client_properties import read_client_properties
-        from minikafka.network.client_security import client_security
-
-        try:
-            properties = read_client_properties(arguments.command_config)
-            security = client_security(properties)
-        except ConfigError as error:
-            raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
+    properties = take_properties(arguments)
+    security = take_security(arguments, properties)
     bootstrap = bootstrap_of(arguments.bootstrap_server, arguments.command_config, properties)
     is_given = bootstrap is arguments.bootstrap_server
     option = "--bootstrap-server" if is_given else f"bootstrap.servers in {arguments.command_config}:"
@@ -200,6 +192,31 @@ def typed_connection(arguments: argparse.Namespace) -> str:
         for option, value in given
         if value and not isinstance(value, DefaultValue | ProfileSetting)
     )
+
+
+def take_properties(arguments: argparse.Namespace) -> dict[str, str]:
+    """Those of ``--command-config``; none without it. Raises ValueError."""
+    if not arguments.command_config:
+        return {}
+    from minikafka.cli.shared.client_properties import read_client_properties
+
+    try:
+        return read_client_properties(arguments.command_config)
+    except ConfigError as error:
+        raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
+
+
+def take_security(arguments: argparse.Namespace, properties: Mapping[str, str]) -> ClientSecurity | None:
+    """How ``properties``, those of ``--command-config``, say that brokers are reached; None: in plain text.
+    Raises ValueError."""
+    if not arguments.command_config:
+        return None
+    from minikafka.network.client_security import client_security
+
+    try:
+        return client_security(properties)
+    except ConfigError as error:
+        raise ValueError(f"--command-config {arguments.command_config}: {error}") from None
 
 
 def with_action_first(arguments: Sequence[str], actions: Sequence[str]) -> list[str]:

@@ -1,7 +1,8 @@
 """``minikafka users``: who may log in with SCRAM, and an end to a user's sessions.
 
 Kafka: the part of ``kafka-configs.sh`` about credentials (KIP-554). With ``--coordination`` the credentials
-are written into the store itself, so that the first broker finds them. ``kill-sessions`` is minikafka's own:
+are written into the store itself, so that the first broker finds them; ``--command-config`` has the broker's
+properties ``zookeeper.…`` then, as Kafka's ``--zk-tls-config-file``. ``kill-sessions`` is minikafka's own:
 every broker closes the connections that a user has logged in on (``server.apis.alter_client_quotas``).
 
 No password is on a command line or in a message: see ``cli.shared.passwords``.
@@ -25,6 +26,7 @@ from minikafka.cli.shared.commands import (
     as_json,
     run,
     take_connection,
+    take_properties,
 )
 from minikafka.cli.shared.passwords import add_password_option, read_password
 from minikafka.cli.shared.profiles import ProfileParser
@@ -88,8 +90,8 @@ def parser() -> argparse.ArgumentParser:
         each.add_argument(
             "--coordination",
             metavar="URL",
-            help="write into the store itself, no broker need run: sqlite:///PATH or "
-            "zookeeper://HOST:PORT/CHROOT",
+            help="use the store itself, no broker need run: sqlite:///PATH or "
+            "zookeeper://HOST:PORT/CHROOT; --command-config has zookeeper.… of the brokers' properties then",
         )
     for each in actions.choices.values():
         add_connection_options(each)
@@ -101,7 +103,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser()
     arguments = options.parse_args(argv)
     try:
-        take_connection(arguments)
+        if getattr(arguments, "coordination", None) is None:
+            take_connection(arguments)
+        else:
+            arguments.properties = take_properties(arguments)
         if arguments.action in ("create", "change-password") and arguments.iterations is not None:
             for name in arguments.mechanism or MECHANISMS:
                 check_iterations(MECHANISMS[name], arguments.iterations)
@@ -114,7 +119,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "coordination", None) is not None:
-        async with await StoredUsers.open(arguments.coordination) as stored:
+        async with await StoredUsers.open(arguments.coordination, arguments.properties) as stored:
             return await _act(stored, arguments)
     async with AdminClient.of(arguments, "minikafka-users") as admin:
         if arguments.action == "kill-sessions":

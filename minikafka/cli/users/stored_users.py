@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from minikafka.cli.shared.commands import CommandError
 from minikafka.cli.shared.scram_users import MECHANISMS, SaltedPassword, ScramMechanism
+from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config
 from minikafka.config.broker_checks import SQLITE_SCHEME
 from minikafka.coordination import paths
 from minikafka.coordination.sqlite import SqliteStore
@@ -26,12 +27,13 @@ from minikafka.coordination.store import (
     SetOp,
     StoreError,
 )
+from minikafka.errors import ConfigError
 from minikafka.security.sasl.scram import credential_of, decode_credential, encode_credential
 from minikafka.system_clock import SystemClock
 
-ZOOKEEPER_SCHEME = "zookeeper://"
-SESSION_TIMEOUT_MS = 18_000
-"""``zookeeper.session.timeout.ms``'s default; nothing here lives as long."""
+ZOOKEEPER_SCHEME: Final = "zookeeper://"
+ZOOKEEPER_PREFIX: Final = "zookeeper."
+"""Of the properties that say how ZooKeeper is reached."""
 WRITE_ATTEMPTS_MAX = 5
 """Lost races before a change gives up."""
 
@@ -46,11 +48,18 @@ class StoredUsers:
         return f"StoredUsers({self._store!r})"
 
     @classmethod
-    async def open(cls, url: str) -> Self:
+    async def open(cls, url: str, properties: Mapping[str, str]) -> Self:
         """``sqlite:///PATH`` (of an absolute path: four slashes) or ``zookeeper://HOST:PORT,…/CHROOT``, as
-        ``coordination`` and ``zookeeper.connect`` of a broker name it. Raises CommandError."""
+        ``coordination`` and ``zookeeper.connect`` of a broker name it. ``properties``: a broker's; of these
+        ``zookeeper.…`` count, as those of ``--zk-tls-config-file`` do for Kafka's tools.
+
+        Raises:
+            CommandError: the store cannot be used, or a property is wrong.
+        """
         try:
-            return cls(await _open(url))
+            return cls(await _open(url, properties))
+        except ConfigError as error:
+            raise CommandError(f"--command-config: {error}") from None
         except StoreError as error:
             raise CommandError(f"--coordination {url}: {error}") from None
 
@@ -125,22 +134,44 @@ class StoredUsers:
         return paths.decode_config(found.data, path), found.stat.version
 
 
-async def _open(url: str) -> CoordinationStore:
-    """Raises StoreError, CommandError."""
+async def _open(url: str, properties: Mapping[str, str]) -> CoordinationStore:
+    """Raises StoreError, CommandError, ConfigError."""
+    config = _zookeeper_config(properties)
+    session_timeout_ms = config.zookeeper_session_timeout_ms
     if url.startswith(SQLITE_SCHEME) and url.removeprefix(SQLITE_SCHEME).strip("/"):
         path = url.removeprefix(SQLITE_SCHEME)
-        return await SqliteStore.open(path, clock=SystemClock(), session_timeout_ms=SESSION_TIMEOUT_MS)
+        return await SqliteStore.open(path, clock=SystemClock(), session_timeout_ms=session_timeout_ms)
     if not url.startswith(ZOOKEEPER_SCHEME) or not url.removeprefix(ZOOKEEPER_SCHEME):
         raise CommandError(f"--coordination {url}: must be sqlite:///PATH or zookeeper://HOST:PORT/CHROOT")
     try:  # here, because kazoo is an extra
         from minikafka.coordination.zookeeper import ZooKeeperStore
+        from minikafka.coordination.zookeeper_security import zookeeper_security
     except ModuleNotFoundError:
         raise CommandError("kazoo is not installed: pip install 'minikafka[zookeeper]'") from None
     return await ZooKeeperStore.open(
         url.removeprefix(ZOOKEEPER_SCHEME),
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        connection_timeout_ms=SESSION_TIMEOUT_MS,
+        session_timeout_ms=session_timeout_ms,
+        connection_timeout_ms=config.zookeeper_connection_timeout_ms,
+        security=await zookeeper_security(config),
     )
+
+
+def _zookeeper_config(properties: Mapping[str, str]) -> BrokerConfig:
+    """What ``properties`` say of ZooKeeper. Unless they say it, who logs in there makes nodes that are for
+    brokers alone, as with Kafka's tools (``ConfigCommand``). Raises ConfigError."""
+    known = {
+        name: value
+        for name, value in properties.items()
+        if name.startswith(ZOOKEEPER_PREFIX) and name in BROKER_CONFIG_KEYS
+    }
+    config = broker_config(known)
+    shows_certificate = (
+        config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location is not None
+    )
+    logs_in = config.zookeeper_sasl_jaas_config is not None or shows_certificate
+    if "zookeeper.set.acl" in known or not logs_in:
+        return config
+    return broker_config(known | {"zookeeper.set.acl": "true"})
 
 
 def _credentials(config: Mapping[str, str]) -> dict[ScramMechanism, int]:

@@ -140,7 +140,7 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.DESCRIBE_GROUPS: VersionRange(0, 6),
     ApiKey.LIST_GROUPS: VersionRange(0, 5),
     ApiKey.SASL_HANDSHAKE: VersionRange(0, 1),
-    ApiKey.API_VERSIONS: VersionRange(0, 4),
+    ApiKey.API_VERSIONS: VersionRange(0, 5),
     ApiKey.CREATE_TOPICS: VersionRange(2, 7),
     ApiKey.DELETE_TOPICS: VersionRange(1, 6),
     ApiKey.DELETE_RECORDS: VersionRange(0, 2),
@@ -222,10 +222,12 @@ ADVERTISED: Final[dict[ApiKey, VersionRange]] = {
     key: versions for key, versions in sorted(ANSWERED.items()) if key not in _NOT_IN_4_1
 } | {
     ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max),
+    ApiKey.API_VERSIONS: VersionRange(0, 4),
     ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
 }
 """What ApiVersions answers, in the order of the keys; but for client metrics while there is no subscription.
 
+ApiVersions 5 (KIP-1242, Kafka 4.4) is for clients that send it before they know any range, which they all do.
 WriteTxnMarkers 2 (KIP-1228, Kafka 4.2) tells the transaction version that a marker is checked by. It is for
 the brokers of a cluster among themselves, which send it unasked."""
 

@@ -3,7 +3,7 @@
 They are kio's, but for those of ApiVersions: every client asks for
 it first, and a broker that has just started would have to import kio for its answer, 20 ms.
 
-The schemas of ApiVersions, as data; a unit test holds them equal to kio's.
+The schemas of ApiVersions, as data; a unit test holds them equal to kio's, which has none of version 5.
 
 Kafka: ``ApiVersionsRequest.json``, ``ApiVersionsResponse.json``. The response header is version 0 always, so
 that a client which is too new for the broker can read it (KIP-511).
@@ -100,6 +100,7 @@ def names_by_version(api_key: int, direction: Direction, path: tuple[str, ...]) 
 _API_VERSIONS_RANGE: Final = range(SUPPORTED[ApiKey.API_VERSIONS].min, SUPPORTED[ApiKey.API_VERSIONS].max + 1)
 _FLEXIBLE_SINCE: Final = FLEXIBLE_SINCE[ApiKey.API_VERSIONS]
 _THROTTLE_TIME_SINCE: Final = 1
+_MEANT_FOR_SINCE: Final = 5
 
 
 def api_versions_message_schema(api_version: int, direction: Direction) -> MessageSchema:
@@ -108,10 +109,15 @@ def api_versions_message_schema(api_version: int, direction: Direction) -> Messa
         raise InvariantError(f"there is no schema for a {direction} of ApiVersions, version {api_version}")
     flexible = api_version >= _FLEXIBLE_SINCE
     if direction == "request":
-        fields = (
+        fields: tuple[FieldSchema, ...] = (
             _own_field("client_software_name", "string"),
             _own_field("client_software_version", "string"),
         )
+        if api_version >= _MEANT_FOR_SINCE:
+            fields += (
+                _own_field("cluster_id", "string", nullable=True, default=None),
+                _own_field("node_id", "int32", default=-1),
+            )
         body = EntitySchema("ApiVersionsRequest", flexible, fields if flexible else ())
         return MessageSchema("ApiVersions", api_version, flexible, body)
     return MessageSchema("ApiVersions", api_version, False, _response(api_version, flexible=flexible))
@@ -143,8 +149,10 @@ def _response(api_version: int, *, flexible: bool) -> EntitySchema:
     return EntitySchema("ApiVersionsResponse", flexible, tuple(fields))
 
 
-def _own_field(name: str, kafka_type: str, *, tag: int | None = None, default: Any = REQUIRED) -> FieldSchema:
-    return FieldSchema(name, kafka_type, None, is_array=False, nullable=False, tag=tag, default=default)
+def _own_field(
+    name: str, kafka_type: str, *, nullable: bool = False, tag: int | None = None, default: Any = REQUIRED
+) -> FieldSchema:
+    return FieldSchema(name, kafka_type, None, is_array=False, nullable=nullable, tag=tag, default=default)
 
 
 def _array(name: str, entity: EntitySchema, *, tag: int | None = None) -> FieldSchema:

@@ -12,7 +12,12 @@ subscription is found by clients that connect after it was made.
 The finalized level of ``transaction.version`` has producers choose the protocol of their transactions (see
 ``server.runtime.features``).
 
-Versions: 0 to 4; the response header is version 0 always, so that a client too new for the broker can read
+From version 5 on (KIP-1242) a client says which broker of which cluster it means to reach; it gets
+REBOOTSTRAP_REQUIRED from another one, to which a stale address or a load balancer has brought it. Kafka
+looks only once a client has logged in; here one that says so earlier, as franz-go does, sends no password to
+the wrong broker.
+
+Versions: 0 to 5; the response header is version 0 always, so that a client too new for the broker can read
 it.
 """
 
@@ -22,7 +27,7 @@ import re
 from typing import Any
 
 from minikafka.errors import ErrorCode
-from minikafka.protocol.wire.api_versions import ADVERTISED, ApiKey
+from minikafka.protocol.wire.api_versions import ADVERTISED, SUPPORTED, ApiKey, VersionRange
 from minikafka.protocol.wire.codec import Body
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.features import FINALIZED_FEATURES_EPOCH, LEVELS
@@ -41,17 +46,23 @@ def handle(services: Services, context: RequestContext, request: Any) -> Body:
             return _body(ErrorCode.INVALID_REQUEST, [])
         context.connection.client_software_name = name
         context.connection.client_software_version = version
+        if context.api_version >= 5 and request.cluster_id is not None and _is_another(services, request):
+            return _body(ErrorCode.REBOOTSTRAP_REQUIRED, [])
     hidden = () if services.configs.client_metrics_subscriptions() else CLIENT_METRICS
-    return _body(ErrorCode.NONE, [_range(key) for key in ADVERTISED if key not in hidden])
+    return _body(ErrorCode.NONE, [_range(key, ADVERTISED[key]) for key in ADVERTISED if key not in hidden])
+
+
+def _is_another(services: Services, request: Any) -> bool:
+    return (request.cluster_id, request.node_id) != (services.cluster_id, services.node_id)
 
 
 def unsupported_version() -> Body:
     """The version 0 answer to a version of ApiVersions that this broker does not know."""
-    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(ApiKey.API_VERSIONS)])
+    key = ApiKey.API_VERSIONS
+    return _body(ErrorCode.UNSUPPORTED_VERSION, [_range(key, SUPPORTED[key])])
 
 
-def _range(key: ApiKey) -> dict[str, Any]:
-    versions = ADVERTISED[key]
+def _range(key: ApiKey, versions: VersionRange) -> dict[str, Any]:
     return {"api_key": int(key), "min_version": versions.min, "max_version": versions.max}
 
 

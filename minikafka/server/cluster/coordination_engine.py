@@ -45,7 +45,7 @@ async def open_store(config: BrokerConfig, *, clock: Clock) -> CoordinationStore
 async def _open_zookeeper(config: BrokerConfig, connect: str) -> CoordinationStore:
     try:  # here, because kazoo is an extra
         from minikafka.coordination.zookeeper import ZooKeeperStore
-        from minikafka.server.cluster.zookeeper_security import zookeeper_security
+        from minikafka.coordination.zookeeper_security import zookeeper_security
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "kazoo":
             raise

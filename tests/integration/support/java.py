@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
+import threading
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -111,6 +112,43 @@ def run(
         f"java {arguments[0]} ended with {done.returncode}:\n{done.stdout[-4000:]}{done.stderr}"
     )
     return done.stdout
+
+
+class Tools:
+    """A JVM that runs Kafka's command line tools one after another: each costs what it does, not a start."""
+
+    def __init__(self, class_path: str) -> None:
+        self._jvm = subprocess.Popen(
+            [*command(class_path), "Tools"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def close(self) -> None:
+        self._jvm.kill()
+        self._jvm.communicate()
+
+    def run(self, main: str, *arguments: str, deadline_s: float = 120) -> tuple[int, str]:
+        """The exit status of a main class, and what it has printed, logs among it. Raises AssertionError:
+        the JVM has ended, or had to be ended at the deadline."""
+        assert self._jvm.stdin is not None and self._jvm.stdout is not None
+        assert not any(character in word for word in arguments for character in "\t\n")
+        self._jvm.stdin.write("\t".join((main, *arguments)) + "\n")
+        self._jvm.stdin.flush()
+        printed = ""
+        deadline = threading.Timer(deadline_s, self._jvm.kill)
+        deadline.start()
+        try:
+            for line in self._jvm.stdout:
+                if "\0" in line:
+                    rest, _, status = line.partition("\0")
+                    return int(status), printed + rest
+                printed += line
+        finally:
+            deadline.cancel()
+        raise AssertionError(f"java {main} did not end within {deadline_s} s, or ended the JVM:\n{printed}")
 
 
 def failed_transactions(

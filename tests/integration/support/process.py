@@ -189,6 +189,39 @@ class BrokerProcess:
         raise AssertionError("no VmRSS")
 
 
+class SecureProcess(BrokerProcess):
+    """A `minikafka-broker --secure`; ``more``: further arguments; ``properties`` go on top of its own."""
+
+    def __init__(
+        self, data_dir: Path, *, more: tuple[str, ...] = (), properties: Mapping[str, object] | None = None
+    ) -> None:
+        super().__init__(data_dir)
+        self.more = (*more, *(f"--set={name}={value}" for name, value in (properties or {}).items()))
+        self._has_listeners = bool(more)
+
+    @property
+    def security(self) -> Path:
+        return self.data_dir.with_name(self.data_dir.name + "-security")
+
+    @property
+    def admin(self) -> Path:
+        return self.security / "users" / "admin"
+
+    def arguments(self) -> list[str]:
+        listen = () if self._has_listeners else (f"--listen=127.0.0.1:{self.port}",)
+        return [
+            *self.command,
+            "--secure",
+            *listen,
+            f"--data-dir={self.data_dir}",
+            "--http-port=off",
+            *self.more,
+        ]
+
+    def _answers(self) -> bool:
+        return True  # the banner says so; who does not log in gets no answer
+
+
 def bytes_of(paths: Iterable[Path]) -> int:
     """Of the files of a running broker: one that has been renamed or deleted since counts nothing."""
     sizes = []
@@ -238,6 +271,36 @@ class KafkaProcess(BrokerProcess):
 
     def _is_up(self) -> bool:
         return self._answers()
+
+
+class KafkaOnZooKeeper(KafkaProcess):
+    """Apache Kafka 3.9, the last with ZooKeeper; ``java_options`` are its JVM's."""
+
+    VERSION = "3.9.1"
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        properties: Mapping[str, object],
+        port: int | None = None,
+        java_options: Sequence[str] = (),
+    ) -> None:
+        """Without ``listeners`` among the properties there is one, PLAINTEXT."""
+        classpath = java.class_path(self.VERSION)
+        super().__init__(data_dir, classpath=classpath, properties=properties, port=port)
+        self._java += java_options
+
+    def arguments(self) -> list[str]:
+        config = {
+            "broker.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "log.dirs": self.log_dirs,
+            "offsets.topic.replication.factor": "1",
+        } | self.properties
+        path = self.data_dir.with_name(self.data_dir.name + ".properties")
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        return [*self._java, "kafka.Kafka", str(path)]
 
 
 def java_is_there() -> bool:

@@ -4,6 +4,9 @@ The same requests go to Apache Kafka and to this broker, over sockets, with this
 says is kept in ``tests/support/data``, so that a comparison needs no Java; ``python -m
 tests.integration.support.security_recording`` records it again.
 
+What a controller and its brokers ask each other is recorded from Kafka 3.9, which has such requests, on
+ZooKeeper.
+
 Each set of rights that the table needs belongs to a user of its own, who has them from the start: nothing
 waits for a right to be known. The errors are names; of what is left out or not, the number is recorded.
 """
@@ -26,7 +29,8 @@ from minikafka.protocol.wire.codec import AnyBody, decode_response, encode_reque
 from minikafka.protocol.wire.schema import message_schema
 from minikafka.security.acl import AclOperation, AclPermissionType, PatternType
 from tests.integration.support import java
-from tests.integration.support.process import BrokerProcess, KafkaProcess
+from tests.integration.support.process import BrokerProcess, KafkaOnZooKeeper, KafkaProcess
+from tests.support import kafka_control_requests
 from tests.support.authorization_table import (
     ABSENT,
     DOOMED,
@@ -47,9 +51,12 @@ from tests.support.authorization_table import (
 from tests.support.fake_authorizer import Right
 from tests.support.ports import free_port
 from tests.support.security_exchanges import DESCRIBER, EXCHANGES, NOBODY, WITHOUT_SECRET_KEY, Asked, Exchange
+from tests.support.zookeeper import ZooKeeperServer
 
 RECORDED: Final = Path(__file__).resolve().parents[2] / "support" / "data" / "kafka_security.json"
 KAFKA_VERSION: Final = "4.4.0"
+BETWEEN: Final = "between brokers"
+"""The section of Kafka 3.9's answers."""
 DEADLINE_S: Final = 60.0
 ANSWER_DEADLINE_S: Final = 5.0
 """Kafka does not answer everything."""
@@ -205,6 +212,10 @@ class World:
         for client in self._clients.values():
             client.close()
 
+    def with_rights(self, rights: tuple[Right, ...]) -> Client:
+        """Of the user who has them."""
+        return self.as_user(self._users[frozenset(rights)])
+
     def as_user(self, user: str) -> Client:
         if user not in self._clients:
             client = self._clients[user] = Client(self._port)
@@ -238,7 +249,7 @@ class World:
             {"owner_principal_type": None, "owner_principal_name": None, "renewers": [], "max_lifetime": -1},
         )
         assert token.error_code == ErrorCode.NONE, token
-        self._create_acls(token.token_id)
+        self.create_acls(token.token_id)
         record = [Record(0, 0, None, b"v", ())]
         ids = {"producer_id": 999, "producer_epoch": 0, "base_sequence": 0}
         self._given |= {
@@ -289,7 +300,8 @@ class World:
         }
         self._until_done(ApiKey.CONSUMER_GROUP_HEARTBEAT, 1, member, "error_code")
 
-    def _create_acls(self, token_id: str) -> None:
+    def create_acls(self, token_id: str) -> None:
+        """All users' rights; ``token_id``: what the right to describe a token names."""
         creations = [
             {
                 "resource_type": right.resource_type,
@@ -427,6 +439,68 @@ def _named(rule: Rule, found: list[Any] | None) -> list[str] | int | str:
     return sorted({ErrorCode(each).name for each in found})
 
 
+def record_between_brokers(
+    port: int, versions: Callable[[ApiKey], range], error_code: Callable[[Client, Rule, int], int]
+) -> dict[str, dict[str, Found]]:
+    """By rule and case: what the broker on this port answers to the requests of a controller or broker."""
+    world = World(port)
+    try:
+        world.create_acls(token_id="none")
+        return {
+            name: {
+                case: in_ranges(
+                    {
+                        version: [ErrorCode(error_code(world.with_rights(rights), rule, version)).name]
+                        for version in versions(rule.api)
+                    }
+                )
+                for case, rights in cases(rule).items()
+            }
+            for name, rule in rules()
+            if rule.api in BETWEEN_BROKERS
+        }
+    finally:
+        world.close()
+
+
+def record_kafka_between_brokers() -> dict[str, dict[str, Found]]:
+    """Of an Apache Kafka on ZooKeeper that is started for it."""
+
+    def error_code(client: Client, rule: Rule, version: int) -> int:
+        client.send(kafka_control_requests.request(rule.api, version, 7))
+        return kafka_control_requests.error_code(rule.api, version, client.receive())
+
+    with tempfile.TemporaryDirectory() as directory:
+        zookeeper = ZooKeeperServer(Path(directory)).start()
+        ports = {name: free_port() for name in ("SASL_PLAINTEXT", "PLAINTEXT")}
+        properties = broker_properties(*ports.values()) | {"zookeeper.connect": zookeeper.address}
+        port = ports["SASL_PLAINTEXT"]
+        broker = KafkaOnZooKeeper(Path(directory) / "kafka", properties=properties, port=port)
+        try:
+            broker.start()
+            return record_between_brokers(port, kafka_control_requests.versions, error_code)
+        finally:
+            broker.close()
+            zookeeper.kill()
+
+
+def record_ours_between_brokers() -> dict[str, dict[str, Found]]:
+    """Of a broker of this project that is started for it."""
+
+    def versions(api: ApiKey) -> range:
+        return range(BETWEEN_BROKERS[api].min, BETWEEN_BROKERS[api].max + 1)
+
+    def error_code(client: Client, rule: Rule, version: int) -> int:
+        return int(client.ask(rule.api, version, rule.body).error_code)
+
+    with tempfile.TemporaryDirectory() as directory:
+        broker, ports = start_ours(Path(directory))
+        try:
+            return record_between_brokers(ports["SASL_PLAINTEXT"], versions, error_code)
+        finally:
+            broker.close()
+
+
 def record_before_login(port: int, *, after_handshake: bool) -> dict[str, dict[str, str]]:
     """By API and versions: whether a request without a body is answered or ends the connection."""
     recorded = {}
@@ -545,7 +619,9 @@ def record(start: Callable[..., tuple[BrokerProcess, dict[str, int]]]) -> dict[s
 
 
 def main() -> None:
-    RECORDED.write_text(as_text({"kafka": KAFKA_VERSION} | record(start_kafka)))
+    kafka: dict[str, Any] = {"kafka": KAFKA_VERSION} | record(start_kafka)
+    on_zookeeper = {"kafka on ZooKeeper": KafkaOnZooKeeper.VERSION, BETWEEN: record_kafka_between_brokers()}
+    RECORDED.write_text(as_text(kafka | on_zookeeper))
 
 
 def as_text(recorded: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from minikafka.cli.users import command as users
 from minikafka.clock import ManualClock
 from minikafka.config.broker import broker_config
 from minikafka.coordination import paths
@@ -126,6 +127,46 @@ async def test_a_certificate_is_a_name_too(secured: Secured, tmp_path: Path) -> 
     }
 
 
+def users_tool(secured: Secured, directory: Path, *arguments: str, **changed: str | None) -> int:
+    """Exit status of `minikafka users` on that store, without a broker."""
+    properties = secured.properties(**changed)
+    connect = properties.pop("zookeeper.connect")
+    settings = directory / "zookeeper.properties"
+    settings.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    at = ("--coordination", f"zookeeper://{connect}/users", "--command-config", str(settings))
+    return users.main([*arguments, *at])
+
+
+def test_the_first_users_are_made_there_too(
+    secured: Secured, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a broker's properties; who logs in keeps what it makes, as with Kafka's tools."""
+    monkeypatch.setenv("MINIKAFKA_PASSWORD", "of alice")
+    assert users_tool(secured, tmp_path, "create", "alice", zookeeper__set__acl=None) == 0
+    assert users_tool(secured, tmp_path, "create", "bob", zookeeper__set__acl="false") == 0
+    assert asyncio.run(secured.acl("/users/config/users/alice")) == {("sasl", USER): ["ALL"]}
+    assert asyncio.run(secured.acl("/users/config/users/bob")) == {("world", "anyone"): ["ALL"]}
+    capsys.readouterr()
+    assert users_tool(secured, tmp_path, "list") == 0
+    assert capsys.readouterr().out.split()[3:] == [
+        "alice",
+        "SCRAM-SHA-512",
+        "4096",
+        "bob",
+        "SCRAM-SHA-512",
+        "4096",
+    ]
+
+    wrong = LOGIN.replace(PASSWORD, "guessed")
+    assert users_tool(secured, tmp_path, "list", zookeeper__sasl__jaas__config=wrong) == 1
+    refused = capsys.readouterr().err
+    assert "does not accept the login" in refused
+    assert users_tool(secured, tmp_path, "list", zookeeper__session__timeout__ms="soon") == 1
+    named = capsys.readouterr().err
+    assert "--command-config: " in named and "zookeeper.session.timeout.ms" in named
+    assert "guessed" not in refused + named and PASSWORD not in refused + named
+
+
 async def test_a_wrong_password_says_so_at_once(secured: Secured) -> None:
     wrong = LOGIN.replace(PASSWORD, "guessed")
     with pytest.raises(StoreUnusableError, match="does not accept the login") as failure:
@@ -176,9 +217,10 @@ def test_access_control_needs_somebody_who_has_access() -> None:
         ("/config/users/alice/clients/x", True),
         ("/config/brokers/<default>", True),
         ("/delegation_token/tokens/abc", True),
+        ("/minikafka/login_secret", True),
         ("/config/topics/t", False),
         ("/kafka-acl/Topic/t", False),
     ],
 )
-def test_what_is_sensitive_is_what_kafka_says(path: str, is_sensitive: bool) -> None:
+def test_what_is_sensitive_is_what_kafka_says_and_a_secret_of_ours(path: str, is_sensitive: bool) -> None:
     assert paths.is_sensitive(path) is is_sensitive

@@ -109,7 +109,7 @@ async def test_the_highest_common_version_is_used() -> None:
     async with connected(fake) as client:
         assert await ask(client, "t") == "t"
         assert client.version_of(ApiKey.METADATA) == 9 < SUPPORTED[ApiKey.METADATA].max
-        assert [(header.api_key, header.api_version) for header in fake.headers] == [(18, 4), (3, 9)]
+        assert [(header.api_key, header.api_version) for header in fake.headers] == [(18, 5), (3, 9)]
         assert fake.headers[1].client_id == "test"
 
 
@@ -133,7 +133,7 @@ async def test_an_older_broker_is_asked_again_in_a_version_it_knows() -> None:
 
     fake.api_versions = old
     async with connected(fake):
-        assert [header.api_version for header in fake.headers] == [4, 2]
+        assert [header.api_version for header in fake.headers] == [5, 2]
 
 
 async def test_requests_are_pipelined_and_bounded_and_answered_in_order() -> None:

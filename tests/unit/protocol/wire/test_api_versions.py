@@ -67,9 +67,11 @@ def test_librdkafka_may_compress_and_be_idempotent() -> None:
 def test_what_is_served_in_fewer_versions_than_are_advertised_and_in_more() -> None:
     assert {key for key in ADVERTISED if ADVERTISED[key] != ANSWERED[key]} == {
         ApiKey.PRODUCE,
+        ApiKey.API_VERSIONS,
         ApiKey.WRITE_TXN_MARKERS,
     }
     assert SUPPORTED[ApiKey.PRODUCE] == (3, 13)
+    assert (SUPPORTED[ApiKey.API_VERSIONS], ADVERTISED[ApiKey.API_VERSIONS]) == ((0, 5), (0, 4))
     assert (SUPPORTED[ApiKey.WRITE_TXN_MARKERS], ADVERTISED[ApiKey.WRITE_TXN_MARKERS]) == ((1, 2), (1, 1))
     assert ANSWERED.keys() - FLEXIBLE_SINCE.keys() == {ApiKey.OFFSET_DELETE, ApiKey.SASL_HANDSHAKE}, "never"
     assert not SUPPORTED.keys() & REFUSED.keys()

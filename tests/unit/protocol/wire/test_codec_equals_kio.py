@@ -31,6 +31,7 @@ ALL = [
     (int(key), version)
     for key, versions in SUPPORTED.items()
     for version in range(versions.min, versions.max + 1)
+    if (key, version) != (ApiKey.API_VERSIONS, 5)  # of Kafka 4.4: see test_schema and the recorded exchanges
 ]
 INTS = {"int8": 8, "int16": 16, "int32": 32, "int64": 64, "timedelta_i32": 32, "timedelta_i64": 48}
 """In bits; a ``timedelta`` holds no more than 999,999,999 days."""

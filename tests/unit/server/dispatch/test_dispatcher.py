@@ -32,7 +32,7 @@ from minikafka.steps import Steps
 
 class StubServices:
     def __init__(self, supervisor: Supervisor) -> None:
-        self.supervisor = supervisor
+        self.supervisor, self.node_id, self.cluster_id = supervisor, 1, "C"
         self.configs = SimpleNamespace(client_metrics_subscriptions=lambda: ["one"])
         self.fast_paths = FastPaths()
         self.authorizer = None
@@ -93,7 +93,7 @@ async def test_every_supported_api_has_a_handler() -> None:
     assert set(HANDLERS) == set(ANSWERED) | set(BETWEEN_BROKERS)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(6))
 async def test_api_versions_answers_the_advertised_ranges(supervisor: Supervisor, version: int) -> None:
     body = {"client_software_name": "tester", "client_software_version": "1.0"} if version >= 3 else {}
     (frame,) = serve(dispatcher(supervisor), request(ApiKey.API_VERSIONS, version, body))
@@ -112,6 +112,33 @@ async def test_a_client_that_does_not_name_itself_properly_is_told(supervisor: S
     assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
+@pytest.mark.parametrize(
+    ("cluster_id", "node_id", "code"),
+    [
+        ("C", 1, ErrorCode.NONE),
+        (None, -1, ErrorCode.NONE),
+        (None, 2, ErrorCode.NONE),
+        ("D", 1, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("C", 2, ErrorCode.REBOOTSTRAP_REQUIRED),
+        ("C", -1, ErrorCode.REBOOTSTRAP_REQUIRED),
+    ],
+)
+async def test_a_client_that_means_another_broker_is_told(
+    supervisor: Supervisor, cluster_id: str | None, node_id: int, code: ErrorCode
+) -> None:
+    """KIP-1242: by both, as ``KafkaApis.clusterIdOrNodeIdIsInvalid`` has it."""
+    body = {
+        "client_software_name": "tester",
+        "client_software_version": "1.0",
+        "cluster_id": cluster_id,
+        "node_id": node_id,
+    }
+    (frame,) = serve(dispatcher(supervisor), request(ApiKey.API_VERSIONS, 5, body))
+    _, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=5, frame=frame[4:])
+    assert answer.error_code == code
+    assert bool(answer.api_keys) == (code == ErrorCode.NONE)
+
+
 async def test_a_too_new_api_versions_is_answered_in_version_0_with_its_range(supervisor: Supervisor) -> None:
     frame = bytearray(
         request(ApiKey.API_VERSIONS, 3, {"client_software_name": "a", "client_software_version": "b"})
@@ -120,7 +147,7 @@ async def test_a_too_new_api_versions_is_answered_in_version_0_with_its_range(su
     (response,) = serve(dispatcher(supervisor), bytes(frame))
     correlation_id, answer = decode_response(api_key=ApiKey.API_VERSIONS, api_version=0, frame=response[4:])
     assert (correlation_id, answer.error_code) == (7, ErrorCode.UNSUPPORTED_VERSION)
-    assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 4)]
+    assert [(e.api_key, e.min_version, e.max_version) for e in answer.api_keys] == [(18, 0, 5)]
 
 
 async def test_who_asks_for_much_waits_for_room_and_no_other_does(supervisor: Supervisor) -> None:

@@ -1,4 +1,4 @@
-"""How a broker reaches ZooKeeper, out of its properties.
+"""How ZooKeeper is reached, out of a broker's properties.
 
 Kafka: ``KafkaServer.zkClientConfigFromKafkaConfig``; of the JAAS section ``Client`` there is the property
 ``zookeeper.sasl.jaas.config``.

@@ -1,0 +1,59 @@
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.lang.reflect.InvocationHandler;
+import java.lang.reflect.InvocationTargetException;
+import java.lang.reflect.Proxy;
+import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+
+/**
+ * Runs Kafka's command line tools one after another, without a JVM for each: a line of standard input is a main class
+ * and its arguments, separated by tabs. What a tool prints is followed by a line with a NUL and its exit status.
+ */
+public final class Tools {
+    private static final class Exited extends RuntimeException {
+        final int status;
+
+        Exited(int status) {
+            super("exit " + status, null, false, false);
+            this.status = status;
+        }
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        raiseInsteadOfExit("setExitProcedure");
+        raiseInsteadOfExit("setHaltProcedure");
+        BufferedReader lines = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = lines.readLine(); line != null; line = lines.readLine()) {
+            int status = run(line.split("\t", -1));
+            System.out.println("\0" + status);
+            System.out.flush();
+        }
+    }
+
+    /** By name: clients of 4.4, with which this is compiled too, have the class in another package. */
+    private static void raiseInsteadOfExit(String setter) throws ReflectiveOperationException {
+        Class<?> exit = Class.forName("org.apache.kafka.common.utils.Exit");
+        Class<?> procedure = Class.forName(exit.getName() + "$Procedure");
+        InvocationHandler raise = (self, method, statusAndMessage) -> {
+            if (statusAndMessage[1] != null)
+                System.out.println(statusAndMessage[1]);
+            throw new Exited((int) statusAndMessage[0]);
+        };
+        Object made = Proxy.newProxyInstance(procedure.getClassLoader(), new Class<?>[] {procedure}, raise);
+        exit.getMethod(setter, procedure).invoke(null, made);
+    }
+
+    private static int run(String[] words) throws Exception {
+        String[] arguments = Arrays.copyOfRange(words, 1, words.length);
+        try {
+            Class.forName(words[0]).getMethod("main", String[].class).invoke(null, (Object) arguments);
+            return 0;
+        } catch (InvocationTargetException error) {
+            if (error.getCause() instanceof Exited exited)
+                return exited.status;
+            error.getCause().printStackTrace(System.out);
+            return 1;
+        }
+    }
+}
