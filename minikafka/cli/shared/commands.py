@@ -18,13 +18,16 @@ from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from minikafka.cli.shared.profiles import DefaultValue, ProfileSetting
 from minikafka.config.definition import INT_MAX
 from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
+
+if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
 
 _UNITS: Final = {
     "": 1,
