@@ -337,6 +337,25 @@ class SimulatedClient:
         """ListOffsets for the latest offset, the high watermark. Raises KafkaError, BrokerUnavailable."""
         return await self._list_offset(topic, partition, -1)
 
+    async def init_producer_id(self, *, deadline_ms: int = DELIVERY_TIMEOUT_MS) -> tuple[int, int]:
+        """A new producer id and its epoch, for an idempotent producer. Raises as ``deliver``."""
+        body = {
+            "transactional_id": None,
+            "transaction_timeout": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
+        while True:
+            try:
+                answer = await self.metadata([])
+                broker = answer.brokers[0]
+                found = await self.request((broker.host, broker.port), ApiKey.INIT_PRODUCER_ID, body)
+                check(found.error_code)
+                return found.producer_id, found.producer_epoch
+            except (KafkaError, BrokerUnavailable) as error:
+                await pause_or_raise(error, deadline)
+
     # Inside
 
     async def _list_offset(self, topic: str, partition: int, timestamp: int) -> int:
@@ -429,11 +448,8 @@ class SimulatedProducer:
                 is used again, so what follows must be the same batch or go to another partition.
         """
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
-        while self._producer_id < 0:
-            try:
-                await self._init_producer_id()
-            except (KafkaError, BrokerUnavailable) as error:
-                await pause_or_raise(error, deadline)
+        if self._producer_id < 0:
+            self._producer_id, self._epoch = await self._client.init_producer_id(deadline_ms=deadline_ms)
         sequence = self._sequences.get((topic, partition), 0)
         batch = make_batch(
             values,
@@ -450,16 +466,3 @@ class SimulatedProducer:
             offset = -1
         self._sequences[topic, partition] = sequence + len(values)
         return offset
-
-    async def _init_producer_id(self) -> None:
-        body = {
-            "transactional_id": None,
-            "transaction_timeout": 60_000,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-        answer = await self._client.metadata([])
-        broker = answer.brokers[0]
-        found = await self._client.request((broker.host, broker.port), ApiKey.INIT_PRODUCER_ID, body)
-        check(found.error_code)
-        self._producer_id, self._epoch = found.producer_id, found.producer_epoch

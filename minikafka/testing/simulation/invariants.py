@@ -38,17 +38,21 @@ LOOK_EVERY_MS = 20
 READ_BYTES = 1 << 20
 
 
+_Incarnation = tuple[object, TopicPartition]
+"""A partition with its topic's id: one that is deleted and made again has another history."""
+
+
 class InvariantChecker:
     """``start`` it when the cluster is up. ``clean_elections=False`` skips I5."""
 
     def __init__(self, simulation: Simulation, *, clean_elections: bool = True) -> None:
         self._simulation = simulation
         self._clean_elections = clean_elections
-        self._leaders: dict[tuple[TopicPartition, int], int] = {}
-        self._high_watermarks: dict[tuple[TopicPartition, int, int, int], int] = {}
-        self._committed: dict[TopicPartition, dict[int, int]] = {}
+        self._leaders: dict[tuple[_Incarnation, int], int] = {}
+        self._high_watermarks: dict[tuple[_Incarnation, int, int, int], int] = {}
+        self._committed: dict[_Incarnation, dict[int, int]] = {}
         """The highest high watermark of each leader epoch."""
-        self._states: dict[TopicPartition, tuple[int, int]] = {}
+        self._states: dict[_Incarnation, tuple[int, int]] = {}
         self._seen: dict[Partition, tuple[object, ...]] = {}
         """What was found in order: most of what a look finds, and all of it need not be checked again."""
         self._seen_zxid = -1
@@ -79,7 +83,13 @@ class InvariantChecker:
                 bounds = (
                     log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset,
                 )  # fmt: skip
-                state = (*bounds, partition.leader_id, partition.leader_epoch, partition.isr, partition.replicas)
+                state = (
+                    *bounds,
+                    partition.leader_id,
+                    partition.leader_epoch,
+                    partition.isr,
+                    partition.replicas,
+                )
                 if seen.get(partition) != state:
                     self._check(broker, partition, bounds)
                     seen[partition] = state
@@ -88,7 +98,9 @@ class InvariantChecker:
             self._check_store()
             self._seen_zxid = zxid
 
-    def _check(self, broker: SimulatedBroker, partition: Partition, bounds: tuple[int, int, int, int]) -> None:
+    def _check(
+        self, broker: SimulatedBroker, partition: Partition, bounds: tuple[int, int, int, int]
+    ) -> None:
         where = f"{partition.topic_partition} on broker {broker.node_id}"
         start, stable, high_watermark, end = bounds
         if not start <= stable <= high_watermark <= end:
@@ -99,7 +111,8 @@ class InvariantChecker:
             self._check_leader(broker, partition, where)
 
     def _check_leader(self, broker: SimulatedBroker, partition: Partition, where: str) -> None:
-        log, at, epoch = partition.log, partition.topic_partition, partition.leader_epoch
+        log, epoch = partition.log, partition.leader_epoch
+        at = partition.topic_id, partition.topic_partition
         leader = self._leaders.setdefault((at, epoch), broker.node_id)
         if leader != broker.node_id:
             raise InvariantError(f"I6: {where} leads epoch {epoch}, which broker {leader} leads")
@@ -123,6 +136,7 @@ class InvariantChecker:
     def _check_store(self) -> None:
         tree = self._simulation.store.tree
         for topic in _children(tree, paths.TOPICS):
+            topic_id = paths.decode_topic(topic, tree.get(paths.topic_path(topic)).data).topic_id
             for partition in _children(tree, paths.partitions_path(topic)):
                 at = TopicPartition(topic, int(partition))
                 try:
@@ -131,12 +145,12 @@ class InvariantChecker:
                     continue
                 state = paths.decode_partition_state(*at, data)
                 now = (state.leader_epoch, state.controller_epoch)
-                before = self._states.get(at, now)
+                before = self._states.get((topic_id, at), now)
                 if now[0] < before[0]:
                     raise InvariantError(f"I6: the store's leader epoch of {at} fell: {before} to {now}")
                 if now[1] < before[1]:
                     raise InvariantError(f"I14: {at} was written by an older controller: {before} to {now}")
-                self._states[at] = now
+                self._states[topic_id, at] = now
 
     def check_replicas(self) -> None:
         """Compare all replicas with their leaders. Raises InvariantError."""

@@ -28,7 +28,8 @@ class Link:
     """From ``source`` to ``target``."""
 
     __slots__ = (
-        "_channels", "_loop", "_on_open", "_random", "_rng", "delay_ms", "is_cut", "refuses", "source", "target",
+        "_channels", "_loop", "_on_open", "_random", "_rng", "delay_ms", "is_cut", "refuses", "source",
+        "target",
     )  # fmt: skip
 
     def __init__(self, source: Host, target: Host, *, loop: VirtualTimeLoop, rng: random.Random) -> None:

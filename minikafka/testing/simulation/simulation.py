@@ -207,8 +207,8 @@ class SimulatedBroker:
 
 
 COLLECT_EVERY = 200_000
-"""New objects between two garbage collections while a simulation runs, a few of which are in half a minute of a
-cluster's time. With Python's 700 it is a tenth of the run."""
+"""New objects between two garbage collections while a simulation runs, a few of which are in half a minute of
+a cluster's time. With Python's 700 it is a tenth of the run."""
 
 
 @contextmanager
