@@ -77,14 +77,14 @@ async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:
         await asyncio.sleep(step.after_ms / 1000)
         if step.when_whole:
             await run.until_whole()
-        await asyncio.gather(*(_carry_out(run, fault) for fault in step.faults))
+        await asyncio.gather(*(_do(run, fault) for fault in step.faults))
 
 
-async def _carry_out(run: ClusterRun, fault: Fault) -> None:
+async def _do(run: ClusterRun, fault: Fault) -> None:
     """One at a time for each broker, where several lists of steps are under way."""
     async with run.at_broker[fault.victim]:
         run.faults_done[fault.kind] += 1
-        await _CARRY_OUT[fault.kind](run, fault)
+        await CARRY_OUT[fault.kind](run, fault)
 
 
 async def _pass(fault: Fault) -> None:
@@ -252,7 +252,7 @@ async def _clock_jump(run: ClusterRun, fault: Fault) -> None:
     host.clock_skew_ms -= fault.amount
 
 
-_CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
+CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
     FaultKind.KILL: _kill,
     FaultKind.PAUSE: _pause,
     FaultKind.ISOLATE: _isolate,
