@@ -31,8 +31,8 @@ POLL_MS = 5
 
 _OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
 _OTHERS = (
-    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.ONE_WAY, FaultKind.WITHOUT_STORE,
-    FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART, FaultKind.DROP_CONNECTIONS,
+    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
+    FaultKind.WITHOUT_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART, FaultKind.DROP_CONNECTIONS,
 )  # fmt: skip
 
 
@@ -166,6 +166,18 @@ async def _isolate(run: ClusterRun, fault: Fault) -> None:
     run.simulation.rejoin(fault.victim)
 
 
+async def _cut_from_brokers(run: ClusterRun, fault: Fault) -> None:
+    network, name = run.simulation.network, f"broker-{fault.victim}"
+    others = [STORE, *(f"broker-{each}" for each in run.brokers if each != fault.victim)]
+    for other in others:
+        network.cut(name, other)
+        network.cut(other, name)
+    await _pass(fault)
+    for other in others:
+        network.heal(name, other)
+        network.heal(other, name)
+
+
 async def _one_way(run: ClusterRun, fault: Fault) -> None:
     network = run.simulation.network
     network.cut(f"broker-{fault.victim}", f"broker-{fault.other}")
@@ -256,6 +268,7 @@ CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
     FaultKind.KILL: _kill,
     FaultKind.PAUSE: _pause,
     FaultKind.ISOLATE: _isolate,
+    FaultKind.CUT_FROM_BROKERS: _cut_from_brokers,
     FaultKind.ONE_WAY: _one_way,
     FaultKind.FLAPPING_LINK: _flapping_link,
     FaultKind.WITHOUT_STORE: _without_store,

@@ -25,6 +25,8 @@ class FaultKind(StrEnum):
     KILL = "kill"
     PAUSE = "pause"
     ISOLATE = "isolate"
+    CUT_FROM_BROKERS = "cut-from-brokers"
+    """And from the store, but not from clients: a leader goes on to append what it cannot replicate."""
     ONE_WAY = "one-way"
     FLAPPING_LINK = "flapping-link"
     WITHOUT_STORE = "without-store"
@@ -104,7 +106,7 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Producer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Writes numbered records to one partition of ``TOPIC``, with acks=all."""
+    """Writes numbered records to one partition of ``TOPIC``."""
 
     partition: int
     pause_ms: int = 40
@@ -113,6 +115,8 @@ class Producer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rests: bool = True
     """Whether it sends nothing for a while now and then: a cluster at rest takes other ways (a fetch that
     waits, an ISR that nothing moves)."""
+    acks: int = -1
+    """With 1 nothing is promised, and a deposed leader has more to cut off."""
     idempotent: bool = True
     """A plain one tries again, too, and its records may be there twice."""
 

@@ -73,17 +73,20 @@ def draw_swarm(seed: int, rng: random.Random) -> Plan:
     if rng.random() < 0.3:
         config["auto.leader.rebalance.enable"] = "true"
         config["leader.imbalance.check.interval.seconds"] = 2
-    producers = tuple(
-        Producer(
-            partition=rng.randrange(partitions), pause_ms=rng.choice((20, 60, 150, 300)),
-            in_flight=rng.choice((1, 1, IN_FLIGHT_MAX)), idempotent=rng.random() < 0.7,
-        )
-        for _ in range(rng.randint(1, 3))
-    )  # fmt: skip
+    producers = tuple(_draw_producer(rng, partitions) for _ in range(rng.randint(1, 3)))
     return Plan(
         scenario="swarm", seed=seed, brokers=count, partitions=partitions, replicas=replicas, config=config,
         racks=rng.choice((0, 0, 2, 3)), producers=producers, consumers=rng.choice((0, 1, 2)),
         steps=_draw_steps(rng, brokers, replicas), actions=_draw_actions(rng, brokers, partitions, replicas),
+    )  # fmt: skip
+
+
+def _draw_producer(rng: random.Random, partitions: int) -> Producer:
+    idempotent = rng.random() < 0.6
+    return Producer(
+        partition=rng.randrange(partitions), pause_ms=rng.choice((20, 60, 150, 300)),
+        in_flight=rng.choice((1, 1, IN_FLIGHT_MAX)), acks=-1 if idempotent else rng.choice((-1, 1)),
+        idempotent=idempotent,
     )  # fmt: skip
 
 
@@ -306,7 +309,7 @@ class PipeliningProducer:
         while True:
             began_s = run.simulation.loop.time()
             try:
-                offset = await self._client.produce(TOPIC, partition, batch)
+                offset = await self._client.produce(TOPIC, partition, batch, acks=self._plan.acks)
             except (KafkaError, BrokerUnavailable) as error:
                 run.note(self._name, "send", began_s, partition, value, repr(error))
                 self._client.forget_leader(TOPIC, partition)
@@ -319,6 +322,6 @@ class PipeliningProducer:
                     await pause_or_raise(error, deadline)
                 continue
             run.note(self._name, "send", began_s, partition, value, offset)
-            if offset >= 0:
+            if offset >= 0 and self._plan.acks == -1:
                 run.acked.append((partition, offset, value))
             return
