@@ -61,6 +61,8 @@ def _smaller(plan: Plan) -> Iterator[Plan]:
                 yield msgspec.structs.replace(plan, **{name: fewer})
     if plan.consumers:
         yield msgspec.structs.replace(plan, consumers=0)
+    if plan.members:
+        yield msgspec.structs.replace(plan, members=0)
     if plan.transactions > 1:
         yield msgspec.structs.replace(plan, transactions=1)
     for index, step in enumerate(plan.steps):

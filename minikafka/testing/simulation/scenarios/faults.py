@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 STEPS = 4
 FAULT_MS = (50, 9_000)
 """Up to longer than a session, so that some faults are and some are not noticed as a death."""
+CUT_MS = (3_000, 14_000)
+"""Most are long enough for another leader."""
 POLL_MS = 5
 """A follower fetches the first record of an epoch some milliseconds after the election."""
 
@@ -67,7 +69,7 @@ def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, vict
             amount = rng.randint(0, 200)
         case _:
             pass
-    lasts_ms = rng.randint(*FAULT_MS)
+    lasts_ms = rng.randint(*(CUT_MS if kind is FaultKind.CUT_FROM_BROKERS else FAULT_MS))
     return Fault(kind=kind, victim=victim, other=other, lasts_ms=lasts_ms, amount=amount)
 
 

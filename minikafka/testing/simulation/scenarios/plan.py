@@ -138,6 +138,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Transactional producers, each of which writes to all partitions."""
     consumers: int = 0
     """Each reads all partitions."""
+    members: int = 0
+    """Of one group of consumers, which share the partitions."""
     steps: tuple[Step, ...] = ()
     actions: tuple[Action, ...] = ()
 
@@ -147,7 +149,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return [
             f"{self.scenario}, seed {self.seed}: {self.brokers} brokers, {self.partitions} partitions of "
             f"{self.replicas} replicas, {self.transactions} transactional producers, "
-            f"{self.consumers} consumers",
+            f"{self.consumers} consumers, {self.members} members of a group",
             f"  with {config}",
             *(f"  {each}" for each in self.producers),
             *(f"  {each}" for each in self.steps),

@@ -4,9 +4,9 @@ Groce et al., "Swarm testing": what everything at once hides, because one featur
 by many runs that each lack something.
 
 1 to 5 brokers in racks or not; 1 to 8 partitions with 1 to 4 replicas; min.insync.replicas from 1 to 3 that
-may change; idempotent and plain producers with several requests in flight; consumers; an administrator who
-moves, elects, creates, deletes and grows topics, sets configurations and deletes records; one to three lists
-of faults that go on at the same time.
+may change; idempotent and plain producers with several requests in flight; consumers, alone and in a group;
+an administrator who moves, elects, creates, deletes and grows topics, sets configurations and deletes
+records; one to three lists of faults that go on at the same time.
 
 Checked, besides what the invariant checker sees: I1, I11; every topic becomes whole and takes records; every
 move arrives; what a consumer was given below the high watermark is there at the end, at that offset (I5, as
@@ -32,6 +32,7 @@ from minikafka.testing.simulation.scenarios.administrator import (
 )
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, ClusterRun, until
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_fault
+from minikafka.testing.simulation.scenarios.group_member import GroupMember, GroupOffsets
 from minikafka.testing.simulation.scenarios.plan import (
     TOPIC,
     Action,
@@ -66,6 +67,7 @@ def draw_swarm(seed: int, rng: random.Random) -> Plan:
     config["default.replication.factor"] = replicas
     config["offsets.topic.replication.factor"] = min(3, count)
     config["offsets.topic.num.partitions"] = 2
+    config["group.initial.rebalance.delay.ms"] = rng.choice((0, 1000))
     config["log.roll.ms"] = rng.choice((2000, 5000, 3_600_000))
     config["replica.lag.time.max.ms"] = rng.choice((2000, 4000, 10_000))
     if rng.random() < 0.3:
@@ -76,7 +78,8 @@ def draw_swarm(seed: int, rng: random.Random) -> Plan:
     producers = tuple(_draw_producer(rng, partitions) for _ in range(rng.randint(1, 3)))
     return Plan(
         scenario="swarm", seed=seed, brokers=count, partitions=partitions, replicas=replicas, config=config,
-        racks=rng.choice((0, 0, 2, 3)), producers=producers, consumers=rng.choice((0, 1, 2)),
+        racks=rng.choice((0, 0, 2, 3)), producers=producers, consumers=rng.choice((0, 0, 1)),
+        members=rng.choice((0, 0, 1, 2, 3)),
         steps=_draw_steps(rng, brokers, replicas), actions=_draw_actions(rng, brokers, partitions, replicas),
     )  # fmt: skip
 
@@ -160,6 +163,9 @@ class SwarmRun(ClusterRun):
         super().__init__(simulation, plan)
         self._seen: dict[int, dict[int, bytes | None]] = {}
         """By partition: what consumers were given, by offset."""
+        self.group = GroupOffsets()
+        self.read_by_group: set[int] = set()
+        """The partitions that members have read lately."""
         self._consumers: list[asyncio.Task[None]] = []
 
     async def play(self) -> None:
@@ -169,6 +175,8 @@ class SwarmRun(ClusterRun):
         self._consumers = [
             asyncio.create_task(self._consume(number)) for number in range(self.plan.consumers)
         ]
+        members = (GroupMember(self, number) for number in range(self.plan.members))
+        self._consumers += [asyncio.create_task(member.work()) for member in members]
         administrator = asyncio.create_task(Administrator(self).work())
         await carry_out(self, self.plan.steps)
         await administrator
@@ -182,6 +190,22 @@ class SwarmRun(ClusterRun):
         else:
             await PipeliningProducer(self, number, plan).work()
 
+    def _is_whole(self) -> bool:
+        """Of every topic: a group's offsets and a topic of the administrator can be lost, too."""
+        tree = self.simulation.store.tree
+        wanted = {
+            (topic, number)
+            for topic in tree.children(paths.TOPICS)
+            for number in assignments(self, topic)
+        }  # fmt: skip
+        whole = {
+            tuple(partition.topic_partition)
+            for broker in self.simulation.brokers.values()
+            for partition in hosted_partitions(broker)
+            if partition.is_leader and set(partition.isr) == set(partition.replicas)
+        }
+        return wanted <= whole
+
     @property
     def is_stopping(self) -> bool:
         return self._stopping
@@ -194,22 +218,32 @@ class SwarmRun(ClusterRun):
         positions = dict.fromkeys(range(self.plan.partitions), 0)
         while not self._stopping:
             for partition, position in positions.items():
-                began_s = self.simulation.loop.time()
                 try:
-                    fetched = await client.fetch(TOPIC, partition, position)
-                except (KafkaError, BrokerUnavailable) as error:
-                    client.forget_leader(TOPIC, partition)
-                    self.note(name, "poll", began_s, partition, position, repr(error))
-                    if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-                        positions[partition] = await self._reset(client, partition, position)
+                    positions[partition] = await self.poll(client, name, partition, position)
+                except (KafkaError, BrokerUnavailable):
                     continue
-                if not fetched.records:
-                    continue
-                found = {each.offset: each.value for each in fetched.records}
-                self.note(name, "poll", began_s, partition, position, tuple(found.items()))
-                self._take(name, partition, position, found)
-                positions[partition] = fetched.next_offset
             await self.rest(rng, 100)
+
+    async def poll(self, client: SimulatedClient, name: str, partition: int, position: int) -> int:
+        """One fetch. Returns where to go on.
+
+        Raises:
+            KafkaError, BrokerUnavailable: to be tried again. AssertionError: what came is wrong.
+        """
+        began_s = self.simulation.loop.time()
+        try:
+            fetched = await client.fetch(TOPIC, partition, position)
+        except (KafkaError, BrokerUnavailable) as error:
+            client.forget_leader(TOPIC, partition)
+            self.note(name, "poll", began_s, partition, position, repr(error))
+            if isinstance(error, KafkaError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
+                return await self._reset(client, partition, position)
+            raise
+        if fetched.records:
+            found = {each.offset: each.value for each in fetched.records}
+            self.note(name, "poll", began_s, partition, position, tuple(found.items()))
+            self._take(name, partition, position, found)
+        return fetched.next_offset
 
     async def _reset(self, client: SimulatedClient, partition: int, position: int) -> int:
         """Only what was deleted may be out of range: below the start of the log."""
@@ -233,6 +267,10 @@ class SwarmRun(ClusterRun):
     async def finish(self) -> None:
         """And of the other topics, that they are whole or gone."""
         await until(lambda: not self._unsettled(), "other topics are whole or gone")
+        await self.until_whole()
+        self.read_by_group.clear()
+        everything = set(range(self.plan.partitions)) if self.plan.members else set()
+        await until(lambda: self.read_by_group >= everything, "the group reads every partition")
         await super().finish()
         await asyncio.gather(*self._consumers)
         for partition, seen in self._seen.items():
