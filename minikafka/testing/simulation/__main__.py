@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -94,6 +95,7 @@ def _run(options: argparse.Namespace) -> int:
         if outcome.failure:
             print(failure_line(outcome), flush=True)
 
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         run_seeds(scenarios, options.seeds, tally, jobs=options.jobs, minutes=options.minutes, tell=tell)
     except KeyboardInterrupt:
