@@ -75,14 +75,23 @@ class SimulatedClient:
 
     Args:
         bootstrap: where to ask first.
+        request_timeout_ms: how long one request may take, here and at the broker.
     """
 
-    def __init__(self, bootstrap: Iterable[Address], *, client_id: str = "client") -> None:
+    def __init__(
+        self,
+        bootstrap: Iterable[Address],
+        *,
+        client_id: str = "client",
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
         self._bootstrap = list(bootstrap)
+        self._request_timeout_ms = request_timeout_ms
         self._client_id = client_id
         self._connections: dict[Address, BrokerClient] = {}
         self._brokers: dict[int, Address] = {}
         self._controller_id = -1
+        self._turn = 0
         self._leaders: dict[tuple[str, int], int] = {}
 
     def __repr__(self) -> str:
@@ -104,7 +113,7 @@ class SimulatedClient:
             BrokerUnavailable, KafkaError: UNSUPPORTED_VERSION.
         """
         connection = await self._connection(address)
-        return await connection.request(api_key, body, deadline_ms=REQUEST_TIMEOUT_MS, **options)
+        return await connection.request(api_key, body, deadline_ms=self._request_timeout_ms, **options)
 
     async def metadata(self, topics: Sequence[str] | None = None) -> Any:
         """The Metadata response of the first broker that answers. Raises BrokerUnavailable: none does."""
@@ -115,7 +124,10 @@ class SimulatedClient:
             "include_topic_authorized_operations": False,
         }
         failure: BrokerUnavailable | None = None
-        for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
+        addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
+        # In turn: a leader that is deposed and does not know it would be asked again and again.
+        self._turn = (self._turn + 1) % len(addresses)
+        for address in addresses[self._turn :] + addresses[: self._turn]:
             try:
                 answer = await self.request(address, ApiKey.METADATA, body)
             except BrokerUnavailable as error:
@@ -170,7 +182,7 @@ class SimulatedClient:
                     "configs": [{"name": name, "value": value} for name, value in (configs or {}).items()],
                 }
             ],
-            "timeout": REQUEST_TIMEOUT_MS,
+            "timeout": self._request_timeout_ms,
         }
 
         async def create() -> None:
@@ -217,13 +229,13 @@ class SimulatedClient:
         body = {
             "transactional_id": transactional_id,
             "acks": acks,
-            "timeout": REQUEST_TIMEOUT_MS,
+            "timeout": self._request_timeout_ms,
             "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
         }
         if acks == 0:
             connection = await self._connection(address)
             await connection.send(
-                ApiKey.PRODUCE, body, version=PRODUCE_VERSION, deadline_ms=REQUEST_TIMEOUT_MS
+                ApiKey.PRODUCE, body, version=PRODUCE_VERSION, deadline_ms=self._request_timeout_ms
             )
             return -1
         version = PRODUCE_VERSION if transactional_id is None else TRANSACTIONAL_PRODUCE_VERSION
@@ -364,7 +376,7 @@ class SimulatedClient:
             "replica_id": -1,
             "isolation_level": 0,
             "topics": [{"name": topic, "partitions": [wanted]}],
-            "timeout": REQUEST_TIMEOUT_MS,
+            "timeout": self._request_timeout_ms,
         }
         leader = await self.leader(topic, partition)  # which may learn of other brokers
         address = self._brokers[leader]
@@ -378,7 +390,7 @@ class SimulatedClient:
         connection = self._connections.get(address)
         if connection is None or not connection.is_connected:
             connection = await BrokerClient.connect(
-                *address, client_id=self._client_id, deadline_ms=REQUEST_TIMEOUT_MS
+                *address, client_id=self._client_id, deadline_ms=self._request_timeout_ms
             )
             self._connections[address] = connection
         return connection

@@ -23,7 +23,7 @@ from minikafka.testing.simulation.scenarios.administrator import (
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, Call, ClusterRun
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
-from minikafka.testing.simulation.scenarios.swarm import SwarmRun, draw_swarm
+from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
 from minikafka.testing.simulation.scenarios.transactions import CONFIG as TRANSACTIONS_CONFIG
 from minikafka.testing.simulation.scenarios.transactions import TransactionRun
 from minikafka.testing.simulation.simulation import Simulation
@@ -55,7 +55,9 @@ class Played(NamedTuple):
 
 def _draw_faults(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
-    producers = tuple(Producer(partition=each) for each in range(PARTITIONS))
+    producers = tuple(
+        Producer(partition=each, timeout_ms=rng.choice(TIMEOUTS_MS)) for each in range(PARTITIONS)
+    )
     return Plan(
         scenario="faults", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
         config=CONFIG, producers=producers, steps=draw_steps(rng, brokers),
@@ -64,7 +66,9 @@ def _draw_faults(seed: int, rng: random.Random) -> Plan:
 
 def _draw_reassignments(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 5)
-    producers = tuple(Producer(partition=each) for each in range(PARTITIONS))
+    producers = tuple(
+        Producer(partition=each, timeout_ms=rng.choice(TIMEOUTS_MS)) for each in range(PARTITIONS)
+    )
     return Plan(
         scenario="reassignments", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
         config=CONFIG, producers=producers, steps=draw_steps(rng, brokers),

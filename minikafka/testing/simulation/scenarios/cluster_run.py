@@ -111,7 +111,7 @@ class ClusterRun:
         """One record after the other."""
         name = f"producer-{number}"
         rng = self.simulation.rng(name)
-        producer = SimulatedProducer(SimulatedClient(self.addresses, client_id=name))
+        producer = SimulatedProducer(self.client_of(name, plan))
         count = 0
         while not self._stopping:
             value = b"%d-%d" % (number, count)
@@ -126,6 +126,10 @@ class ClusterRun:
                 self.acked.append((plan.partition, offset, value))
             count += 1
             await self.rest(rng, plan.pause_ms, lulls=plan.rests)
+
+    def client_of(self, name: str, plan: Producer) -> SimulatedClient:
+        """A connection to the cluster of its own."""
+        return SimulatedClient(self.addresses, client_id=name, request_timeout_ms=plan.timeout_ms)
 
     async def rest(self, rng: random.Random, pause_ms: int, *, lulls: bool = True) -> None:
         """Between two records: mostly ``pause_ms``, sometimes long."""

@@ -3,7 +3,7 @@
 Kafka's client: ``ConsumerCoordinator``. Members join, are given partitions by the first of them, read from
 what is committed, commit, and join again whenever the coordinator says so. Checked (I13): in a generation a
 partition has one owner, and what was committed with success is not forgotten: the next owner begins there or
-later. """
+later."""
 
 from __future__ import annotations
 

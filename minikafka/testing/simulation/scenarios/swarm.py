@@ -49,6 +49,7 @@ OTHER_TOPICS = ("u", "v")
 """Those that come and go."""
 STEPS_MAX = 6
 ACTIONS_MAX = 16
+TIMEOUTS_MS = (1_000, 5_000)
 IN_FLIGHT_MAX = 5
 """``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
 
@@ -88,8 +89,8 @@ def _draw_producer(rng: random.Random, partitions: int) -> Producer:
     idempotent = rng.random() < 0.6
     return Producer(
         partition=rng.randrange(partitions), pause_ms=rng.choice((20, 60, 150, 300)),
-        in_flight=rng.choice((1, 1, IN_FLIGHT_MAX)), acks=-1 if idempotent else rng.choice((-1, 1)),
-        idempotent=idempotent,
+        in_flight=rng.choice((1, 1, IN_FLIGHT_MAX)), timeout_ms=rng.choice(TIMEOUTS_MS),
+        acks=-1 if idempotent else rng.choice((-1, 1)), idempotent=idempotent,
     )  # fmt: skip
 
 
@@ -315,7 +316,7 @@ class PipeliningProducer:
         self._plan = plan
         self._number = number
         self._name = f"producer-{number}"
-        self._client = SimulatedClient(run.addresses, client_id=self._name)
+        self._client = run.client_of(self._name, plan)
         self._producer_id = self._epoch = -1
 
     async def work(self) -> None:
