@@ -116,7 +116,7 @@ class Producer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Whether it sends nothing for a while now and then: a cluster at rest takes other ways (a fetch that
     waits, an ISR that nothing moves)."""
     timeout_ms: int = 5_000
-    """Of a request. One that is short leaves a leader that is cut off, and tries what may be there already."""
+    """Of a request. A short one leaves a leader that is cut off, and tries what may be there already."""
     acks: int = -1
     """With 1 nothing is promised, and a deposed leader has more to cut off."""
     idempotent: bool = True
