@@ -260,14 +260,19 @@ class BrokerClient(asyncio.Protocol):
         correlation_id = self._write(api_key, version, body)
         answer: asyncio.Future[Any] = self._loop.create_future()
         self._in_flight.append(_InFlight(correlation_id, api_key, version, answer))
+        # Not asyncio.timeout: one timer and no cancellation, for each request of each follower.
+        overdue = self._loop.call_at(deadline, self._overdue, answer, api_key, started)
         try:
-            async with asyncio.timeout_at(deadline):
-                return await answer
-        except TimeoutError:
+            return await answer
+        finally:
+            overdue.cancel()
+
+    def _overdue(self, answer: asyncio.Future[Any], api_key: int, started: float) -> None:
+        if not answer.done():
             waited_ms = round((self._loop.time() - started) * 1000)
             reason = f"{_api_name(api_key)} was not answered within {waited_ms} ms"
+            answer.set_exception(BrokerTimeout(f"broker {self._address}: {reason}"))
             self._end(reason)
-            raise BrokerTimeout(f"broker {self._address}: {reason}") from None
 
     async def _turn(self, deadline: float) -> None:
         """Wait until a request may be written: first come first served, and not past the deadline."""

@@ -11,11 +11,21 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
+from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, ClusterRun
+from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
 from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
 from minikafka.types import BrokerId
-from tests.sim.cluster_run import TOPIC, ClusterRun
 
 LOOK_MS = 5
+PLAN = Plan(
+    scenario="clean stop",
+    seed=0,
+    brokers=3,
+    partitions=2,
+    replicas=3,
+    config=CONFIG,
+    producers=tuple(Producer(partition=each, rests=False) for each in range(2)),
+)
 GAP_MS_MAX = 300
 """A refusal, the pause of a client (100 ms), the metadata, the record."""
 
@@ -85,7 +95,7 @@ class Stop:
 @pytest.mark.parametrize("seed", range(4))
 def test_a_leader_that_stops_says_who_leads_now_and_leaves_the_isr_for_good(seed: int) -> None:
     async def scenario(simulation: Simulation) -> None:
-        run = ClusterRun(simulation)
+        run = ClusterRun(simulation, PLAN)
         await run.start()
         await run.until_whole()
         run.produce()

@@ -18,9 +18,9 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.configs.service import ConfigService
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
+from minikafka.testing.simulation.scenarios.cluster_run import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import TopicPartition
-from tests.sim.cluster_run import until
 
 CHANGED_AT, SEEN_AT = 1, 2
 CONFIG = {"offsets.topic.num.partitions": 1, "offsets.topic.replication.factor": 1}

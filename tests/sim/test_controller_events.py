@@ -24,9 +24,9 @@ from minikafka.server.controller.loop import EventQueue
 from minikafka.testing.broker import Property
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.disk import failing
+from minikafka.testing.simulation.scenarios.cluster_run import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import BrokerId, PartitionState, TopicPartition
-from tests.sim.cluster_run import until
 
 CONTROLLER, ONE, TWO, FOUR = 3, 1, 2, 4
 """The controller has no partition, so its brokers may come and go."""

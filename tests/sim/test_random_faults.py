@@ -1,77 +1,45 @@
-"""200 seeds of faults, 100 with an operator who moves partitions meanwhile, 60 with transactions: no acked
-record is lost, no invariant breaks, the cluster heals, every move ends, and transactions are all or nothing;
-reproducibly.
+"""200 seeds of faults, 100 with an administrator who moves partitions meanwhile, 60 with transactions, 40 of
+the swarm: no acked record is lost, no invariant breaks, the cluster heals, every move ends, and transactions
+are all or nothing; reproducibly.
 
-A seed that fails is run again alone with ``python -m tests.sim SEED [reassignments | transactions]``, which
-prints its trace.
-"""
+A seed that fails says how it is run again: ``python -m minikafka.testing.simulation replay SEED --scenario
+NAME``."""
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
 import os
-from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import Executor
 from functools import partial
 
 import pytest
 
-from minikafka.testing.simulation.simulation import Simulation
-from tests.sim import random_faults, random_reassignments, random_transactions
-from tests.sim.random_faults import SESSION_TIMEOUT_MS
+from minikafka.testing.simulation.campaign.runner import run_seed, worker_pool
+from minikafka.testing.simulation.campaign.tally import failure_line
+from minikafka.testing.simulation.scenarios.catalogue import draw, play
 
-SEEDS = 200
-SEEDS_OF_REASSIGNMENTS = 100
-SEEDS_OF_TRANSACTIONS = 60
+SEEDS = {"faults": 200, "reassignments": 100, "transactions": 60, "swarm": 40}
 SEEDS_PER_TEST = 20
-ACKED_MIN = 20
-"""A run in which next to nothing was acked has shown nothing."""
-
-
-def _outcome(run_seed: Callable[[int], int], seed: int) -> str | None:
-    """None: the seed went well; else what went wrong."""
-    logging.disable(logging.CRITICAL)
-    try:
-        acked = run_seed(seed)
-    except BaseException as error:  # noqa: BLE001 it is reported where the seeds are counted
-        return f"seed {seed}: {error!r}"
-    return None if acked >= ACKED_MIN else f"seed {seed}: only {acked} records were acked"
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_PER_TEST))
-def test_whatever_fails_no_acked_record_is_lost(pool: Executor, first: int) -> None:
-    assert _failures(pool, random_faults.run_seed, first) == []
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS_OF_REASSIGNMENTS, SEEDS_PER_TEST))
-def test_partitions_that_move_during_faults_lose_nothing_and_arrive(pool: Executor, first: int) -> None:
-    assert _failures(pool, random_reassignments.run_seed, first) == []
-
-
-@pytest.mark.parametrize("first", range(0, SEEDS_OF_TRANSACTIONS, SEEDS_PER_TEST))
-def test_transactions_during_faults_are_all_or_nothing(pool: Executor, first: int) -> None:
-    assert _failures(pool, random_transactions.run_seed, first) == []
 
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[Executor]:
     """One for all tests: a new process takes as long to load the broker as a seed takes."""
-    with ProcessPoolExecutor(os.cpu_count(), mp_context=multiprocessing.get_context("spawn")) as started:
+    with worker_pool(os.cpu_count() or 1) as started:
         yield started
 
 
-def _failures(pool: Executor, run_seed: Callable[[int], int], first: int) -> list[str]:
-    outcomes = list(pool.map(partial(_outcome, run_seed), range(first, first + SEEDS_PER_TEST)))
-    return [outcome for outcome in outcomes if outcome is not None]
+@pytest.mark.parametrize(
+    ("scenario", "first"),
+    [(scenario, first) for scenario, count in SEEDS.items() for first in range(0, count, SEEDS_PER_TEST)],
+)
+def test_whatever_fails_no_acked_record_is_lost(pool: Executor, scenario: str, first: int) -> None:
+    outcomes = pool.map(partial(run_seed, scenario), range(first, first + SEEDS_PER_TEST))
+    assert [failure_line(outcome) for outcome in outcomes if outcome.failure] == []
 
 
-@pytest.mark.parametrize("seed", [3, 14])
-def test_a_seed_does_the_same_thing_twice(seed: int) -> None:
-    traces = []
-    for _ in range(2):
-        simulation = Simulation(seed, session_timeout_ms=SESSION_TIMEOUT_MS)
-        simulation.run(random_faults.random_faults)
-        traces.append(simulation.trace)
-    assert traces[0] == traces[1]
-    assert len(traces[0]) > 500
+@pytest.mark.parametrize(("scenario", "seed"), [("faults", 3), ("transactions", 14), ("swarm", 3)])
+def test_a_seed_does_the_same_thing_twice(scenario: str, seed: int) -> None:
+    first, second = (play(draw(scenario, seed)).trace for _ in range(2))
+    assert first == second
+    assert len(first) > 300

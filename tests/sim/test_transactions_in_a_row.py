@@ -10,10 +10,10 @@ import pytest
 from minikafka.errors import KafkaError
 from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.invariants import InvariantChecker
+from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, until
+from minikafka.testing.simulation.scenarios.plan import TOPIC
+from minikafka.testing.simulation.scenarios.transactions import TransactionalProducer
 from minikafka.testing.simulation.simulation import Simulation
-from tests.sim.cluster_run import CONFIG, TOPIC, until
-from tests.sim.random_faults import SESSION_TIMEOUT_MS
-from tests.sim.random_transactions import TransactionalProducer
 
 BROKERS = (1, 2, 3)
 TRANSACTIONS = 60

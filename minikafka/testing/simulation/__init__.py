@@ -25,17 +25,18 @@ What can be done to the world, and where:
 brokers (``SimulatedBroker``)          ``start stop restart kill power_off pause resume``, ``server`` inside
 the network (``sim.network``)          ``cut heal delay drop isolate rejoin heal_all``, each direction alone
 the store (``sim.store``)              ``expire_session disconnect``, and cuts of its links (``"store"``)
-disks (``broker.disk``)                ``fault`` (``simulation.faults``), ``power_lost``
+disks (``broker.disk``)                ``fault`` (``simulation.disk``), ``power_lost``
 clocks, disk speed (``broker.host``)   ``clock_skew_ms``, ``disk_delay_ms``
 =====================================  =================================================================
 
 A run fails when anything fails that is not awaited, when nothing can happen any more, and when the code
 under test reads a real clock or throws real dice. ``sim.trace`` says what happened.
 
-The modules, from the ground up: ``process`` (whose callback is this), ``loop`` with ``handles`` and
-``executors``, ``guard``; ``links``, ``segments``, ``transport``, ``network``; ``inodes``, ``disk``,
-``faults``; ``store_tree``, ``ensemble``, ``store``; ``broker``, ``simulation``;
-``client`` and ``producer``.
+The modules, from the ground up: ``loop``, ``guard``; ``links``, ``transport``, ``network``; ``inodes``,
+``disk``; ``store_tree``, ``ensemble``, ``store``; ``simulation``; ``client``; ``invariants``.
+
+``python -m minikafka.testing.simulation`` runs random faults from many seeds: ``scenarios`` and ``campaign``,
+see ``docs/how-to/simulation.md``.
 """
 
 from __future__ import annotations

@@ -75,14 +75,23 @@ class SimulatedClient:
 
     Args:
         bootstrap: where to ask first.
+        request_timeout_ms: how long one request may take, here and at the broker.
     """
 
-    def __init__(self, bootstrap: Iterable[Address], *, client_id: str = "client") -> None:
+    def __init__(
+        self,
+        bootstrap: Iterable[Address],
+        *,
+        client_id: str = "client",
+        request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> None:
         self._bootstrap = list(bootstrap)
+        self._request_timeout_ms = request_timeout_ms
         self._client_id = client_id
         self._connections: dict[Address, BrokerClient] = {}
         self._brokers: dict[int, Address] = {}
         self._controller_id = -1
+        self._turn = 0
         self._leaders: dict[tuple[str, int], int] = {}
 
     def __repr__(self) -> str:
@@ -104,7 +113,7 @@ class SimulatedClient:
             BrokerUnavailable, KafkaError: UNSUPPORTED_VERSION.
         """
         connection = await self._connection(address)
-        return await connection.request(api_key, body, deadline_ms=REQUEST_TIMEOUT_MS, **options)
+        return await connection.request(api_key, body, deadline_ms=self._request_timeout_ms, **options)
 
     async def metadata(self, topics: Sequence[str] | None = None) -> Any:
         """The Metadata response of the first broker that answers. Raises BrokerUnavailable: none does."""
@@ -115,7 +124,10 @@ class SimulatedClient:
             "include_topic_authorized_operations": False,
         }
         failure: BrokerUnavailable | None = None
-        for address in dict.fromkeys([*self._brokers.values(), *self._bootstrap]):
+        addresses = list(dict.fromkeys([*self._brokers.values(), *self._bootstrap]))
+        # In turn: a leader that is deposed and does not know it would be asked again and again.
+        self._turn = (self._turn + 1) % len(addresses)
+        for address in addresses[self._turn :] + addresses[: self._turn]:
             try:
                 answer = await self.request(address, ApiKey.METADATA, body)
             except BrokerUnavailable as error:
@@ -170,7 +182,7 @@ class SimulatedClient:
                     "configs": [{"name": name, "value": value} for name, value in (configs or {}).items()],
                 }
             ],
-            "timeout": REQUEST_TIMEOUT_MS,
+            "timeout": self._request_timeout_ms,
         }
 
         async def create() -> None:
@@ -217,13 +229,13 @@ class SimulatedClient:
         body = {
             "transactional_id": transactional_id,
             "acks": acks,
-            "timeout": REQUEST_TIMEOUT_MS,
+            "timeout": self._request_timeout_ms,
             "topic_data": [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}],
         }
         if acks == 0:
             connection = await self._connection(address)
             await connection.send(
-                ApiKey.PRODUCE, body, version=PRODUCE_VERSION, deadline_ms=REQUEST_TIMEOUT_MS
+                ApiKey.PRODUCE, body, version=PRODUCE_VERSION, deadline_ms=self._request_timeout_ms
             )
             return -1
         version = PRODUCE_VERSION if transactional_id is None else TRANSACTIONAL_PRODUCE_VERSION
@@ -337,6 +349,25 @@ class SimulatedClient:
         """ListOffsets for the latest offset, the high watermark. Raises KafkaError, BrokerUnavailable."""
         return await self._list_offset(topic, partition, -1)
 
+    async def init_producer_id(self, *, deadline_ms: int = DELIVERY_TIMEOUT_MS) -> tuple[int, int]:
+        """A new producer id and its epoch, for an idempotent producer. Raises as ``deliver``."""
+        body = {
+            "transactional_id": None,
+            "transaction_timeout": 60_000,
+            "producer_id": -1,
+            "producer_epoch": -1,
+        }
+        deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
+        while True:
+            try:
+                answer = await self.metadata([])
+                broker = answer.brokers[0]
+                found = await self.request((broker.host, broker.port), ApiKey.INIT_PRODUCER_ID, body)
+                check(found.error_code)
+                return found.producer_id, found.producer_epoch
+            except (KafkaError, BrokerUnavailable) as error:
+                await pause_or_raise(error, deadline)
+
     # Inside
 
     async def _list_offset(self, topic: str, partition: int, timestamp: int) -> int:
@@ -345,7 +376,7 @@ class SimulatedClient:
             "replica_id": -1,
             "isolation_level": 0,
             "topics": [{"name": topic, "partitions": [wanted]}],
-            "timeout": REQUEST_TIMEOUT_MS,
+            "timeout": self._request_timeout_ms,
         }
         leader = await self.leader(topic, partition)  # which may learn of other brokers
         address = self._brokers[leader]
@@ -359,7 +390,7 @@ class SimulatedClient:
         connection = self._connections.get(address)
         if connection is None or not connection.is_connected:
             connection = await BrokerClient.connect(
-                *address, client_id=self._client_id, deadline_ms=REQUEST_TIMEOUT_MS
+                *address, client_id=self._client_id, deadline_ms=self._request_timeout_ms
             )
             self._connections[address] = connection
         return connection
@@ -429,11 +460,8 @@ class SimulatedProducer:
                 is used again, so what follows must be the same batch or go to another partition.
         """
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
-        while self._producer_id < 0:
-            try:
-                await self._init_producer_id()
-            except (KafkaError, BrokerUnavailable) as error:
-                await pause_or_raise(error, deadline)
+        if self._producer_id < 0:
+            self._producer_id, self._epoch = await self._client.init_producer_id(deadline_ms=deadline_ms)
         sequence = self._sequences.get((topic, partition), 0)
         batch = make_batch(
             values,
@@ -450,16 +478,3 @@ class SimulatedProducer:
             offset = -1
         self._sequences[topic, partition] = sequence + len(values)
         return offset
-
-    async def _init_producer_id(self) -> None:
-        body = {
-            "transactional_id": None,
-            "transaction_timeout": 60_000,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-        answer = await self._client.metadata([])
-        broker = answer.brokers[0]
-        found = await self._client.request((broker.host, broker.port), ApiKey.INIT_PRODUCER_ID, body)
-        check(found.error_code)
-        self._producer_id, self._epoch = found.producer_id, found.producer_epoch

@@ -28,7 +28,8 @@ class Link:
     """From ``source`` to ``target``."""
 
     __slots__ = (
-        "_channels", "_loop", "_on_open", "_rng", "delay_ms", "is_cut", "refuses", "source", "target",
+        "_channels", "_loop", "_on_open", "_random", "_rng", "delay_ms", "is_cut", "refuses", "source",
+        "target",
     )  # fmt: skip
 
     def __init__(self, source: Host, target: Host, *, loop: VirtualTimeLoop, rng: random.Random) -> None:
@@ -40,6 +41,7 @@ class Link:
         """While cut: new connections are refused at once, instead of waiting for an answer."""
         self._loop = loop
         self._rng = rng
+        self._random = rng.random
         self._channels: dict[Channel, None] = {}
         self._on_open: list[Callable[[], None]] = []
 
@@ -54,7 +56,7 @@ class Link:
 
     def draw_delay_ns(self) -> int:
         least_ms, most_ms = self.delay_ms
-        return round(self._rng.uniform(least_ms, most_ms) * NS_PER_MS)
+        return round((least_ms + (most_ms - least_ms) * self._random()) * NS_PER_MS)
 
     def draw_retransmission_ns(self) -> int:
         return round(self._rng.uniform(*RETRANSMISSION_MS) * NS_PER_MS)
@@ -114,10 +116,11 @@ class Channel:
     def send(self, message: Any) -> None:
         if self._is_closed:
             return
-        if self._held or not self.link.is_open:
+        link = self.link
+        if self._held or link.is_cut or not link.target.is_up:
             self._hold([message])
         else:
-            self._transmit(message, self._loop.now_ns + self.link.draw_delay_ns())
+            self._transmit(message, self._loop.now_ns + link.draw_delay_ns())
 
     def release(self) -> None:
         """The link is open: send what was held."""
@@ -133,7 +136,8 @@ class Channel:
         return held
 
     def _transmit(self, message: Any, when_ns: int) -> None:
-        self._last_ns = max(self._last_ns, when_ns)
+        if when_ns > self._last_ns:
+            self._last_ns = when_ns
         self._under_way.append(message)
         self._loop.call_at_ns(self._last_ns, self._arrive, self._transmission, context=HARDWARE)
 

@@ -40,12 +40,12 @@ What the loop runs: callbacks and tasks, each with the process that it belongs t
 from __future__ import annotations
 
 import asyncio
-import heapq
 import random
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context, ContextVar, copy_context
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 from minikafka.testing.simulation.errors import (
@@ -310,7 +310,7 @@ def submit(
     least_ms, most_ms = process.host.disk_delay_ms
     start_ns = max(workers[0], loop.now_ns) + round(rng.uniform(0, least_ms) * NS_PER_MS)
     end_ns = start_ns + round(rng.uniform(least_ms, most_ms) * NS_PER_MS)
-    heapq.heapreplace(workers, end_ns)
+    heapreplace(workers, end_ns)
     future: asyncio.Future[T] = loop.create_future()
     loop.call_at_ns(start_ns, _execute, loop, end_ns, future, func, args)
     return future
@@ -392,7 +392,8 @@ class VirtualTimeLoop(BaseEventLoop):
         self.is_over = False
         """Set when the run is being taken down: failures do not count from here on."""
         self._rng = rng
-        self._now_ns = 0
+        self.now_ns = 0
+        """Virtual nanoseconds since the loop was made."""
         self._queue: deque[SimulatedHandle] = deque()
         self._timers: list[tuple[int, int, SimulatedHandle]] = []
         self._timers_set = 0
@@ -411,11 +412,7 @@ class VirtualTimeLoop(BaseEventLoop):
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
-        return self._now_ns / NS_PER_S
-
-    @property
-    def now_ns(self) -> int:
-        return self._now_ns
+        return self.now_ns / NS_PER_S
 
     def call_soon(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
@@ -433,25 +430,26 @@ class VirtualTimeLoop(BaseEventLoop):
     def call_later(
         self, delay: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimulatedHandle:
-        return self.call_at_ns(self._now_ns + _whole_ns(delay), callback, *args, context=context)
+        return self.call_at_ns(self.now_ns + _whole_ns(delay), callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimulatedHandle:
         return self.call_at_ns(
-            self._now_ns + _whole_ns(when - self._now_ns / NS_PER_S), callback, *args, context=context
+            self.now_ns + _whole_ns(when - self.now_ns / NS_PER_S), callback, *args, context=context
         )
 
     def call_at_ns(
         self, when_ns: int, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimulatedHandle:
         """Like ``call_at``, in nanoseconds. A moment that has passed is now."""
-        when_ns = max(when_ns, self._now_ns)
+        if when_ns < self.now_ns:
+            when_ns = self.now_ns
         handle = SimulatedHandle(
             callback, args, self, copy_context() if context is None else context, when_ns
         )
         self._timers_set += 1
-        heapq.heappush(self._timers, (when_ns, self._timers_set, handle))
+        heappush(self._timers, (when_ns, self._timers_set, handle))
         return handle
 
     def timer_cancelled(self) -> None:
@@ -459,7 +457,7 @@ class VirtualTimeLoop(BaseEventLoop):
         self._timers_cancelled += 1
         if self._timers_cancelled > CANCELLED_TIMERS_MIN and self._timers_cancelled * 2 > len(self._timers):
             self._timers = [timer for timer in self._timers if not timer[2].cancelled()]
-            heapq.heapify(self._timers)
+            heapify(self._timers)
             self._timers_cancelled = 0
 
     def run_held(self, handles: Iterable[SimulatedHandle]) -> None:
@@ -471,7 +469,7 @@ class VirtualTimeLoop(BaseEventLoop):
     def _run_once(self) -> None:
         queue = self._queue
         self._turns += 1
-        if self._timers and self._timers[0][0] <= self._now_ns:
+        if self._timers and self._timers[0][0] <= self.now_ns:
             self._take_due()
         if not queue:
             self._jump()
@@ -510,12 +508,12 @@ class VirtualTimeLoop(BaseEventLoop):
         while timers:
             when_ns, _, handle = timers[0]
             if handle._cancelled:
-                heapq.heappop(timers)
+                heappop(timers)
                 self._timers_cancelled -= 1
             elif handle.process is not None and handle.process.is_dead:
-                handle.process.held.append(heapq.heappop(timers)[2])
+                handle.process.held.append(heappop(timers)[2])
             else:
-                self._now_ns = when_ns
+                self.now_ns = when_ns
                 self._turns = 0
                 self._take_due()
                 return
@@ -526,9 +524,9 @@ class VirtualTimeLoop(BaseEventLoop):
         raise StalledError(f"nothing will ever happen after {self.time():.6f} s. Waiting:\n{waiting}")
 
     def _take_due(self) -> None:
-        timers, now_ns, queue = self._timers, self._now_ns, self._queue
+        timers, now_ns, queue = self._timers, self.now_ns, self._queue
         while timers and timers[0][0] <= now_ns:
-            handle = heapq.heappop(timers)[2]
+            handle = heappop(timers)[2]
             if handle._cancelled:
                 self._timers_cancelled -= 1
             else:

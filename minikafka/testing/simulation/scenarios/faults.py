@@ -1,0 +1,288 @@
+"""Faults: drawn one or two at a time, and carried out. Each ends.
+
+``draw_steps`` is for the scenarios with three or four brokers; ``swarm`` draws its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from minikafka.testing.simulation.disk import failing
+from minikafka.testing.simulation.errors import HostDiedError
+from minikafka.testing.simulation.invariants import hosted_partitions
+from minikafka.testing.simulation.links import DELAY_MS
+from minikafka.testing.simulation.loop import DISK_DELAY_MS
+from minikafka.testing.simulation.scenarios.plan import Fault, FaultKind, Step
+from minikafka.testing.simulation.simulation import STORE, SimulatedBroker
+from minikafka.types import TopicPartition
+
+if TYPE_CHECKING:
+    from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
+
+STEPS = 4
+FAULT_MS = (50, 9_000)
+"""Up to longer than a session, so that some faults are and some are not noticed as a death."""
+CUT_MS = (3_000, 14_000)
+"""Most are long enough for another leader."""
+POLL_MS = 5
+"""A follower fetches the first record of an epoch some milliseconds after the election."""
+
+_OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
+_OTHERS = (
+    FaultKind.KILL, FaultKind.PAUSE, FaultKind.ISOLATE, FaultKind.CUT_FROM_BROKERS, FaultKind.ONE_WAY,
+    FaultKind.WITHOUT_STORE, FaultKind.SLOW_LINK, FaultKind.CLEAN_RESTART, FaultKind.DROP_CONNECTIONS,
+)  # fmt: skip
+
+
+def draw_steps(rng: random.Random, brokers: Sequence[int]) -> tuple[Step, ...]:
+    """``STEPS`` times something happens to one broker or two."""
+    steps = []
+    for _ in range(STEPS):
+        after_ms = rng.randint(200, 3000)
+        when_whole = rng.random() < 0.5
+        if when_whole and rng.random() < 0.6:
+            faults = [draw_fault(rng, brokers, rng.choice(_OF_POWER), rng.choice(brokers))]
+        else:
+            victims = rng.sample(brokers, rng.choice((1, 1, 1, 2)))
+            faults = [draw_fault(rng, brokers, rng.choice(_OTHERS), victim) for victim in victims]
+        steps.append(Step(after_ms=after_ms, faults=tuple(faults), when_whole=when_whole))
+    return tuple(steps)
+
+
+def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, victim: int) -> Fault:
+    """One fault of ``kind``. Links need a second broker."""
+    other = amount = 0
+    match kind:
+        case FaultKind.ONE_WAY | FaultKind.SLOW_LINK | FaultKind.FLAPPING_LINK:
+            other = rng.choice([each for each in brokers if each != victim])
+        case FaultKind.CLOCK_JUMP:
+            amount = rng.choice((-1, 1)) * rng.choice((50, 3_000, 3_600_000))
+        case FaultKind.SLOW_DISK:
+            amount = rng.choice((20, 200, 1500))
+        case FaultKind.WRITE_ERROR | FaultKind.READ_ERROR | FaultKind.DISK_FULL:
+            amount = rng.randint(0, 30)
+        case FaultKind.POWER_OFF_IN_NEW_EPOCH:
+            amount = rng.randint(0, 200)
+        case _:
+            pass
+    lasts_ms = rng.randint(*(CUT_MS if kind is FaultKind.CUT_FROM_BROKERS else FAULT_MS))
+    return Fault(kind=kind, victim=victim, other=other, lasts_ms=lasts_ms, amount=amount)
+
+
+async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:
+    """One step after the other. Raises TimeoutError: the cluster does not become whole."""
+    for step in steps:
+        await asyncio.sleep(step.after_ms / 1000)
+        if step.when_whole:
+            await run.until_whole()
+        await asyncio.gather(*(_do(run, fault) for fault in step.faults))
+
+
+async def _do(run: ClusterRun, fault: Fault) -> None:
+    """One at a time for each broker, where several lists of steps are under way."""
+    async with run.at_broker[fault.victim]:
+        run.faults_done[fault.kind] += 1
+        await CARRY_OUT[fault.kind](run, fault)
+
+
+async def _pass(fault: Fault) -> None:
+    await asyncio.sleep(fault.lasts_ms / 1000)
+
+
+async def _kill(run: ClusterRun, fault: Fault) -> None:
+    broker = run.simulation.brokers[fault.victim]
+    if broker.is_running:  # it may have ended by itself, for want of a disk or a store
+        broker.kill()
+    await _pass(fault)
+    await broker.start()
+
+
+async def _power_off(run: ClusterRun, fault: Fault) -> None:
+    broker = run.simulation.brokers[fault.victim]
+    broker.power_off()
+    await _pass(fault)
+    await broker.start()
+
+
+async def _power_off_in_new_epoch(run: ClusterRun, fault: Fault) -> None:
+    """Like ``_power_off``, of a follower that has fetched the first records of an epoch a moment ago.
+
+    Its new leader epoch checkpoint is then not on the disk yet; all other faults leave it seconds to get
+    there. The old leader, the fault's victim, is killed, which loses nothing: what was acked is on other
+    machines than the one that loses power. Where a partition has but two replicas that is no more true, and
+    only one machine is lost: of the two in its ISR one would be down and the other have forgotten.
+    """
+    brokers = run.simulation.brokers
+    isrs = [each.isr for broker in brokers.values() for each in hosted_partitions(broker) if each.is_leader]
+    if min(map(len, isrs), default=0) < 3:
+        await _power_off(run, fault)
+        return
+    before = {each: _epochs_as_follower(brokers[each]) for each in run.brokers if each != fault.victim}
+    brokers[fault.victim].kill()
+    follower = None
+    for _ in range(FAULT_MS[1] // POLL_MS):
+        follower = next((each for each in before if _has_new_epoch(brokers[each], before[each])), None)
+        if follower is not None:
+            break
+        await asyncio.sleep(POLL_MS / 1000)
+    await asyncio.sleep(fault.amount / 1000)
+    if follower is not None:
+        await _power_off(run, Fault(kind=FaultKind.POWER_OFF, victim=follower, lasts_ms=fault.lasts_ms))
+    await brokers[fault.victim].start()
+
+
+def _has_new_epoch(broker: SimulatedBroker, before: dict[TopicPartition, int]) -> bool:
+    return any(
+        not each.is_leader and each.log.leader_epoch > before.get(each.topic_partition, each.log.leader_epoch)
+        for each in hosted_partitions(broker)
+    )
+
+
+def _epochs_as_follower(broker: SimulatedBroker) -> dict[TopicPartition, int]:
+    """The latest epoch in each log that another broker leads."""
+    return {
+        each.topic_partition: each.log.leader_epoch
+        for each in hosted_partitions(broker)
+        if not each.is_leader
+    }
+
+
+async def _pause(run: ClusterRun, fault: Fault) -> None:
+    process = run.simulation.brokers[fault.victim].host.process
+    assert process is not None
+    if process.is_dead:
+        return
+    process.pause()
+    await _pass(fault)
+    if not process.is_dead:
+        process.resume()
+
+
+async def _isolate(run: ClusterRun, fault: Fault) -> None:
+    run.simulation.isolate(fault.victim)
+    await _pass(fault)
+    run.simulation.rejoin(fault.victim)
+
+
+async def _cut_from_brokers(run: ClusterRun, fault: Fault) -> None:
+    network, name = run.simulation.network, f"broker-{fault.victim}"
+    others = [STORE, *(f"broker-{each}" for each in run.brokers if each != fault.victim)]
+    for other in others:
+        network.cut(name, other)
+        network.cut(other, name)
+    await _pass(fault)
+    for other in others:
+        network.heal(name, other)
+        network.heal(other, name)
+
+
+async def _one_way(run: ClusterRun, fault: Fault) -> None:
+    network = run.simulation.network
+    network.cut(f"broker-{fault.victim}", f"broker-{fault.other}")
+    await _pass(fault)
+    network.heal(f"broker-{fault.victim}", f"broker-{fault.other}")
+
+
+async def _flapping_link(run: ClusterRun, fault: Fault) -> None:
+    """Both directions, six times."""
+    network, ends = run.simulation.network, (f"broker-{fault.victim}", f"broker-{fault.other}")
+    for _ in range(6):
+        network.cut(*ends)
+        network.cut(*reversed(ends))
+        await asyncio.sleep(fault.lasts_ms / 12_000)
+        network.heal(*ends)
+        network.heal(*reversed(ends))
+        await asyncio.sleep(fault.lasts_ms / 12_000)
+
+
+async def _without_store(run: ClusterRun, fault: Fault) -> None:
+    run.simulation.cut_store(fault.victim)
+    await _pass(fault)
+    run.simulation.heal_store(fault.victim)
+
+
+async def _slow_store(run: ClusterRun, fault: Fault) -> None:
+    network, name = run.simulation.network, f"broker-{fault.victim}"
+    network.delay(name, STORE, 50, 900)
+    network.delay(STORE, name, 50, 900)
+    await _pass(fault)
+    network.delay(name, STORE, *DELAY_MS)
+    network.delay(STORE, name, *DELAY_MS)
+
+
+async def _slow_link(run: ClusterRun, fault: Fault) -> None:
+    network, ends = run.simulation.network, (f"broker-{fault.victim}", f"broker-{fault.other}")
+    network.delay(*ends, 5, 300)
+    await _pass(fault)
+    network.delay(*ends, *DELAY_MS)
+
+
+async def _slow_disk(run: ClusterRun, fault: Fault) -> None:
+    host = run.simulation.brokers[fault.victim].host
+    host.disk_delay_ms = (fault.amount / 10, fault.amount)
+    await _pass(fault)
+    host.disk_delay_ms = DISK_DELAY_MS
+
+
+async def _clean_restart(run: ClusterRun, fault: Fault) -> None:
+    broker = run.simulation.brokers[fault.victim]
+    try:
+        await broker.restart()
+    except HostDiedError:  # it stopped by itself meanwhile
+        await broker.restart()
+
+
+async def _drop_connections(run: ClusterRun, fault: Fault) -> None:
+    for other in run.brokers:
+        if other != fault.victim:
+            run.simulation.network.drop(f"broker-{fault.victim}", f"broker-{other}")
+
+
+def _disk_fails(operation: str, code: int) -> Callable[[ClusterRun, Fault], Awaitable[None]]:
+    async def fail(run: ClusterRun, fault: Fault) -> None:
+        """One file after ``amount`` operations: a broker with one log directory stops. It is started again
+        with a disk in good health."""
+        broker = run.simulation.brokers[fault.victim]
+        broker.disk.fault = failing(operation, f"{run.topic}-", code, after=fault.amount)
+        await _pass(fault)
+        broker.disk.fault = None
+        if not broker.is_running:
+            await broker.start()
+        else:
+            await _kill(run, Fault(kind=FaultKind.KILL, victim=fault.victim, lasts_ms=10))
+
+    return fail
+
+
+async def _clock_jump(run: ClusterRun, fault: Fault) -> None:
+    """The wall clock, there and back."""
+    host = run.simulation.brokers[fault.victim].host
+    host.clock_skew_ms += fault.amount
+    await _pass(fault)
+    host.clock_skew_ms -= fault.amount
+
+
+CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
+    FaultKind.KILL: _kill,
+    FaultKind.PAUSE: _pause,
+    FaultKind.ISOLATE: _isolate,
+    FaultKind.CUT_FROM_BROKERS: _cut_from_brokers,
+    FaultKind.ONE_WAY: _one_way,
+    FaultKind.FLAPPING_LINK: _flapping_link,
+    FaultKind.WITHOUT_STORE: _without_store,
+    FaultKind.SLOW_STORE: _slow_store,
+    FaultKind.SLOW_LINK: _slow_link,
+    FaultKind.SLOW_DISK: _slow_disk,
+    FaultKind.CLEAN_RESTART: _clean_restart,
+    FaultKind.DROP_CONNECTIONS: _drop_connections,
+    FaultKind.POWER_OFF: _power_off,
+    FaultKind.POWER_OFF_IN_NEW_EPOCH: _power_off_in_new_epoch,
+    FaultKind.READ_ERROR: _disk_fails("read", errno.EIO),
+    FaultKind.WRITE_ERROR: _disk_fails("write", errno.EIO),
+    FaultKind.DISK_FULL: _disk_fails("write", errno.ENOSPC),
+    FaultKind.CLOCK_JUMP: _clock_jump,
+}

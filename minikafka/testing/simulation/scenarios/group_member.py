@@ -1,0 +1,247 @@
+"""``GroupMember``: a consumer of a classic group, step by step, and what must hold for a group.
+
+Kafka's client: ``ConsumerCoordinator``. Members join, are given partitions by the first of them, read from
+what is committed, commit, and join again whenever the coordinator says so. Checked (I13): in a generation a
+partition has one owner, and what was committed with success is not forgotten: the next owner begins there or
+later."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from minikafka.errors import ErrorCode, KafkaError
+from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.testing.simulation.client import SimulatedClient, check
+from minikafka.testing.simulation.scenarios.plan import TOPIC
+
+if TYPE_CHECKING:
+    from minikafka.testing.simulation.scenarios.swarm import SwarmRun
+
+GROUP = "group"
+SESSION_MS = 6_000
+"""``group.min.session.timeout.ms``."""
+PAUSE_MS = 100
+COMMIT_SHARE = 0.4
+"""After how many of its rounds a member commits."""
+LEAVE_SHARE = 0.01
+"""After how many it is gone without a word, and comes back as another member."""
+
+_AGAIN = frozenset(
+    {
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+    }
+)
+"""What a member joins again after. Anything else is a finding."""
+
+
+_REFUSED = frozenset(
+    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
+)
+"""A commit that had this answer has no effect. After others it may have one."""
+
+
+class GroupOffsets:
+    """What a group was told of its commits, and who owned what."""
+
+    def __init__(self) -> None:
+        self._committed: dict[int, int] = {}
+        self._unknown: dict[int, set[int]] = {}
+        """Commits without an answer: a late one may yet take effect, after a later one."""
+        self._owners: dict[tuple[int, int], str] = {}
+
+    def least(self, partition: int) -> int:
+        """Where a member must begin now, or later."""
+        return min(self._committed.get(partition, 0), *self._unknown.get(partition, ()), 1 << 62)
+
+    def asked(self, partition: int, offset: int) -> None:
+        """A commit is sent."""
+        self._unknown.setdefault(partition, set()).add(offset)
+
+    def answered(self, partition: int, offset: int, *, is_committed: bool) -> None:
+        """That commit was carried out, or refused."""
+        self._unknown[partition].discard(offset)
+        if is_committed:
+            self._committed[partition] = offset
+
+    def owned(self, generation: int, partition: int, member: str) -> None:
+        """Raises AssertionError."""
+        owner = self._owners.setdefault((generation, partition), member)
+        assert owner == member, (
+            f"I13: {member} and {owner} own partition {partition} in generation {generation}"
+        )
+
+
+class GroupMember:
+    """One member, until the run stops."""
+
+    def __init__(self, run: SwarmRun, number: int) -> None:
+        self._run = run
+        self._name = f"member-{number}"
+        self._rng = run.simulation.rng(self._name)
+        self._client = SimulatedClient(run.addresses, client_id=self._name)
+        self._coordinator: tuple[str, int] | None = None
+        self._id = ""
+        self._generation = -1
+        self._positions: dict[int, int] = {}
+
+    async def work(self) -> None:
+        """Raises KafkaError: an answer that no group gives; AssertionError."""
+        while not self._run.is_stopping:
+            try:
+                await self._join()
+                await self._read()
+            except BrokerUnavailable:
+                self._coordinator = None
+            except KafkaError as error:
+                if error.code not in _AGAIN:
+                    raise
+                if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
+                    self._id = ""
+                self._coordinator = None
+            await asyncio.sleep(PAUSE_MS / 1000)
+
+    async def _ask(self, key: ApiKey, body: dict[str, Any]) -> Any:
+        if self._coordinator is None:
+            metadata = await self._client.metadata([])
+            broker = self._rng.choice(metadata.brokers)
+            wanted = {"key_type": 0, "coordinator_keys": [GROUP], "key": GROUP}
+            answer = await self._client.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
+            (found,) = answer.coordinators
+            check(found.error_code)
+            self._coordinator = (found.host, found.port)
+        return await self._client.request(self._coordinator, key, body)
+
+    async def _join(self) -> None:
+        """Raises KafkaError, BrokerUnavailable."""
+        body = {
+            "group_id": GROUP,
+            "session_timeout": SESSION_MS,
+            "rebalance_timeout": SESSION_MS // 2,
+            "member_id": self._id,
+            "group_instance_id": None,
+            "protocol_type": "consumer",
+            "protocols": [{"name": "all", "metadata": b""}],
+            "reason": None,
+        }
+        joined = await self._ask(ApiKey.JOIN_GROUP, body)
+        if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            self._id = joined.member_id
+            joined = await self._ask(ApiKey.JOIN_GROUP, {**body, "member_id": self._id})
+        check(joined.error_code)
+        self._id, self._generation = joined.member_id, joined.generation_id
+        shares: dict[str, list[int]] = {}
+        if joined.leader == self._id:
+            shares = {member.member_id: [] for member in joined.members}
+            for partition in range(self._run.plan.partitions):
+                shares[list(shares)[partition % len(shares)]].append(partition)
+        synced = await self._ask(
+            ApiKey.SYNC_GROUP,
+            {
+                **self._identity(),
+                "protocol_type": "consumer",
+                "protocol_name": "all",
+                "assignments": [
+                    {"member_id": member, "assignment": msgspec.json.encode(share)}
+                    for member, share in shares.items()
+                ],
+            },
+        )
+        check(synced.error_code)
+        mine = msgspec.json.decode(bytes(synced.assignment), type=list[int]) if synced.assignment else []
+        for partition in mine:
+            self._run.group.owned(self._generation, partition, self._id)
+        self._positions = await self._committed(mine)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "group_id": GROUP,
+            "generation_id": self._generation,
+            "member_id": self._id,
+            "group_instance_id": None,
+        }
+
+    async def _committed(self, partitions: list[int]) -> dict[int, int]:
+        """Where to begin. Raises KafkaError, BrokerUnavailable, AssertionError."""
+        if not partitions:
+            return {}
+        least = {partition: self._run.group.least(partition) for partition in partitions}
+        began_s = self._run.simulation.loop.time()
+        topics = [{"name": TOPIC, "partition_indexes": partitions}]
+        wanted = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
+        answer = await self._ask(ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": True})
+        (found,) = answer.groups
+        check(found.error_code)
+        positions = {}
+        for each in found.topics[0].partitions:
+            check(each.error_code)
+            offset, partition = max(each.committed_offset, 0), each.partition_index
+            self._run.note(self._name, "fetch-committed", began_s, partition, GROUP, each.committed_offset)
+            assert offset >= least[partition], (
+                f"I13: {GROUP} had committed {least[partition]} of partition {partition}, and is told "
+                f"{each.committed_offset}"
+            )
+            positions[partition] = offset
+        return positions
+
+    async def _read(self) -> None:
+        """Until the group is balanced again. Raises KafkaError, BrokerUnavailable, AssertionError."""
+        while not self._run.is_stopping:
+            for partition in self._positions:
+                self._positions[partition] = await self._run.poll(
+                    self._client, self._name, partition, self._positions[partition]
+                )
+                self._run.read_by_group.add(partition)
+            if self._rng.random() < COMMIT_SHARE:
+                await self._commit()
+            check((await self._ask(ApiKey.HEARTBEAT, self._identity())).error_code)
+            if self._rng.random() < LEAVE_SHARE:
+                self._id = ""
+                return
+            await asyncio.sleep(PAUSE_MS / 1000)
+
+    async def _commit(self) -> None:
+        group, committed = self._run.group, dict(self._positions)
+        if not committed:
+            return
+        partitions = [
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": None,
+            }
+            for partition, offset in committed.items()
+        ]
+        identity = self._identity()
+        identity["generation_id_or_member_epoch"] = identity.pop("generation_id")
+        began_s = self._run.simulation.loop.time()
+        body = {**identity, "topics": [{"name": TOPIC, "partitions": partitions}]}
+        for partition, offset in committed.items():
+            group.asked(partition, offset)
+        answer = await self._ask(ApiKey.OFFSET_COMMIT, body)
+        codes = {each.partition_index: each.error_code for each in answer.topics[0].partitions}
+        for partition, offset in committed.items():
+            code = ErrorCode(codes[partition])
+            self._run.note(self._name, "commit", began_s, partition, offset, code.name)
+            if code is ErrorCode.NONE or code in _REFUSED:
+                group.answered(partition, offset, is_committed=code is ErrorCode.NONE)
+        for code in codes.values():
+            check(code)

@@ -1,0 +1,118 @@
+"""Many seeds: what is kept of them, what is run again, and how a plan that fails becomes small."""
+
+from __future__ import annotations
+
+import random
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from minikafka.testing.simulation import __main__ as command_line
+from minikafka.testing.simulation.campaign import runner
+from minikafka.testing.simulation.campaign.shrink import shrink
+from minikafka.testing.simulation.campaign.tally import Outcome, Tally, TallyError
+from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw
+from minikafka.testing.simulation.scenarios.faults import CARRY_OUT
+from minikafka.testing.simulation.scenarios.plan import ActionKind, FaultKind, Plan
+
+
+def outcome(seed: int, failure: str = "") -> Outcome:
+    return Outcome(
+        scenario="faults", seed=seed, cpu_s=0.25, acked=20, calls=30, virtual_ms=1_800_000,
+        faults={"kill": 2}, failure=failure,
+    )  # fmt: skip
+
+
+def test_a_tally_goes_on_after_a_line_that_was_interrupted(tmp_path: Path) -> None:
+    tally = Tally(tmp_path)
+    tally.add(outcome(1))
+    tally.add(outcome(2, "I1: a record is lost"))
+    with tally.path.open("ab") as file:
+        file.write(b'{"scenario":"faults","se')
+    again = Tally(tmp_path)
+    assert set(again.outcomes) == {("faults", 1), ("faults", 2)}
+    again.add(outcome(3))
+    total, faults, failed = Tally(tmp_path).report()
+    assert (
+        total == "faults: 3 seeds, 1 failed, 1.5 virtual hours, 90 operations, 60 acked, 0.250 CPU s a seed"
+    )
+    assert faults == "  6 faults: 6 kill"
+    assert "faults seed 2: I1: a record is lost" in failed
+    assert "replay 2 --scenario faults" in failed
+
+
+def test_a_file_that_is_no_tally_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "tally.jsonl").write_text("dear diary\n")
+    with pytest.raises(TallyError, match=r"tally\.jsonl, line 1"):
+        Tally(tmp_path)
+    assert (tmp_path / "tally.jsonl").read_text() == "dear diary\n"
+
+
+def test_a_run_begins_only_the_seeds_that_are_not_in_the_tally(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    begun = []
+
+    def run_seed(scenario: str, seed: int) -> Outcome:
+        begun.append(seed)
+        return outcome(seed, "I3: it fell" if seed == 4 else "")
+
+    monkeypatch.setattr(runner, "run_seed", run_seed)
+    monkeypatch.setattr(runner, "worker_pool", ThreadPoolExecutor)
+    Tally(tmp_path).add(outcome(3))
+    arguments = ["run", "--seeds", "2-5", "--jobs", "1", "--scenario", "faults", "--dir", str(tmp_path)]
+    assert command_line.main(arguments) == 1
+    assert begun == [2, 4, 5]
+    assert "FAILED faults seed 4: I3: it fell" in capsys.readouterr().out
+    assert command_line.main(arguments) == 1
+    assert begun == [2, 4, 5]
+
+
+@pytest.mark.parametrize("seeds", ["9-3", "many", "-5"])
+def test_seeds_that_are_none_are_refused(seeds: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        command_line.main(["run", f"--seeds={seeds}"])
+    assert seeds in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_a_plan_is_the_same_each_time_and_survives_a_file(scenario: str) -> None:
+    for seed in range(20):
+        plan = draw(scenario, seed)
+        assert plan == draw(scenario, seed)
+        assert msgspec.json.decode(msgspec.json.encode(plan), type=Plan) == plan
+        assert len(plan.lines()) > 2
+
+
+def test_the_swarm_draws_every_fault_and_every_action() -> None:
+    plans = [draw("swarm", seed) for seed in range(200)]
+    assert {fault.kind for plan in plans for step in plan.steps for fault in step.faults} == set(FaultKind)
+    assert {action.kind for plan in plans for action in plan.actions} == set(ActionKind)
+    assert {plan.brokers for plan in plans} == {1, 2, 3, 4, 5}
+    assert set(CARRY_OUT) == set(FaultKind)
+
+
+def test_a_plan_shrinks_to_what_makes_it_fail() -> None:
+    """It fails when broker 2 is killed while the administrator moves something."""
+
+    def failure_of(plan: Plan) -> str:
+        kills = [f for step in plan.steps for f in step.faults if f.kind is FaultKind.KILL and f.victim == 2]
+        moves = [action for action in plan.actions if action.kind is ActionKind.REASSIGN]
+        return "I1" if kills and moves else ""
+
+    plan = next(each for each in (draw("reassignments", seed) for seed in range(100)) if failure_of(each))
+    told: list[Plan] = []
+    smallest = shrink(plan, told.append, failure_of=failure_of)
+    assert [(f.kind, f.victim) for step in smallest.steps for f in step.faults] == [(FaultKind.KILL, 2)]
+    assert [action.kind for action in smallest.actions] == [ActionKind.REASSIGN]
+    assert len(smallest.producers) == 1
+    assert smallest.steps[0].faults[0].lasts_ms <= 100
+    assert told[-1] == smallest
+
+
+def test_what_does_not_fail_does_not_shrink() -> None:
+    plan = SCENARIOS["faults"].draw(0, random.Random(0))
+    with pytest.raises(ValueError, match="seed 0 of faults does not fail"):
+        shrink(plan, lambda smaller: None, failure_of=lambda plan: "")
