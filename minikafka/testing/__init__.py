@@ -40,6 +40,9 @@ All take ``config`` with Kafka's property names, and ``data_dir`` to keep the re
 
 For tests of what happens when machines fail, ``minikafka.testing.simulation`` runs brokers in a simulated
 world: virtual time, kills, power cuts and broken networks, the same in each run of a seed.
+
+``minikafka.testing.history`` judges what clients sent and got, of these brokers or of any others: lost,
+duplicated and reordered records, aborted reads, and what else a log must not do.
 """
 
 from __future__ import annotations
