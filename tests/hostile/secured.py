@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import struct
 from typing import Any, Final
 
 from minikafka.protocol.wire.api_versions import ApiKey
@@ -105,6 +106,10 @@ class Peer:
                 api_key=key, api_version=version, correlation_id=self._count, client_id="peer", body=body
             )
         )
+
+    def send_bytes(self, frame: bytes) -> None:
+        """A request of any bytes."""
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
 
     def receive(self, key: ApiKey, version: int) -> Any:
         """Raises ConnectionError: the broker has closed it."""
