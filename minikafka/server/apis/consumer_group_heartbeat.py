@@ -31,7 +31,7 @@ from minikafka.server.services import Services
 from minikafka.steps import each
 
 DECISIONS_A_STEP = 16
-"""Authorized between two looks at the clock: about 0.1 ms."""
+"""Authorized between two looks at the clock."""
 DECIDED_AGAIN_MAX = 4
 """How often names are gone through while the rules change meanwhile."""
 
