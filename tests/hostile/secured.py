@@ -5,8 +5,10 @@ The bystander has an open listener of its own; what attackers do on the others m
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
+import struct
 from typing import Any, Final
 
 from minikafka.protocol.wire.api_versions import ApiKey
@@ -23,7 +25,7 @@ HTTP_PORT: Final = free_port()
 HTTP_TOKEN: Final = "right-token"
 MODULES: Final = "org.apache.kafka.common.security"
 AUTHORITY: Final = CertificateAuthority()
-_BROKER: Final = AUTHORITY.issue("broker")
+BROKER: Final = AUTHORITY.issue("broker")
 PATIENCE_S: Final = 60.0
 USER, PASSWORD = "mallory", "mallorys-password"
 """Of the attacker, whom no ACL allows anything."""
@@ -44,8 +46,8 @@ PROPERTIES: Final = {
     "listener.name.sasl_ssl.oauthbearer.sasl.jaas.config": f"{MODULES}.oauthbearer."
     'OAuthBearerLoginModule required unsecuredValidatorAllowableClockSkewMs="1000";',
     "ssl.keystore.type": "PEM",
-    "ssl.keystore.key": _BROKER.key_pem(),
-    "ssl.keystore.certificate.chain": _BROKER.chain_pem(),
+    "ssl.keystore.key": BROKER.key_pem(),
+    "ssl.keystore.certificate.chain": BROKER.chain_pem(),
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "super.users": "User:ANONYMOUS;User:root",
     "delegation.token.secret.key": "token-secret",
@@ -105,6 +107,18 @@ class Peer:
                 api_key=key, api_version=version, correlation_id=self._count, client_id="peer", body=body
             )
         )
+
+    def send_bytes(self, frame: bytes) -> None:
+        """A request of any bytes."""
+        self._socket.sendall(struct.pack(">i", len(frame)) + frame)
+
+    def is_answered(self) -> bool:
+        """Whether something has come that is not read yet."""
+        return bool(select.select([self._socket], [], [], 0)[0])
+
+    def is_closed(self) -> bool:
+        """Read until the end, as ``is_refused``."""
+        return is_refused(self._socket)
 
     def receive(self, key: ApiKey, version: int) -> Any:
         """Raises ConnectionError: the broker has closed it."""

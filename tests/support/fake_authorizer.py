@@ -22,7 +22,7 @@ class FakeAuthorizer:
 
     def __init__(self) -> None:
         self._allowed: frozenset[Right] | None = frozenset()
-        self._denied: frozenset[Right] = frozenset()
+        self.denied: frozenset[Right] = frozenset()
         self._followers: list[Callable[[], None]] = []
         self.asked: list[Right] = []
         self.logged_denials: list[Right] = []
@@ -35,7 +35,7 @@ class FakeAuthorizer:
 
     def allow_all_but(self, *denied: Right) -> None:
         """From now on."""
-        self._allowed, self._denied = None, frozenset(denied)
+        self._allowed, self.denied = None, frozenset(denied)
         self._change()
 
     def _change(self) -> None:
@@ -56,7 +56,7 @@ class FakeAuthorizer:
     ) -> bool:
         right = Right(operation, resource_type, name)
         self.asked.append(right)
-        is_allowed = right not in self._denied if self._allowed is None else right in self._allowed
+        is_allowed = right not in self.denied if self._allowed is None else right in self._allowed
         if logs_denied and not is_allowed:
             self.logged_denials.append(right)
         return is_allowed

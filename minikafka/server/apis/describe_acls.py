@@ -19,7 +19,7 @@ from minikafka.server.apis.shared.authorization import require_on_cluster
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
-from minikafka.steps import ELEMENTS_A_STEP, Steps
+from minikafka.steps import ELEMENTS_A_STEP, Steps, each
 
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body]:
@@ -34,5 +34,9 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[B
         by_pattern.setdefault(pattern, []).append(entry_fields(entry))
         if count % ELEMENTS_A_STEP == 0:
             yield
-    resources = [pattern_fields(pattern) | {"acls": entries} for pattern, entries in by_pattern.items()]
+    resources = yield from each(
+        lambda found: pattern_fields(found[0]) | {"acls": found[1]},
+        by_pattern.items(),
+        a_step=ELEMENTS_A_STEP,
+    )
     return {"throttle_time": 0, **NO_ERROR, "resources": resources}

@@ -128,18 +128,20 @@ def repeated_handshakes(broker: BrokerProcess, short: bool) -> str:
 
 
 def bombs(broker: BrokerProcess, short: bool) -> str:
-    """Tokens that are huge or deep, and messages of a mechanism that are as large as may come."""
+    """Tokens that are huge, deep or full of claims, and messages that are as large as may come."""
 
     def part(text: str) -> str:
         return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
     deep = '{"sub":' + "[" * 20_000 + "]" * 20_000 + "}"
+    many = json.dumps({f"claim-{index}": index for index in range(18_000)})
     head = part(json.dumps({"alg": "none"}))
     tokens = [
         f"{head}.{part(deep)}.",
         "a" * 500_000,
         f"{head}.{part('1' * 30_000)}.",
         f"{part(deep)}..",
+        f"{head}.{part(many)}.",
         "." * 60_000,
     ]
     size = RECEIVE_BYTES_MAX - 100

@@ -141,7 +141,7 @@ def test_the_rule_that_decides_is_told_as_kafka_tells_it() -> None:
     )
 
 
-def test_removing_one_acl_of_a_pattern_leaves_the_others_in_force() -> None:
+def test_cve_2024_27309_removing_one_acl_of_a_pattern_leaves_the_others_in_force() -> None:
     """CVE-2024-27309: the removal of one took others with it."""
     allowing, denying = acl(), acl(who=BOB, permission=DENY)
     data = data_with(allowing, denying, acl(who=EVERYBODY))

@@ -246,7 +246,7 @@ async def test_what_is_only_filtered_is_not_logged_as_denied(store: SqliteStore,
         assert world.authorizer.logged_denials == [on_topic(AclOperation.DESCRIBE)]
 
 
-async def test_who_says_that_it_is_a_replica_and_is_none_is_no_follower(
+async def test_cve_2018_1288_a_client_that_says_it_is_a_replica_is_no_follower(
     store: SqliteStore, tmp_path: Path
 ) -> None:
     """CVE-2018-1288: it gets no records, moves no high watermark, and has no follower's place in memory."""
@@ -262,7 +262,9 @@ async def test_who_says_that_it_is_a_replica_and_is_none_is_no_follower(
         assert set(world.authorizer.asked) == {on_cluster(AclOperation.CLUSTER_ACTION)}
 
 
-async def test_a_transaction_is_asked_about_before_the_topic(store: SqliteStore, tmp_path: Path) -> None:
+async def test_cve_2018_17196_a_transaction_is_asked_about_before_the_topic(
+    store: SqliteStore, tmp_path: Path
+) -> None:
     """CVE-2018-17196: transactional records without a transactional id are in nobody's transaction."""
     async with with_tokens(store, tmp_path) as broker:
         world = World(broker)

@@ -9,7 +9,10 @@ import pytest
 
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
-from minikafka.security.acl import SUPPORTED_OPERATIONS, ResourceType
+from minikafka.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType
+from minikafka.steps import Steps, each
+from tests.support.authorization_table import on_topic
+from tests.support.fake_authorizer import FakeAuthorizer
 from tests.unit.server.conftest import AdminBroker
 
 GROUP = "readers"
@@ -355,6 +358,46 @@ async def test_a_member_of_a_kip_848_group_is_given_its_partitions(broker: Any, 
     unknown = await beat(broker, version, member_id="nobody", member_epoch=7)
     assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID and unknown.error_message
     assert (unknown.member_epoch, unknown.assignment) == (0, None)
+
+
+@pytest.mark.parametrize("changes", [False, True], ids=["at-rest", "rules-change-meanwhile"])
+async def test_what_a_regex_matches_is_authorized_a_few_topics_at_a_time(
+    broker: Any, changes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And by the rules as they are in the end; the group itself, which has one turn, asks no more."""
+    names = ["orders", *(f"orders-{number:02}" for number in range(39))]
+    for name in names[1:]:
+        await broker.topics.create_topic(name)
+    authorizer = FakeAuthorizer()
+    monkeypatch.setattr(broker.services, "authorizer", authorizer)
+    authorizer.follow(broker.services.fast_paths.drop)
+    lost = on_topic(AclOperation.DESCRIBE, names[0])
+    authorizer.allow_all_but()
+    asked_in_a_step = [0]
+
+    def one_by_one(steps: Steps[Any]) -> Any:
+        while True:
+            before = len(authorizer.asked)
+            try:
+                next(steps)
+            except StopIteration as end:
+                return end.value
+            finally:
+                asked_in_a_step.append(len(authorizer.asked) - before)
+            if changes and asked_in_a_step[-1] and lost not in authorizer.denied:
+                authorizer.allow_all_but(lost)
+
+    scheduler = broker.services.scheduler
+    monkeypatch.setattr(scheduler, "apart", lambda work: each(lambda _: work(), [None]))
+    monkeypatch.setattr(scheduler, "run", one_by_one)
+    joined = await beat(broker, 1, subscribed_topic_names=None, subscribed_topic_regex="orders.*")
+    assert joined.error_code == NONE
+    ids = {topic.topic_id for topic in joined.assignment.topic_partitions}
+    assert ids == {broker.metadata.topic(name).topic_id for name in names[1 if changes else 0 :]}
+    assert max(asked_in_a_step) <= 16
+    topics_asked = [right.name for right in authorizer.asked if right.operation is AclOperation.DESCRIBE]
+    assert topics_asked[-len(names) :] == names
+    assert changes or len(topics_asked) == len(names), "each is asked about once"
 
 
 # What members may bring

@@ -228,7 +228,7 @@ async def test_a_failed_login_is_answered_and_closed(tmp_path: Path) -> None:
         assert broker.listener.counts.failed == 2
 
 
-async def test_a_request_that_is_too_large_closes(tmp_path: Path) -> None:
+async def test_cve_2022_34917_a_request_that_is_too_large_closes(tmp_path: Path) -> None:
     """CVE-2022-34917: what is not known to be somebody gets no memory."""
     async with secured(tmp_path, sasl_server_max_receive_size=1000) as broker:
         peer = await broker.connect()
