@@ -483,6 +483,8 @@ class LogManager:
         current, future = self._logs[topic_partition], self._future_logs[topic_partition]
         source = self.directory_of(current)
         future.continue_for(current)
+        if future.topic_id is None:  # its file was not synced when the power went
+            future.topic_id = current.topic_id
         removed = self._put_away_for_removal(current, _unique_of(future), reason="the replica was moved")
         del self._future_logs[topic_partition]
         self._logs[topic_partition] = future
@@ -504,6 +506,8 @@ class LogManager:
             return None
         if log.is_future:
             log.rename(os.path.join(self.directory_of(log), str(log.topic_partition)))
+        if log.topic_id is not None:  # once more: a power cut during the move may have emptied the file
+            self._write_topic_id(log.directory, log.topic_id)
         return self._sync_of(log)
 
     def end_replacement(self, replacement: Replacement) -> None:

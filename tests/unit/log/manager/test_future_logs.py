@@ -161,6 +161,22 @@ def test_a_replacement_takes_place_at_once_and_its_name_comes_later(broker: Brok
     assert removal.directory == replacement.removed and manager.replacements == ()
 
 
+def test_a_copy_whose_topic_id_a_power_cut_took_gets_it_with_its_place(broker: Broker) -> None:
+    """Its ``partition.metadata`` was empty, and stayed so in the partition's directory (found by tests.power)."""
+    manager, directory = begin(broker)
+    copy_all(broker, manager)
+    manager.shutdown()
+    (directory / "partition.metadata").write_bytes(b"")
+    again = broker.start("one", "two")
+    assert again.future_logs[A0].topic_id is None
+    flush(again.future_logs[A0])
+    sync = again.rename_replacement(again.begin_replacement(A0))
+    assert sync is not None and again.logs[A0].topic_id == TOPIC_ID
+    sync.run()
+    again.shutdown()
+    assert broker.start("one", "two").logs[A0].topic_id == TOPIC_ID
+
+
 def test_deleted_segments_do_not_stay_behind_when_their_directory_gets_its_name(broker: Broker) -> None:
     manager, _ = begin(broker)
     copy_all(broker, manager)
