@@ -122,6 +122,12 @@ class Machine:
             wrong.append(f"a traceback in {self._broker.log_path}")
         return wrong
 
+    def keep(self, directory: Path) -> None:
+        """A copy of the disk and the broker's log, to look into."""
+        self._kill()
+        shutil.copytree(self.disk.path, directory / "disk", dirs_exist_ok=True)
+        shutil.copy(self._broker.log_path, directory)
+
     def close(self) -> None:
         self._kill()
         self.load.stop()
@@ -154,8 +160,7 @@ def cut_again_and_again(
                 print(f"cut {number} of seed {seed}, {machine!r}: {each}", flush=True)
             if wrong:
                 kept = directory.parent / f"power-{seed}-{number}"
-                shutil.copytree(machine.disk.path, kept / "disk", dirs_exist_ok=True)
-                shutil.copy(directory / "broker.log", kept)
+                machine.keep(kept)
                 print(f"    kept in {kept}", flush=True)
             if wrong or number % CUTS_A_DISK == CUTS_A_DISK - 1:
                 tally["acked and found again"] += machine.load.acked()

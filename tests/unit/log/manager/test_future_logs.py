@@ -162,14 +162,13 @@ def test_a_replacement_takes_place_at_once_and_its_name_comes_later(broker: Brok
 
 
 def test_a_copy_whose_topic_id_a_power_cut_took_gets_it_with_its_place(broker: Broker) -> None:
-    """Its ``partition.metadata`` was empty, and stayed so in the partition's directory (found by tests.power)."""
+    """Its ``partition.metadata`` was empty, and stayed so in the partition's directory (``tests.power``)."""
     manager, directory = begin(broker)
     copy_all(broker, manager)
     manager.shutdown()
     (directory / "partition.metadata").write_bytes(b"")
     again = broker.start("one", "two")
     assert again.future_logs[A0].topic_id is None
-    flush(again.future_logs[A0])
     sync = again.rename_replacement(again.begin_replacement(A0))
     assert sync is not None and again.logs[A0].topic_id == TOPIC_ID
     sync.run()
