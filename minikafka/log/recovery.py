@@ -128,6 +128,8 @@ class LogLoader:
         self._settle_epochs(log_start_offset, log_end_offset)
         self._segments.active.activate()
         self._producers.remove_stray_snapshots(self._segments.base_offsets)
+        if not self._clean_shutdown:
+            self._producers.remove_damaged_snapshots(self._recovery_point)
         rebuild_producer_state(
             self._producers,
             self._segments,

@@ -295,7 +295,12 @@ class LogManager:
         at, log_directory = found.topic_partition, os.path.dirname(found.directory)
         match fate:
             case Fate.CONTINUE:
-                self._add_future(self._loader.open_found(found))
+                copy = self._loader.open_found(found)
+                if not found.was_clean:
+                    # Of what was not flushed a segment may be empty and the next one not: a hole that the
+                    # current log does not have. It is copied again.
+                    copy.truncate_to(copy.recovery_point)
+                self._add_future(copy)
                 _log.info("continuing the move of %s to %s", at, log_directory)
             case Fate.BECOME_CURRENT:
                 path = os.path.join(log_directory, str(at))

@@ -401,6 +401,10 @@ class ProducerStateManager:
         (a clean shutdown leaves it at the log's end)."""
         self._snapshots.remove_strays(segment_base_offsets)
 
+    def remove_damaged_snapshots(self, recovery_point: int) -> None:
+        """On load after an unclean stop: those from the recovery point on were not synced for sure."""
+        self._snapshots.remove_damaged(recovery_point)
+
     def update_directory(self, directory: str) -> None:
         """The partition's directory was renamed."""
         self._snapshots.directory = directory

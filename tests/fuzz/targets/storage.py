@@ -325,7 +325,7 @@ TARGETS: Final = (
         )
         for codec in CompressionType
     ),
-    Target("marker", _marker, (), _marker_seeds, 64),
+    Target("marker", _marker, (CorruptBatch,), _marker_seeds, 64),
     Target("log", _log, (KafkaError,), _log_seeds),
     Target("log-sidecar", _sidecar, (KafkaError,), _sidecar_seeds),
     Target("snapshot", _snapshot, (CorruptSnapshot,), _snapshot_seeds),

@@ -398,3 +398,13 @@ def test_no_damage_whatever_breaks_the_loader(
         append(log, batch([b"next"]), epoch=9)
         assert read_all(log)[-1][1] == b"next"
     log.close()
+
+
+def test_snapshots_that_a_power_cut_has_emptied_go(tmp_path: Path) -> None:
+    """They stayed, and were only named by ``dump-log --verify`` (``tests.power``)."""
+    directory = tmp_path / "t-0"
+    everything = write_log(directory)
+    *_, emptied, newest = files_of(directory, ".snapshot")
+    emptied.write_bytes(b"")
+    assert check(open_log(directory, config=small_config(segment_bytes=1000))) == everything
+    assert not emptied.exists() and newest.exists()
