@@ -142,7 +142,7 @@ class UnifiedLog:
             was_compacted=was_compacted,
             open_files=open_files,
         ).load()
-        return cls(
+        log = cls(
             directory,
             topic_partition,
             loaded,
@@ -152,6 +152,8 @@ class UnifiedLog:
             producers=producers,
             topic_id=topic_id,
         )
+        log._small_files_to_sync = loaded.written_snapshots
+        return log
 
     def __init__(
         self,

@@ -22,8 +22,9 @@ import time
 from pathlib import Path
 from typing import Final
 
+from minikafka.cli.dump_log.verify import Verifier
+from minikafka.files import OsFiles
 from tests.integration.support.process import BrokerProcess, StartFailed
-from tests.integration.support.verified import assert_undamaged
 from tests.power.disk import Disk, NoSuchDiskError
 from tests.power.load import Load
 
@@ -112,10 +113,7 @@ class Machine:
         wrong = self.load.check(self._broker.port)
         if verify:
             self._broker.stop()
-            try:
-                assert_undamaged(self.disk.path)
-            except AssertionError as error:
-                wrong.append(str(error))
+            wrong += _damage(self._directories)
             self._broker.start()
             wrong += self.load.check(self._broker.port)
         if "Traceback (most recent call last)" in self._broker.log_text():
@@ -132,6 +130,16 @@ class Machine:
         self._kill()
         self.load.stop()
         self.disk.unmount()
+
+
+def _damage(log_directories: list[Path]) -> list[str]:
+    """What ``dump-log --verify`` finds, but for what the broker removes by itself: a stop cuts a compaction short."""
+    return [
+        str(finding)
+        for directory in log_directories
+        for finding in Verifier(OsFiles()).log_directory(str(directory))
+        if not (finding.advice or "").startswith("nothing:")
+    ]
 
 
 def cut_again_and_again(

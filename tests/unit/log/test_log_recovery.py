@@ -408,3 +408,15 @@ def test_snapshots_that_a_power_cut_has_emptied_go(tmp_path: Path) -> None:
     emptied.write_bytes(b"")
     assert check(open_log(directory, config=small_config(segment_bytes=1000))) == everything
     assert all(path.stat().st_size for path in files_of(directory, ".snapshot"))
+
+
+def test_snapshots_that_recovery_writes_are_synced_before_the_recovery_point_passes_them(tmp_path: Path) -> None:
+    """They were not, and a second power cut left them empty (``tests.power``)."""
+    directory = tmp_path / "t-0"
+    write_log(directory)
+    for path in files_of(directory, ".snapshot"):
+        path.unlink()
+    log = open_log(directory, config=small_config(segment_bytes=1000))
+    written = {str(path) for path in files_of(directory, ".snapshot")}
+    flush = log.begin_flush()
+    assert written and flush is not None and written <= set(flush.paths)
