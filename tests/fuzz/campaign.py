@@ -1,7 +1,7 @@
 """Fuzzing of several targets, each in a process of its own (``worker``), and what comes of it.
 
-Findings are kept by what is wrong (``Finding.signature``), one input each. What a worker takes for slow it has run with
-the counters of coverage in it, so this process judges once more without them.
+Findings are kept by what is wrong (``Finding.signature``), one input each. What a worker takes for slow it
+has run with the counters of coverage in it, so this process judges once more without them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def corpus_files(directory: Path) -> list[Path]:
     """Its inputs, the smallest first; none when there is no such directory."""
     if not directory.is_dir():
         return []
-    return sorted((path for path in directory.iterdir() if path.is_file()), key=lambda path: (path.stat().st_size, path))
+    return sorted(
+        (path for path in directory.iterdir() if path.is_file()), key=lambda path: (path.stat().st_size, path)
+    )
 
 
 def run(names: list[str], *, work: Path, minutes: float, jobs: int) -> int:
@@ -65,7 +67,8 @@ def _tell(name: str, path: Path, finding: Finding) -> None:
 
 
 def minimize(names: list[str], *, work: Path, bytes_max: int) -> int:
-    """Bring into the repository what covers most with the fewest bytes. Inputs of findings stay (``finding-…``)."""
+    """Bring into the repository what covers most with the fewest bytes. Inputs of findings stay
+    (``finding-…``)."""
     for name in names:
         chosen = json.loads(_worker(name, work, "cover", str(bytes_max)).splitlines()[-1])
         directory = CORPUS / name

@@ -18,8 +18,8 @@ CPU_S_MAX: Final = 0.02
 
 MEMORY_BYTES_MAX: Final = 8 << 20
 MEMORY_RATIO_MAX: Final = 1024
-"""Peak memory of one input: as many bytes for each of its own, and those above at least. An array element of one
-byte costs about 100 (``protocol.wire.reading``)."""
+"""Peak memory of one input: as many bytes for each of its own, and those above at least. An array element of
+one byte costs about 100 (``protocol.wire.reading``)."""
 
 CONFIRMATIONS: Final = 3
 

@@ -1,5 +1,5 @@
-"""One target in a process of its own: ``python -m tests.fuzz.worker TARGET DIRECTORY fuzz SECONDS`` with atheris, or
-``… cover BYTES`` with a tracer. Its parent (``campaign``) reads what it prints."""
+"""One target in a process of its own: ``python -m tests.fuzz.worker TARGET DIRECTORY fuzz SECONDS`` with
+atheris, or ``… cover BYTES`` with a tracer. Its parent (``campaign``) reads what it prints."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def _write_seeds(seeds: list[bytes], corpus: Path) -> None:
 
 
 def _cover(name: str, directory: Path, bytes_max: int) -> None:
-    """Choose from the corpora: again and again the smallest input that reaches a line that none before it does.
+    """Choose from the corpora: again and again the smallest input that reaches a line that none before it
+    does.
 
     Inputs that are a finding's are left out: they come by hand.
     """

@@ -1,5 +1,6 @@
-"""From the last release to the present code and back: the directories of a broker, and a cluster that is rolled while
-it serves. The release is taken out of the repository's history, by the commit that ``CHANGELOG.md`` names."""
+"""From the last release to the present code and back: the directories of a broker, and a cluster that is
+rolled while it serves. The release is taken out of the repository's history, by the commit that
+``CHANGELOG.md`` names."""
 
 from __future__ import annotations
 
@@ -47,8 +48,8 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 class Contents:
-    """What one broker after the other leaves: in each round records, a transaction that commits and one that does
-    not, an offset of a group, a user and an ACL."""
+    """What one broker after the other leaves: in each round records, a transaction that commits and one that
+    does not, an offset of a group, a user and an ACL."""
 
     def __init__(self) -> None:
         self._rounds = 0
@@ -69,7 +70,10 @@ class Contents:
         user = UserScramCredentialUpsertion(
             f"user-{number}", ScramCredentialInfo(ScramMechanism.SCRAM_SHA_256, 4096), b"secret"
         )
-        for done in (*admin.alter_user_scram_credentials([user]).values(), *admin.create_acls([_acl(number)]).values()):
+        for done in (
+            *admin.alter_user_scram_credentials([user]).values(),
+            *admin.create_acls([_acl(number)]).values(),
+        ):
             done.result(confluent.DEADLINE_S)
 
     def check(self, bootstrap: str) -> None:
@@ -83,16 +87,28 @@ class Contents:
             (committed,) = consumer.committed([TopicPartition("plain-0", 0)], timeout=confluent.DEADLINE_S)
             consumer.close()
             assert committed.offset == 17 + number
-        values = confluent.read(bootstrap, "transactional", COMMITTED * self._rounds, isolation_level="read_committed")
+        values = confluent.read(
+            bootstrap, "transactional", COMMITTED * self._rounds, isolation_level="read_committed"
+        )
         assert {one.value for one in values} == {b"committed %d" % each for each in range(self._rounds)}
         admin = confluent.admin(bootstrap)
         names = [f"user-{number}" for number in range(self._rounds)]
         for user in admin.describe_user_scram_credentials(names).values():
-            assert [one.iterations for one in user.result(confluent.DEADLINE_S).scram_credential_infos] == [4096]
+            assert [one.iterations for one in user.result(confluent.DEADLINE_S).scram_credential_infos] == [
+                4096
+            ]
         every = AclBindingFilter(
-            ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+            ResourceType.ANY,
+            None,
+            ResourcePatternType.ANY,
+            None,
+            None,
+            AclOperation.ANY,
+            AclPermissionType.ANY,
         )
-        assert set(admin.describe_acls(every).result(confluent.DEADLINE_S)) == set(map(_acl, range(self._rounds)))
+        assert set(admin.describe_acls(every).result(confluent.DEADLINE_S)) == set(
+            map(_acl, range(self._rounds))
+        )
 
     def _transactions(self, bootstrap: str, number: int) -> None:
         if number == 0:
@@ -123,7 +139,8 @@ def _acl(number: int) -> AclBinding:
 
 
 def test_a_directory_goes_to_the_present_code_and_back(start_broker: StartBroker, release: list[str]) -> None:
-    """Twice, the first time with clean stops and the second after SIGKILL, so that each recovers the other's logs."""
+    """Twice, the first time with clean stops and the second after SIGKILL, so that each recovers the other's
+    logs."""
     broker = start_broker(properties=PROPERTIES, command=release)
     contents = Contents()
     contents.add(broker.bootstrap)

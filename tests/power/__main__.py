@@ -1,8 +1,9 @@
 """``python -m tests.power --cuts 500``: a broker on a real file system whose power is cut again and again.
 
-A cut comes in the middle of appends, rolls, checkpoints, compaction, moves between log directories and writes of the
-store, or in the middle of a start, which recovers from the cut before. After each one the file system is mounted again,
-the broker starts, everything that it promised is read (``load``), and ``dump-log --verify`` finds nothing.
+A cut comes in the middle of appends, rolls, checkpoints, compaction, moves between log directories and
+writes of the store, or in the middle of a start, which recovers from the cut before. After each one the file
+system is mounted again, the broker starts, everything that it promised is read (``load``), and ``dump-log
+--verify`` finds nothing.
 
 Prints a tally. Exit status: 1 when something was wrong, 77 when this machine has no such disk.
 """
@@ -93,6 +94,7 @@ class Machine:
     def _lose_power(self) -> None:
         if self._rng.random() < 0.7:
             self.disk.scatter()
+        self.load.power_goes.set()
         self.disk.cut()
         self._kill()
 
@@ -133,7 +135,8 @@ class Machine:
 
 
 def _damage(log_directories: list[Path]) -> list[str]:
-    """What ``dump-log --verify`` finds, but for what the broker removes by itself: a stop cuts a compaction short."""
+    """What ``dump-log --verify`` finds, but for what the broker removes by itself: a stop cuts a compaction
+    short."""
     return [
         str(finding)
         for directory in log_directories
@@ -194,7 +197,15 @@ def main() -> int:
         if os.geteuid() != 0 or not shutil.which("unshare"):
             print("no disk to cut the power of: not root, or no unshare", file=sys.stderr)
             return SKIPPED
-        command = ["unshare", "--mount", "--propagation=private", sys.executable, "-m", "tests.power", *sys.argv[1:]]
+        command = [
+            "unshare",
+            "--mount",
+            "--propagation=private",
+            sys.executable,
+            "-m",
+            "tests.power",
+            *sys.argv[1:],
+        ]
         return subprocess.run(command, env={**os.environ, _OWN_MOUNTS: "1"}, check=False).returncode
     with tempfile.TemporaryDirectory(prefix="minikafka-power-") as directory:
         try:

@@ -1,8 +1,8 @@
 """A disk whose power can be cut: a file system on a loop device, shut down without a flush.
 
-``FS_IOC_SHUTDOWN`` stops all writing at once; what was not written by then is gone when the file system is mounted
-again, and its journal is replayed as after a power cut. Pages that the kernel has written by itself are there all the
-same, in whatever order it did: ``scatter`` has it write some.
+``FS_IOC_SHUTDOWN`` stops all writing at once; what was not written by then is gone when the file system is
+mounted again, and its journal is replayed as after a power cut. Pages that the kernel has written by itself
+are there all the same, in whatever order it did: ``scatter`` has it write some.
 
 Needs root, loop devices and ``mkfs``; a namespace of its own for mounts keeps them from everybody else.
 """
@@ -26,7 +26,8 @@ _SHUTDOWN: Final = 0x8004587D
 """``_IOR('X', 125, __u32)``, of ext4, XFS and f2fs."""
 
 _WITH_JOURNAL, _WITHOUT_JOURNAL = 1, 2
-"""``…_GOING_FLAGS_LOGFLUSH``: the journal, which has the metadata, is still written. ``…_NOLOGFLUSH``: nothing is."""
+"""``…_GOING_FLAGS_LOGFLUSH``: the journal, which has the metadata, is still written. ``…_NOLOGFLUSH``:
+nothing is."""
 
 _PAGE_BYTES: Final = 4096
 _WRITE_AND_WAIT: Final = 7
@@ -46,7 +47,8 @@ _OPTIONS: Final = {
     ),
     "xfs": ("defaults", "noatime,wsync"),
 }
-"""What may be in force on a machine. Without ``auto_da_alloc`` ext4 does not fsync what is renamed over a file."""
+"""What may be in force on a machine. Without ``auto_da_alloc`` ext4 does not fsync what is renamed over a
+file."""
 
 _SIZE_BYTES: Final = {"ext4": 256 * MIB, "xfs": 320 * MIB}
 

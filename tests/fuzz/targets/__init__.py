@@ -8,7 +8,5 @@ from tests.fuzz.target import Target
 from tests.fuzz.targets import security, settings, state, storage, wire
 
 TARGETS: Final[dict[str, Target]] = {
-    target.name: target
-    for module in (wire, storage, state, security, settings)
-    for target in module.TARGETS
+    target.name: target for module in (wire, storage, state, security, settings) for target in module.TARGETS
 }

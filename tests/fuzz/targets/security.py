@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import random
+import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any, Final
@@ -83,7 +84,8 @@ def _scram_server(data: bytes) -> object:
 
 
 def _scram_client(data: bytes) -> object:
-    """What a server answers. More iterations than the least are wanted of a thread, and cost what they cost."""
+    """What a server answers. More iterations than the least are wanted of a thread, and cost what they
+    cost."""
     client = ScramClient(_MECHANISM, "alice", "secret", nonce="client")
     for message in data.split(b"\0"):
         if message.rpartition(b"i=")[2][:5] > b"4096":
@@ -105,9 +107,8 @@ def _credential_text(data: bytes) -> object:
 
 def _encoded_password(data: bytes) -> object:
     text = _text(data)
-    if any(int(part[11:]) > 4096 for part in text.split(",") if part.startswith("iterations:") and part[11:].isdecimal()
-           and len(part) < 30):  # fmt: skip
-        return None  # as many as somebody has set
+    if re.search(r"iterations:\s*\+?0*[\d_]{5,}", text):
+        return None  # as many as are set take as long as they take
     return _encoder().decode(text)
 
 
@@ -120,7 +121,12 @@ def _encoder() -> PasswordEncoder:
 
 @cache
 def _jwks() -> Any:
-    key = {"kty": "oct", "alg": "HS256", "kid": "1", "k": base64.urlsafe_b64encode(_SECRET).rstrip(b"=").decode()}
+    key = {
+        "kty": "oct",
+        "alg": "HS256",
+        "kid": "1",
+        "k": base64.urlsafe_b64encode(_SECRET).rstrip(b"=").decode(),
+    }
     return parse_jwks(json.dumps({"keys": [key]}).encode())[0]
 
 
@@ -211,7 +217,11 @@ def _identity() -> tuple[bytes, bytes, bytes, bytes]:
     from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    attributes = [(NameOID.COMMON_NAME, "a, b"), (NameOID.ORGANIZATION_NAME, "o"), (NameOID.EMAIL_ADDRESS, "a@b")]
+    attributes = [
+        (NameOID.COMMON_NAME, "a, b"),
+        (NameOID.ORGANIZATION_NAME, "o"),
+        (NameOID.EMAIL_ADDRESS, "a@b"),
+    ]
     name = x509.Name([x509.NameAttribute(oid, value) for oid, value in attributes])
     certificate = (
         x509.CertificateBuilder()
@@ -225,9 +235,7 @@ def _identity() -> tuple[bytes, bytes, bytes, bytes]:
     )
     pem = serialization.Encoding.PEM
     plain = serialization.NoEncryption()
-    quick = (
-        serialization.PrivateFormat.PKCS12.encryption_builder().kdf_rounds(1).build(b"secret")
-    )
+    quick = serialization.PrivateFormat.PKCS12.encryption_builder().kdf_rounds(1).build(b"secret")
     return (
         certificate.public_bytes(pem),
         certificate.public_bytes(serialization.Encoding.DER),
@@ -287,7 +295,8 @@ TARGETS: Final = (
         lambda data: parse_jaas(_text(data)),
         (ConfigError,),
         lambda: [
-            b'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b\\"\\061";',
+            b'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" '
+            b'password="b\\"\\061";',
             b"a.B optional /* x */ user_a='1' // y\n; c.D sufficient;",
         ],
         1024,
@@ -297,14 +306,25 @@ TARGETS: Final = (
         "scram-client",
         _scram_client,
         (SaslError,),
-        lambda: [b"r=clientserver,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096\0v=AAAA", b"r=clientx,s=AA==,i=4096\0e=no"],
+        lambda: [
+            b"r=clientserver,s=MDEyMzQ1Njc4OWFiY2RlZg==,i=4096\0v=AAAA",
+            b"r=clientx,s=AA==,i=4096\0e=no",
+        ],
         512,
     ),
-    Target("plain", _plain, (SaslError,), lambda: [b"\0alice\0secret", b"alice\0alice\0secret", b"\0a\0b"], 512),
     Target(
-        "credential", _credential_text, (ValueError,), lambda: [encode_credential(_credential()).encode()], 512
+        "plain", _plain, (SaslError,), lambda: [b"\0alice\0secret", b"alice\0alice\0secret", b"\0a\0b"], 512
     ),
-    Target("encoded-password", _encoded_password, (ConfigError,), lambda: [_encoder().encode("p").encode()], 512),
+    Target(
+        "credential",
+        _credential_text,
+        (ValueError,),
+        lambda: [encode_credential(_credential()).encode()],
+        512,
+    ),
+    Target(
+        "encoded-password", _encoded_password, (ConfigError,), lambda: [_encoder().encode("p").encode()], 512
+    ),
     Target("token", _token, (InvalidTokenError,), _token_seeds, 2048),
     Target("token-claims", _unsecured, (InvalidTokenError,), lambda: [json.dumps(_CLAIMS).encode()], 1024),
     Target(
@@ -322,7 +342,15 @@ TARGETS: Final = (
         "names-of-users",
         partial(_by_first, _NAMES),
         (ConfigError,),
-        lambda: [b"\0User:alice", b"\1User:a;User:b", b"\2alice", b"\3example.org", b"\3::1", b"\4topic", b"\5READ"],
+        lambda: [
+            b"\0User:alice",
+            b"\1User:a;User:b",
+            b"\2alice",
+            b"\3example.org",
+            b"\3::1",
+            b"\4topic",
+            b"\5READ",
+        ],
         256,
     ),
 )

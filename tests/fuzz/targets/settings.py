@@ -92,7 +92,9 @@ def _topic_config(text: str) -> object:
 _CONFIGS: Final[tuple[Callable[[str], object], ...]] = (
     lambda text: parse_toml(text.encode("utf-8", "surrogateescape"), source="file"),
     parse_protocol_map,
-    lambda text: parse_listeners("listeners", text.split(","), protocols={"PLAINTEXT": "PLAINTEXT", "A": "SSL"}),
+    lambda text: parse_listeners(
+        "listeners", text.split(","), protocols={"PLAINTEXT": "PLAINTEXT", "A": "SSL"}
+    ),
     _topic_config,
     lambda text: ConfigProviders(
         {"config.providers": "env", "config.providers.env.class": _ENV_PROVIDER}, environment={"A": "b"}
@@ -133,7 +135,9 @@ def _command(data: bytes) -> object:
         return None
     with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         try:
-            return parser.parse_args(with_action_first(arguments, ("create", "list", "describe", "delete", "alter")))
+            return parser.parse_args(
+                with_action_first(arguments, ("create", "list", "describe", "delete", "alter"))
+            )
         except SystemExit as ended:
             assert ended.code in (0, 2)
     return None
@@ -214,7 +218,9 @@ def _spark_seeds() -> Iterator[bytes]:
     for first in range(len(_READINGS)):
         head = bytes([first]) + b"path=/d\n"
         yield head + b"subscribe=a,b\nstartingOffsets=earliest\nsplitBytes=1000\nlatest=logEnd"
-        yield head + b'assign={"a":[0,1]}\nstartingOffsets={"a":{"0":23,"1":-2}}\nendingOffsets={"a":{"0":-1}}'
+        yield (
+            head + b'assign={"a":[0,1]}\nstartingOffsets={"a":{"0":23,"1":-2}}\nendingOffsets={"a":{"0":-1}}'
+        )
         yield head + b"subscribePattern=a.*\nstartingTimestamp=5\nisolation=read_committed\nonCorrupt=skip"
         for name in KNOWN_OPTIONS:
             yield head + name.encode() + b"=true"
@@ -273,9 +279,11 @@ def _http(data: bytes) -> object:
 
 def _http_seeds() -> Iterable[bytes]:
     return [
-        b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\nHEAD /%73?a=b&c HTTP/1.1\r\nhost: 127.0.0.1:80\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
+        b"HEAD /%73?a=b&c HTTP/1.1\r\nhost: 127.0.0.1:80\r\n\r\n",
         b"POST / HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\nexpect: 100-continue\r\n\r\nabc",
-        b"GET //[ HTTP/1.1\r\nhost: a\r\nauthorization: Basic YTpi\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
+        b"GET //[ HTTP/1.1\r\nhost: a\r\nauthorization: Basic YTpi\r\n"
+        b"transfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n",
         b"GET http://h/x HTTP/1.0\r\n\r\n",
     ]
 

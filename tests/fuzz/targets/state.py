@@ -184,7 +184,11 @@ def _node_seeds() -> Iterator[bytes]:
 TARGETS: Final = (
     Target("group-record", _group_record, (UnreadableRecord,), _group_record_seeds, 512),
     Target(
-        "transaction-record", _transaction_record, (UnreadableTransactionRecord,), _transaction_record_seeds, 512
+        "transaction-record",
+        _transaction_record,
+        (UnreadableTransactionRecord,),
+        _transaction_record_seeds,
+        512,
     ),
     Target("subscription", _subscription, (MalformedSubscription,), _subscription_seeds, 512),
     Target(

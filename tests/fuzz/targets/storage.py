@@ -1,4 +1,5 @@
-"""What lies on disks: record batches of every codec, segments and what belongs to them, checkpoints, names."""
+"""What lies on disks: record batches of every codec, segments and what belongs to them, checkpoints,
+names."""
 
 from __future__ import annotations
 
@@ -68,14 +69,21 @@ _CONFIG: Final = TopicConfig(segment_bytes=2048, index_interval_bytes=100, segme
 
 def _records(count: int = 3, *, base_offset: int = 0, **options: Any) -> bytes:
     values = [
-        Record(base_offset + index, NOW_MS + index, b"k%d" % index if index else None, b"v" * index, (("h", b"x"), ("n", None)))
+        Record(
+            base_offset + index,
+            NOW_MS + index,
+            b"k%d" % index if index else None,
+            b"v" * index,
+            (("h", b"x"), ("n", None)),
+        )
         for index in range(count)
     ]
     return build_batch(values, base_offset=base_offset, **options)
 
 
 def _with_crcs(data: bytes) -> bytes:
-    """``data`` with the CRC of every whole batch in it put right: what else is wrong is what is looked for."""
+    """``data`` with the CRC of every whole batch in it put right: what else is wrong is what is looked
+    for."""
     whole, position = bytearray(data), 0
     while len(whole) - position >= HEADER_SIZE:
         (length,) = struct.unpack_from(">i", whole, position + _LENGTH_AT)
@@ -148,8 +156,8 @@ def _marker_seeds() -> Iterable[bytes]:
 
 
 def _log(data: bytes) -> object:
-    """A segment as the input says, opened as after a power cut or a clean stop, repaired, read and appended to.
-    The first byte says which; CRCs are put right if its second bit is set."""
+    """A segment as the input says, opened as after a power cut or a clean stop, repaired, read and appended
+    to. The first byte says which; CRCs are put right if its second bit is set."""
     if not data:
         return None
     content = _with_crcs(data[1:]) if data[0] & 2 else data[1:]
@@ -157,8 +165,8 @@ def _log(data: bytes) -> object:
 
 
 def _sidecar(data: bytes) -> object:
-    """A sound log, of which one file beside a segment is the input. The first byte says which, and whether the
-    stop was clean."""
+    """A sound log, of which one file beside a segment is the input. The first byte says which, and whether
+    the stop was clean."""
     if not data:
         return None
     files = dict(_sound_log())
@@ -314,14 +322,24 @@ def _name(data: bytes) -> object:
 
 
 def _name_seeds() -> Iterable[bytes]:
-    return [b"t-0", b"a-b-7." + b"0" * 32 + b"-delete", b"00000000000000000007.timeindex", b"t-3." + b"f" * 32 + b"-future"]
+    return [
+        b"t-0",
+        b"a-b-7." + b"0" * 32 + b"-delete",
+        b"00000000000000000007.timeindex",
+        b"t-3." + b"f" * 32 + b"-future",
+    ]
 
 
 TARGETS: Final = (
-    Target("batches", _batches, (CorruptBatch,), lambda: [_records(3), _records(1) + _records(2, producer_id=3)]),
+    Target(
+        "batches", _batches, (CorruptBatch,), lambda: [_records(3), _records(1) + _records(2, producer_id=3)]
+    ),
     *(
         Target(
-            f"records-{codec.name.lower()}", partial(_one_batch, codec), (CorruptBatch,), partial(_payload_seeds, codec)
+            f"records-{codec.name.lower()}",
+            partial(_one_batch, codec),
+            (CorruptBatch,),
+            partial(_payload_seeds, codec),
         )
         for codec in CompressionType
     ),

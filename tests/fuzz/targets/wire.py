@@ -1,4 +1,5 @@
-"""Frames: requests of every API and version that the broker reads, and responses that its own client reads."""
+"""Frames: requests of every API and version that the broker reads, and responses that its own client
+reads."""
 
 from __future__ import annotations
 
@@ -116,9 +117,7 @@ def _response_seeds() -> Iterator[bytes]:
             continue
         for filled in (False, True):
             body = _body(message_schema(key, version, "response").body, filled)
-            frame = finish(
-                encode_response(api_key=key, api_version=version, correlation_id=1, body=body)
-            )
+            frame = finish(encode_response(api_key=key, api_version=version, correlation_id=1, body=body))
             yield _API.pack(key, version) + frame[4:]
 
 
@@ -129,7 +128,11 @@ def _frame_seeds() -> Iterable[bytes]:
 
 def _telemetry_seeds() -> Iterable[bytes]:
     def nested(data: bytes, depth: int) -> bytes:
-        return data if depth == 0 else nested(bytes([(2 if depth < 3 else 1) << 3 | 2, len(data)]) + data, depth - 1)
+        return (
+            data
+            if depth == 0
+            else nested(bytes([(2 if depth < 3 else 1) << 3 | 2, len(data)]) + data, depth - 1)
+        )
 
     return [nested(b"\x0a\x04name", depth) for depth in range(4)]
 
@@ -140,4 +143,3 @@ TARGETS: Final = (
     Target("frames", _frames, (), _frame_seeds),
     Target("telemetry", metric_names, (DamagedTelemetryError,), _telemetry_seeds),
 )
-

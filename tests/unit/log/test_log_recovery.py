@@ -410,7 +410,7 @@ def test_snapshots_that_a_power_cut_has_emptied_go(tmp_path: Path) -> None:
     assert all(path.stat().st_size for path in files_of(directory, ".snapshot"))
 
 
-def test_snapshots_that_recovery_writes_are_synced_before_the_recovery_point_passes_them(tmp_path: Path) -> None:
+def test_snapshots_that_recovery_writes_are_synced_with_the_next_flush(tmp_path: Path) -> None:
     """They were not, and a second power cut left them empty (``tests.power``)."""
     directory = tmp_path / "t-0"
     write_log(directory)
