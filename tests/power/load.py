@@ -2,7 +2,7 @@
 topics, moves between log directories; and what of it must be there afterwards.
 
 What a client hears once the power is going is no promise: a disk that is really without power says nothing
-more, while XFS has been seen to end an fsync well whose journal entry the shutdown had thrown away.
+more, while an fsync that the shutdown overtakes may end well (an ack on XFS whose record was gone).
 
 A topic that is ``durable`` has ``flush.messages=1``: what was acked with acks=all is there. Any other may
 lose the end of what was written since the last cut, and nothing before it.
