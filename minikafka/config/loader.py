@@ -288,6 +288,10 @@ def _check(setting: Setting) -> None:
         nearest = _nearest_property(setting.name)
         hint = f"; did you mean {nearest}?" if nearest else ""
         raise ConfigError(f"{setting.origin}: {setting.name} is not a property of minikafka{hint}")
+    try:
+        setting.value.encode()
+    except UnicodeEncodeError:  # what the command line and the environment make of other bytes
+        raise ConfigError(f"{setting.origin}: the value of {key.name} is not UTF-8") from None
     if key.nullable and not setting.value.strip():
         return
     try:

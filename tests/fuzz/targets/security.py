@@ -177,8 +177,8 @@ def _stored(kind: str, store: str, data: bytes) -> object:
     """A store of PEM texts, with the chain and the key apart by NUL; or a file."""
     load = load_key_store if kind == "keystore" else load_trust_store
     if store == "texts":
-        chain, _, key = _text(data).partition("\0")
-        return load(StoreSettings(kind, "PEM", None, None, chain, key or None, None))
+        chain, _, key = data.decode(errors="replace").partition("\0")
+        return load(StoreSettings(kind, "PEM", None, None, chain, key, None))
     disk = SimulatedDisk(rng=random.Random(0)).mount()
     disk.make_directory("/etc")
     disk.write_atomically("/etc/store", data)
