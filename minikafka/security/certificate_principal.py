@@ -178,6 +178,14 @@ def subject_name(certificate: bytes) -> str:
     Raises:
         ValueError: it is no certificate; OpenSSL lets none through that is not.
     """
+    try:
+        return _subject_name(certificate)
+    except IndexError:
+        raise ValueError("the certificate has fewer parts than one has") from None
+
+
+def _subject_name(certificate: bytes) -> str:
+    """Raises ValueError, IndexError."""
     _, signed, _ = _element(certificate, 0)
     _, content, _ = _element(signed, 0)
     fields = _elements(content)
