@@ -134,7 +134,7 @@ def _replacement(rule: str, text: str, pattern: Any) -> Iterator[str | int]:
             yield pattern.groupindex[named[1]]
             position = named.end()
         else:
-            digits = re.compile(r"[0-9]*").match(text, position)
+            digits = re.compile(r"[0-9]{0,9}").match(text, position)  # more groups no pattern has
             number = "" if digits is None else digits[0]
             if not number:
                 raise _invalid(rule, "after a $ comes the number of a group; write \\$ for the character")

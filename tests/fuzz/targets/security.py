@@ -259,7 +259,7 @@ def _store_seeds() -> Iterable[bytes]:
 
 def _principal_rules(data: bytes) -> object:
     """Rules, and after a NUL the name that they are for."""
-    rules, _, name = _text(data).partition("\0")
+    rules, _, name = data.decode(errors="replace").partition("\0")
     return SslPrincipalMapper(rules).name(name)
 
 
@@ -337,7 +337,7 @@ TARGETS: Final = (
     Target("jwks", parse_jwks, (ValueError,), _jwks_seeds, 2048),
     Target("stores", partial(_by_first, _STORES), (ConfigError,), _store_seeds),
     Target("certificate-name", subject_name, (ValueError,), lambda: [_identity()[1]], 2048),
-    Target("principal-rules", _principal_rules, (ConfigError, NoMatchingRule), _rule_seeds, 512),
+    Target("principal-rules", _principal_rules, (ConfigError, NoMatchingRule), _rule_seeds, 8192),
     Target(
         "names-of-users",
         partial(_by_first, _NAMES),
