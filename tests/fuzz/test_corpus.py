@@ -1,5 +1,6 @@
-"""Inputs that fuzzing has kept (``python -m tests.fuzz``): those that cover most, and those that once were
-findings. Each is taken, or refused by an error that the callers handle."""
+"""Well-formed inputs, of every API in every version among others; and those that fuzzing has kept
+(``python -m tests.fuzz``): those that cover most, and those that once were findings. Each is taken, or
+refused by an error that the callers handle."""
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ def test_every_input_is_taken_or_refused_as_declared(name: str) -> None:
     files = corpus_files(CORPUS / name)
     assert files, "python -m tests.fuzz minimize makes the corpus of a new target"
     findings = {path.name: attempt(TARGETS[name], path.read_bytes()) for path in files}
+    findings |= {str(seed[:40]): attempt(TARGETS[name], seed) for seed in TARGETS[name].seeds()}
     assert not any(findings.values()), {file: finding for file, finding in findings.items() if finding}
 
 
