@@ -323,7 +323,7 @@ TARGETS: Final = (
         512,
     ),
     Target(
-        "encoded-password", _encoded_password, (ConfigError,), lambda: [_encoder().encode("p").encode()], 512
+        "encoded-password", _encoded_password, (ConfigError,), lambda: [_encoder().encode("p").encode()], 1024
     ),
     Target("token", _token, (InvalidTokenError,), _token_seeds, 2048),
     Target("token-claims", _unsecured, (InvalidTokenError,), lambda: [json.dumps(_CLAIMS).encode()], 1024),

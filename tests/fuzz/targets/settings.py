@@ -246,10 +246,13 @@ async def _converse(data: bytes) -> None:
     loop = asyncio.get_running_loop()
     writer = asyncio.StreamWriter(transport, protocol, reader, loop)
     await _Conversation(server, reader, writer).run()
+    writer.close()
 
 
 class _Transport(asyncio.Transport):
     """Takes what is written to it, and tells of no socket."""
+
+    _is_closing = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return ("127.0.0.1", 1)
@@ -258,23 +261,18 @@ class _Transport(asyncio.Transport):
         assert data is not None
 
     def is_closing(self) -> bool:
-        return False
+        return self._is_closing
 
     def close(self) -> None:
-        pass
+        self._is_closing = True
 
     def abort(self) -> None:
         pass
 
 
-@cache
-def _loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop()
-
-
 def _http(data: bytes) -> object:
     """What a client sends, to the end of its stream: every exception but OSError is one too many."""
-    return _loop().run_until_complete(_converse(data))
+    return asyncio.run(_converse(data))
 
 
 def _http_seeds() -> Iterable[bytes]:
