@@ -298,8 +298,9 @@ class LogManager:
                 copy = self._loader.open_found(found)
                 if not found.was_clean:
                     # Of what was not flushed a segment may be empty and the next one not: a hole that the
-                    # current log does not have. It is copied again.
-                    copy.truncate_to(copy.recovery_point)
+                    # current log does not have. And the recovery point may be that of a replica that was here
+                    # before, so all is copied again.
+                    copy.truncate_to(copy.log_start_offset)
                 self._add_future(copy)
                 _log.info("continuing the move of %s to %s", at, log_directory)
             case Fate.BECOME_CURRENT:
