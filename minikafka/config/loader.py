@@ -242,7 +242,7 @@ def parse_toml(data: bytes, *, source: str) -> list[Setting]:
 
     try:
         document = tomllib.loads(data.decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # of bytes, of TOML, of int()
         raise ConfigError(f"{source}: not valid TOML: {error}") from None
     settings: list[Setting] = []
     pending: list[tuple[str, Any]] = [(name, document[name]) for name in reversed(document)]
@@ -258,6 +258,8 @@ def parse_toml(data: bytes, *, source: str) -> list[Setting]:
 def _toml_text(name: str, value: Any, source: str) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{source}: {name} is a number that no property has")
     if isinstance(value, str | int | float):
         return str(value)
     if isinstance(value, list) and not any(isinstance(item, list | dict) for item in value):
@@ -288,6 +290,10 @@ def _check(setting: Setting) -> None:
         nearest = _nearest_property(setting.name)
         hint = f"; did you mean {nearest}?" if nearest else ""
         raise ConfigError(f"{setting.origin}: {setting.name} is not a property of minikafka{hint}")
+    try:
+        setting.value.encode()
+    except UnicodeEncodeError:  # what the command line and the environment make of other bytes
+        raise ConfigError(f"{setting.origin}: the value of {key.name} is not UTF-8") from None
     if key.nullable and not setting.value.strip():
         return
     try:

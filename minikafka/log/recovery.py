@@ -74,6 +74,9 @@ class LoadedLog(NamedTuple):
     log_start_offset: int
     log_end_offset: int
     recovery_point: int
+    written_snapshots: list[str]
+    """Of producers, which recovery has written or found: their fsync is due with the next flush. After a
+    clean stop there are none."""
 
 
 class LogLoader:
@@ -128,6 +131,11 @@ class LogLoader:
         self._settle_epochs(log_start_offset, log_end_offset)
         self._segments.active.activate()
         self._producers.remove_stray_snapshots(self._segments.base_offsets)
+        # From here on snapshots may be older than their last fsync; recovery writes those of the last
+        # segments.
+        unsynced_from = min(self._recovery_point, *self._segments.base_offsets[-2:])
+        if not self._clean_shutdown:
+            self._producers.remove_damaged_snapshots(unsynced_from)
         rebuild_producer_state(
             self._producers,
             self._segments,
@@ -142,6 +150,7 @@ class LogLoader:
             log_start_offset,
             log_end_offset,
             max(recovery_point, log_start_offset),
+            [] if self._clean_shutdown else self._producers.snapshot_paths_from(unsynced_from),
         )
 
     def _name_lost_offsets(self, log_end_offset: int) -> None:

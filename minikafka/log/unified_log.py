@@ -184,7 +184,7 @@ class UnifiedLog:
         self._closed_reason: str | None = None
         self._closed_by: OSError | None = None
         self._deleted_files: list[DeletedFiles] = []
-        self._small_files_to_sync: list[str] = []
+        self._small_files_to_sync = loaded.written_snapshots
         self._truncated_segments: list[LogSegment] = []
         """Cut since the last flush. The recovery point may be where they end, so a flush would pass them by;
         and once another segment lies behind them, what was cut off must not come back."""

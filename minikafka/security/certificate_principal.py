@@ -134,7 +134,7 @@ def _replacement(rule: str, text: str, pattern: Any) -> Iterator[str | int]:
             yield pattern.groupindex[named[1]]
             position = named.end()
         else:
-            digits = re.compile(r"[0-9]*").match(text, position)
+            digits = re.compile(r"[0-9]{0,9}").match(text, position)  # more groups no pattern has
             number = "" if digits is None else digits[0]
             if not number:
                 raise _invalid(rule, "after a $ comes the number of a group; write \\$ for the character")
@@ -178,6 +178,14 @@ def subject_name(certificate: bytes) -> str:
     Raises:
         ValueError: it is no certificate; OpenSSL lets none through that is not.
     """
+    try:
+        return _subject_name(certificate)
+    except IndexError:
+        raise ValueError("the certificate has fewer parts than one has") from None
+
+
+def _subject_name(certificate: bytes) -> str:
+    """Raises ValueError, IndexError."""
     _, signed, _ = _element(certificate, 0)
     _, content, _ = _element(signed, 0)
     fields = _elements(content)

@@ -176,7 +176,10 @@ def parse_duration(text: str) -> int:
     if match is None or not any(match.groups()):
         raise ValueError(f"{text}: must be a duration like P1D, PT2H30M or PT45S")
     parts = {name: float(number) for name, number in match.groupdict().items() if number}
-    return round(timedelta(**parts).total_seconds() * 1000)
+    try:
+        return round(timedelta(**parts).total_seconds() * 1000)
+    except OverflowError:
+        raise ValueError(f"{text}: is longer than a duration may be") from None
 
 
 def parse_topic(text: str) -> tuple[str, list[int] | None]:

@@ -295,7 +295,13 @@ class LogManager:
         at, log_directory = found.topic_partition, os.path.dirname(found.directory)
         match fate:
             case Fate.CONTINUE:
-                self._add_future(self._loader.open_found(found))
+                copy = self._loader.open_found(found)
+                if not found.was_clean:
+                    # Of what was not flushed a segment may be empty and the next one not: a hole that the
+                    # current log does not have. And the recovery point may be that of a replica that was here
+                    # before, so all is copied again.
+                    copy.truncate_to(copy.log_start_offset)
+                self._add_future(copy)
                 _log.info("continuing the move of %s to %s", at, log_directory)
             case Fate.BECOME_CURRENT:
                 path = os.path.join(log_directory, str(at))
@@ -483,6 +489,8 @@ class LogManager:
         current, future = self._logs[topic_partition], self._future_logs[topic_partition]
         source = self.directory_of(current)
         future.continue_for(current)
+        if future.topic_id is None:  # its file was not synced when the power went
+            future.topic_id = current.topic_id
         removed = self._put_away_for_removal(current, _unique_of(future), reason="the replica was moved")
         del self._future_logs[topic_partition]
         self._logs[topic_partition] = future
@@ -504,6 +512,8 @@ class LogManager:
             return None
         if log.is_future:
             log.rename(os.path.join(self.directory_of(log), str(log.topic_partition)))
+        if log.topic_id is not None:  # once more: a power cut during the move may have emptied the file
+            self._write_topic_id(log.directory, log.topic_id)
         return self._sync_of(log)
 
     def end_replacement(self, replacement: Replacement) -> None:

@@ -206,3 +206,12 @@ class SnapshotFiles:
             strays.pop()
         for offset in strays:
             self.delete(offset)
+
+    def remove_damaged(self, from_offset: int) -> None:
+        """Delete those at ``from_offset`` and above that cannot be read: a power cut may have emptied them.
+        Raises OSError."""
+        for offset in self.offsets[bisect_left(self.offsets, from_offset) :]:
+            try:
+                self.read(offset)
+            except CorruptSnapshot:
+                self.delete(offset)

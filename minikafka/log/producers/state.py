@@ -401,6 +401,14 @@ class ProducerStateManager:
         (a clean shutdown leaves it at the log's end)."""
         self._snapshots.remove_strays(segment_base_offsets)
 
+    def remove_damaged_snapshots(self, from_offset: int) -> None:
+        """On load after an unclean stop: those from ``from_offset`` on may not have been synced."""
+        self._snapshots.remove_damaged(from_offset)
+
+    def snapshot_paths_from(self, offset: int) -> list[str]:
+        """The files of the snapshots at ``offset`` and above."""
+        return [self._snapshots.path(each) for each in self._snapshots.offsets if each >= offset]
+
     def update_directory(self, directory: str) -> None:
         """The partition's directory was renamed."""
         self._snapshots.directory = directory

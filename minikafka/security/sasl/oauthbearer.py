@@ -218,7 +218,8 @@ def _verification_key(entry: Any) -> VerificationKey:
         raise ValueError("it is no object")
     if entry.get("use", "sig") != "sig":
         raise ValueError("it is not for signatures")
-    kind = KeyKind(str(entry.get("kty")), entry.get("crv"))
+    curve = entry.get("crv")
+    kind = KeyKind(str(entry.get("kty")), None if curve is None else str(curve))
     algorithms = ALGORITHMS.get(kind)
     if algorithms is None:
         raise ValueError(f"no algorithm for its kind ({kind.key_type}, {kind.curve})")

@@ -38,7 +38,7 @@ class PendingDiskWork:
         self._flushes: dict[TopicPartition, UnifiedLog] = {}
         self._closed: dict[TopicPartition, UnifiedLog] = {}
         self._failures: dict[str, Exception] = {}
-        self._waiting: dict[asyncio.Future[None], str] = {}
+        self._waiting: dict[asyncio.Future[None], TopicPartition] = {}
         self._wake = asyncio.Event()
         self.moves = asyncio.Event()
         """Set when there may be a replica to move between log directories."""
@@ -68,7 +68,7 @@ class PendingDiskWork:
         """
         self.flush(log)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[done] = os.path.dirname(log.directory)
+        self._waiting[done] = log.topic_partition
         return done
 
     def logs_changed(self) -> None:
@@ -86,8 +86,10 @@ class PendingDiskWork:
         """Wait until there is something to do."""
         await self._wake.wait()
         self._wake.clear()
+        # Where a replica has moved since, the flush is of the log that has its place, in another directory.
+        waiting = {done: os.path.dirname(self._flushes[at].directory) for done, at in self._waiting.items()}
         batch = DiskWorkBatch(
-            list(self._flushes.values()), list(self._closed.values()), self._failures, self._waiting
+            list(self._flushes.values()), list(self._closed.values()), self._failures, waiting
         )
         self._flushes.clear()
         self._closed.clear()

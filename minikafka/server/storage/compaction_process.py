@@ -73,8 +73,11 @@ def main() -> None:
     while True:
         request = msgspec.json.decode(lines.get(), type=Request)
         answer = msgspec.json.encode(carry_out(request, files))
-        sys.stdout.buffer.write(answer + b"\n")
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(answer + b"\n")
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:  # the broker was killed
+            os._exit(0)
 
 
 def _read(lines: SimpleQueue[bytes]) -> None:

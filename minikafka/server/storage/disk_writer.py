@@ -105,7 +105,9 @@ class DiskWriter:
 
     async def flush(self, logs: Sequence[UnifiedLog], *, closed_only: bool = False) -> None:
         """Bring ``logs`` to the disk up to their ends, or without their active segments, then raise their
-        recovery points. Where a replica has moved to another log directory meanwhile, the log there."""
+        recovery points. Where a replica has moved to another log directory meanwhile, the log there; and once
+        more where files got other names meanwhile, which may not have been found then."""
+        unfinished: list[UnifiedLog] = []
         for chunk in _chunks(logs):
             begun = [
                 (log, flush)
@@ -120,15 +122,17 @@ class DiskWriter:
                     log.give_up_flush(flush)
                 elif log.is_open:
                     self._complete(log, flush)
-        moved = [
+                    if flush.generation != log.generation:
+                        unfinished.append(log)
+        unfinished += [
             successor
             for log in logs
             if not log.is_open
             and (successor := self._services.log_manager.get(log.topic_partition)) is not None
             and successor is not log
         ]
-        if moved:
-            await self.flush(moved, closed_only=closed_only)
+        if unfinished:
+            await self.flush(unfinished, closed_only=closed_only)
 
     async def _run_flushes(self, flushes: Sequence[Flush]) -> set[str]:
         services = self._services

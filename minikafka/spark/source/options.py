@@ -146,6 +146,7 @@ DECOMPRESSED_BYTES_MAX: Final = 128 * 1024 * 1024
 _DECOMPRESSED_BYTES_LIMIT: Final = 1 << 30
 """Arrow's offsets have 31 bits."""
 _OFFSET_MAX: Final = 2**63 - 1
+_PARTITION_DIGITS_MAX: Final = 10
 
 _E = TypeVar("_E", bound=Enum)
 
@@ -383,7 +384,7 @@ class _Options:
             case ["subscribePattern"]:
                 try:
                     return TopicSelection(pattern=re.compile(self._given["subscribePattern"].strip()))
-                except re.error as error:
+                except (re.error, RecursionError, OverflowError) as error:
                     raise BadOption(f"subscribePattern is no regular expression: {error}") from None
             case ["assign"]:
                 return TopicSelection(partitions=_assignment(self._given["assign"]))
@@ -471,7 +472,8 @@ def _by_partition(option: str, text: str, *, least: int) -> dict[TopicPartition,
     found = {}
     for topic, partitions in topics.items():
         for partition, number in partitions.items() if isinstance(partitions, dict) else [("", None)]:
-            if not partition.isascii() or not partition.isdigit() or type(number) is not int:
+            is_number = partition.isascii() and partition.isdigit()
+            if not is_number or len(partition) > _PARTITION_DIGITS_MAX or type(number) is not int:
                 raise BadOption(f"{option}: {topic!r} is not understood; it may be {example}")
             if not least <= number <= _OFFSET_MAX:
                 raise BadOption(f"{option}: {topic}-{partition} is {number}; the least is {least}")
@@ -482,5 +484,5 @@ def _by_partition(option: str, text: str, *, least: int) -> dict[TopicPartition,
 def _json(option: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadOption(f"{option} is no JSON: {error}: {text!r}") from None

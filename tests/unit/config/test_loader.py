@@ -222,3 +222,10 @@ def test_properties_of_listeners_have_their_place_and_unknown_listeners_are_name
     assert "did you mean listener.name.external.ssl.client.auth?" in str(unknown)
     with pytest.raises(ConfigError, match=r"--set: .*listener\.name\.external\.ssl\.client\.auth"):
         load(path=path, settings=[parse_setting("listener.name.external.ssl.client.auth=maybe")])
+
+
+def test_a_value_that_is_not_utf_8_is_refused_before_it_is_used() -> None:
+    """PEM texts and passwords are encoded much later, where no error is expected."""
+    setting = parse_setting("ssl.keystore.certificate.chain=\udce5")
+    with pytest.raises(ConfigError, match=r"the value of ssl[.]keystore[.]certificate[.]chain is not UTF-8"):
+        load(settings=[setting])

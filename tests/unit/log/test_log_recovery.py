@@ -398,3 +398,25 @@ def test_no_damage_whatever_breaks_the_loader(
         append(log, batch([b"next"]), epoch=9)
         assert read_all(log)[-1][1] == b"next"
     log.close()
+
+
+def test_snapshots_that_a_power_cut_has_emptied_go(tmp_path: Path) -> None:
+    """They stayed, and were only named by ``dump-log --verify`` (``tests.power``)."""
+    directory = tmp_path / "t-0"
+    everything = write_log(directory)
+    _, emptied, *_ = files_of(directory, ".snapshot")
+    emptied.write_bytes(b"")
+    assert check(open_log(directory, config=small_config(segment_bytes=1000))) == everything
+    assert all(path.stat().st_size for path in files_of(directory, ".snapshot"))
+
+
+def test_snapshots_that_recovery_writes_are_synced_with_the_next_flush(tmp_path: Path) -> None:
+    """They were not, and a second power cut left them empty (``tests.power``)."""
+    directory = tmp_path / "t-0"
+    write_log(directory)
+    for path in files_of(directory, ".snapshot"):
+        path.unlink()
+    log = open_log(directory, config=small_config(segment_bytes=1000))
+    written = {str(path) for path in files_of(directory, ".snapshot")}
+    flush = log.begin_flush()
+    assert written and flush is not None and written <= set(flush.paths)

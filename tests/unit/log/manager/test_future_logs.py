@@ -161,6 +161,38 @@ def test_a_replacement_takes_place_at_once_and_its_name_comes_later(broker: Brok
     assert removal.directory == replacement.removed and manager.replacements == ()
 
 
+def test_a_copy_whose_topic_id_a_power_cut_took_gets_it_with_its_place(broker: Broker) -> None:
+    """Its ``partition.metadata`` was empty, and stayed so in the partition's directory (``tests.power``)."""
+    manager, directory = begin(broker)
+    copy_all(broker, manager)
+    manager.shutdown()
+    (directory / "partition.metadata").write_bytes(b"")
+    again = broker.start("one", "two")
+    assert again.future_logs[A0].topic_id is None
+    sync = again.rename_replacement(again.begin_replacement(A0))
+    assert sync is not None and again.logs[A0].topic_id == TOPIC_ID
+    sync.run()
+    again.shutdown()
+    assert broker.start("one", "two").logs[A0].topic_id == TOPIC_ID
+
+
+def test_a_copy_with_a_hole_after_a_power_cut_is_made_again(broker: Broker) -> None:
+    """Its first segment was empty, the second was there: the hole took the place of sound records
+    (``tests.power``)."""
+    manager, directory = begin(broker)
+    copy_all(broker, manager)
+    manager.future_logs[A0].roll()
+    manager.shutdown()
+    for log_directory in ("one", "two"):  # the recovery point may be of an earlier replica
+        (broker.root / log_directory / ".kafka_cleanshutdown").unlink()
+    (directory / f"{0:020d}.log").write_bytes(b"")
+    again = broker.start("one", "two")
+    copy = again.future_logs[A0]
+    assert (copy.log_start_offset, copy.log_end_offset) == (0, 0)
+    copy_all(broker, again)
+    assert [segment.base_offset for segment in copy.segments] == [0] and copy.log_end_offset == 3
+
+
 def test_deleted_segments_do_not_stay_behind_when_their_directory_gets_its_name(broker: Broker) -> None:
     manager, _ = begin(broker)
     copy_all(broker, manager)
