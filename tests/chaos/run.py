@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import subprocess
-import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -19,6 +18,7 @@ from minikafka.testing.history.operations import Kind, Operation, Outcome, Recor
 from tests.chaos.disks import SmallDisk, small_disks
 from tests.chaos.links import Links
 from tests.chaos.nemesis import Nemesis
+from tests.chaos.programs import Programs
 from tests.chaos.recording import Recorder, now_ms
 from tests.chaos.stores import Store, opened
 from tests.integration.support import confluent
@@ -38,6 +38,10 @@ PRODUCERS = (
     ("kafka-python", "idempotent"),
     ("confluent", "transactional"),
     ("aiokafka", "transactional"),
+    ("java", "idempotent"),
+    ("java", "transactional"),
+    ("kgo", "idempotent"),
+    ("kgo", "transactional"),
 )
 MEMBERS = (
     ("confluent", "classic"),
@@ -47,6 +51,9 @@ MEMBERS = (
     ("confluent-consumer", "consumer"),
     ("aiokafka", "others"),
     ("kafka-python", "others"),
+    ("kgo", "others"),
+    ("java", "classic"),
+    ("java-consumer", "consumer"),
 )
 """Clients and their groups."""
 
@@ -54,6 +61,8 @@ WHOLE_DEADLINE_S = 90
 CLIENTS_END_S = 150
 READ_DEADLINE_S = 120
 DRAIN_S = 3
+JVM_TERMINATED = 143
+"""The exit code of a JVM that has got SIGTERM, whatever it did then."""
 
 PROPERTIES = {
     "auto.create.topics.enable": "false",
@@ -101,15 +110,18 @@ class ChaosReport(msgspec.Struct):
 class Client:
     """A producer or a member, as a process."""
 
-    def __init__(
-        self, module: str, directory: Path, name: str, *arguments: str, more: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, directory: Path, name: str, command: Sequence[str]) -> None:
+        """``{history}`` in the command is the file where it keeps its history."""
         self.name = name
-        self.history = directory / f"{name}.jsonl"
-        command = [sys.executable, "-m", module, *arguments, str(self.history), *more]
+        history = directory / f"{name}.jsonl"
         self._errors = directory / f"{name}.err"
         with self._errors.open("wb") as errors:
-            self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=errors, stderr=errors)
+            self._process = subprocess.Popen(
+                [each.format(history=history) for each in command],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+            )
 
     def check_running(self) -> None:
         code = self._process.poll()
@@ -124,7 +136,9 @@ class Client:
             code = self._process.wait(CLIENTS_END_S)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self.name} does not end:\n{self._errors.read_text()[-3000:]}") from None
-        assert code == 0, f"{self.name} ended with {code}:\n{self._errors.read_text()[-3000:]}"
+        assert code in (0, JVM_TERMINATED), (
+            f"{self.name} ended with {code}:\n{self._errors.read_text()[-3000:]}"
+        )
 
     def kill(self) -> None:
         self._process.kill()
@@ -185,10 +199,13 @@ def _storm(
     seed: int,
     seconds: float,
 ) -> Counter[str]:
-    topics = sorted(set(TOPICS.values()))
+    topics, programs = sorted(set(TOPICS.values())), Programs()
     for topic in topics:
         confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
-    clients = [*_producers(directory, bootstrap, seed), *_members(directory, bootstrap, topics)]
+    clients = [
+        *_producers(directory, programs, bootstrap, seed),
+        *_members(directory, programs, bootstrap, topics),
+    ]
     nemesis = Nemesis(
         cluster,
         links,
@@ -223,25 +240,18 @@ def _storm(
     return nemesis.counts
 
 
-def _producers(directory: Path, bootstrap: str, seed: int) -> Iterator[Client]:
+def _producers(directory: Path, programs: Programs, bootstrap: str, seed: int) -> Iterator[Client]:
     for number, (client, role) in enumerate(PRODUCERS):
-        yield Client(
-            "tests.chaos.producers",
-            directory,
-            f"producer-{number}-{client}-{role}",
-            *(client, role, bootstrap, TOPICS[role], str(PARTITIONS)),
-            more=(f"{seed}-{number}",),
-        )
+        where = (bootstrap, TOPICS[role], str(PARTITIONS), "{history}", f"{seed}-{number}")
+        if (program := programs.of(client, "producer")) is not None:
+            yield Client(directory, f"producer-{number}-{client}-{role}", [*program, role, *where])
 
 
-def _members(directory: Path, bootstrap: str, topics: list[str]) -> Iterator[Client]:
+def _members(directory: Path, programs: Programs, bootstrap: str, topics: list[str]) -> Iterator[Client]:
     for number, (client, group) in enumerate(MEMBERS):
-        yield Client(
-            "tests.chaos.consumers",
-            directory,
-            f"member-{number}-{client}",
-            *(client, bootstrap, ",".join(topics), group),
-        )
+        where = (bootstrap, ",".join(topics), group, "{history}")
+        if (program := programs.of(client, "member")) is not None:
+            yield Client(directory, f"member-{number}-{client}", [*program, *where])
 
 
 def _wait_until_whole(cluster: ProcessCluster, topics: list[str]) -> None:
