@@ -6,6 +6,7 @@ They need the right to mount. Where there is none, no disk runs full, and the ru
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,7 +36,7 @@ class SmallDisk:
 
 @contextlib.contextmanager
 def small_disks(paths: dict[int, Path]) -> Iterator[dict[int, SmallDisk]]:
-    """One for each path; none at all where mounting is not permitted."""
+    """One for each path; none at all where mounting is not permitted. What is on them is kept."""
     mounted: dict[int, SmallDisk] = {}
     try:
         for node_id, path in paths.items():
@@ -52,4 +53,8 @@ def small_disks(paths: dict[int, Path]) -> Iterator[dict[int, SmallDisk]]:
         yield mounted
     finally:
         for disk in mounted.values():
-            subprocess.run(["umount", "-l", str(disk.path)], check=False)
+            kept = disk.path.with_name(disk.path.name + ".kept")
+            shutil.copytree(disk.path, kept)
+            subprocess.run(["umount", "-l", str(disk.path)], check=True)
+            disk.path.rmdir()
+            kept.rename(disk.path)

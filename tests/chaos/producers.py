@@ -26,6 +26,9 @@ PAUSE_S = 0.05
 """Between sends."""
 GIVE_UP_S = 30
 """A record that was not acknowledged in so long is not tried any more."""
+NEVER_MS = 2**31 - 1
+"""An idempotent producer that gives a record up goes on in a new epoch, and librdkafka sends in it again what
+was on its way to other partitions: that may be there twice then."""
 TRANSACTION_TIMEOUT_MS = 20_000
 ABORTED = 0.2
 """The share of transactions that are aborted."""
@@ -84,9 +87,9 @@ def by_confluent(producing: Producing) -> None:
         "topic.metadata.refresh.interval.ms": 2_000,
     }
     if producing.role == "plain":
-        settings |= {"message.send.max.retries": 0}
+        settings |= {"message.send.max.retries": 0, "max.in.flight": 1}
     else:
-        settings |= {"enable.idempotence": True}
+        settings |= {"enable.idempotence": True, "message.timeout.ms": NEVER_MS}
     logger = quiet_logger()
 
     def send(producer: Producer, transaction: str = "") -> None:

@@ -51,7 +51,7 @@ MEMBERS = (
     ("confluent-consumer", "consumer"),
     ("aiokafka", "others"),
     ("kafka-python", "others"),
-    ("kgo", "others"),
+    ("kgo", "kgo"),
     ("java", "classic"),
     ("java-consumer", "consumer"),
 )

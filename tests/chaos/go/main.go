@@ -157,7 +157,6 @@ func produce(ctx context.Context, arguments []string) {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(strings.Split(bootstrap, ",")...),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
-		kgo.RecordDeliveryTimeout(giveUp),
 		kgo.MetadataMinAge(time.Second),
 		kgo.MetadataMaxAge(2 * time.Second),
 		kgo.ProduceRequestTimeout(3 * time.Second),

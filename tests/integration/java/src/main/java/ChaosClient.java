@@ -105,7 +105,7 @@ public final class ChaosClient {
         settings.put("bootstrap.servers", arguments[2]);
         settings.put("acks", "all");
         settings.put("request.timeout.ms", "3000");
-        settings.put("delivery.timeout.ms", "" + (transactional ? TRANSACTION_TIMEOUT_MS : GIVE_UP_MS));
+        settings.put("delivery.timeout.ms", "" + (transactional ? TRANSACTION_TIMEOUT_MS : Integer.MAX_VALUE));
         settings.put("max.block.ms", "" + GIVE_UP_MS);
         settings.put("metadata.max.age.ms", "2000");
         settings.put("reconnect.backoff.max.ms", "500");
