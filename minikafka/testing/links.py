@@ -32,6 +32,8 @@ class Flow:
 
     def __init__(self) -> None:
         self.delay_ms = 0.0
+        self.chunk_bytes = CHUNK_BYTES
+        """What arrives at once; each chunk is ``delay_ms`` late."""
         self.released = asyncio.Event()
         self.released.set()
 
@@ -43,6 +45,7 @@ class Flow:
 
     def release(self) -> None:
         self.delay_ms = 0.0
+        self.chunk_bytes = CHUNK_BYTES
         self.released.set()
 
     async def pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -54,7 +57,7 @@ class Flow:
             data = b"-"
             while data:
                 try:
-                    data = await reader.read(CHUNK_BYTES)
+                    data = await reader.read(self.chunk_bytes)
                 except OSError:
                     data = b""
                 await on_the_way.put((loop.time() + self.delay_ms / 1000, data))
@@ -89,6 +92,10 @@ class Relay:
     def __repr__(self) -> str:
         return f"Relay({self.port} to {self._target()}, {len(self._connections)} connections)"
 
+    def flows(self, writer: asyncio.StreamWriter) -> tuple[Flow, Flow]:
+        """There and back, of a connection that ``writer`` leads back on."""
+        return self._there, self._back
+
     async def open(self) -> None:
         """Listen. Raises OSError when the port is taken."""
         if self._server is None:
@@ -121,9 +128,10 @@ class Relay:
                 raise ConnectionRefusedError
             far_reader, far_writer = await asyncio.open_connection(*target)
             transports.append(far_writer.transport)
+            there, back = self.flows(writer)
             pumps = [
-                asyncio.ensure_future(self._there.pump(reader, far_writer)),
-                asyncio.ensure_future(self._back.pump(far_reader, writer)),
+                asyncio.ensure_future(there.pump(reader, far_writer)),
+                asyncio.ensure_future(back.pump(far_reader, writer)),
             ]
             try:
                 await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)

@@ -1,0 +1,64 @@
+"""``bin/chaos``: a cluster of five processes under faults, and a judgement of what its clients saw."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.chaos.run import run
+
+RUN_S = 180
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bin/chaos", description=__doc__)
+    parser.add_argument("--hours", type=float, default=0.0, help="run after run, for so long")
+    parser.add_argument("--minutes", type=float, default=0.0, help="the same in minutes (default: one run)")
+    parser.add_argument(
+        "--run-seconds", type=float, default=RUN_S, help="how long each run has faults (default: %(default)s)"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="of the first run (default: %(default)s)")
+    parser.add_argument(
+        "--store",
+        choices=("sqlite", "zookeeper", "both"),
+        default="both",
+        help="both: in turn (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--dir",
+        type=Path,
+        help="where histories and logs are kept (default: those of a failure, in a temporary one)",
+    )
+    options = parser.parse_args()
+    keep = options.dir is not None
+    base = options.dir or Path(tempfile.mkdtemp(prefix="minikafka-chaos-"))
+    ends = time.monotonic() + options.hours * 3600 + options.minutes * 60
+    stores = ("sqlite", "zookeeper") if options.store == "both" else (options.store,)
+    seed, failed = options.seed, 0
+    while True:
+        store, directory = stores[seed % len(stores)], base / f"seed-{seed}"
+        try:
+            report = run(directory, seed=seed, seconds=options.run_seconds, store=store)
+        except AssertionError as error:
+            print(f"seed {seed}, {store}: {error}\n  kept in {directory}", flush=True)
+            failed += 1
+        else:
+            print(report, flush=True)
+            if not report.judged.is_valid:
+                failed += 1
+                print(f"  kept in {directory}", flush=True)
+            elif not keep:
+                shutil.rmtree(directory)
+        seed += 1
+        if time.monotonic() >= ends:
+            break
+    print(f"{seed - options.seed} runs, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

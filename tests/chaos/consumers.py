@@ -1,0 +1,252 @@
+"""Members of consumer groups whose histories are recorded, each a process of its own.
+
+    python -m tests.chaos.consumers CLIENT BOOTSTRAP TOPICS GROUP HISTORY
+
+CLIENT: ``confluent`` (classic protocol), ``confluent-consumer`` (KIP-848), ``confluent-static`` (a static
+member), ``aiokafka`` or ``kafka-python``. TOPICS is a list with commas. What is read is committed. All read
+read_committed. SIGTERM leaves the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from minikafka.testing.history.operations import Kind, Outcome, Partition, Record
+from tests.chaos.recording import Recorder, now_ms, quiet_logger
+
+POLL_S = 0.2
+RECORDS_MAX = 200
+SESSION_TIMEOUT_MS = 6_000
+HEARTBEAT_MS = 1_000
+
+
+class Reading:
+    """What all members share: how their history is written."""
+
+    def __init__(self, arguments: Sequence[str]) -> None:
+        self.bootstrap, topics, self.group, history = arguments
+        self.topics = topics.split(",")
+        self.recorder = Recorder(Path(history), Path(history).stem)
+        self.stop = threading.Event()
+
+    def assigned(self, partitions: Iterable[tuple[str, int]]) -> None:
+        now = now_ms()
+        self.recorder.write(
+            Kind.ASSIGN,
+            now,
+            Outcome.OK,
+            group=self.group,
+            partitions=tuple(Partition(*each) for each in partitions),
+        )
+
+    def polled(self, invoked_ms: float, records: Sequence[Record]) -> None:
+        if records:
+            self.recorder.write(
+                Kind.POLL,
+                invoked_ms,
+                Outcome.OK,
+                group=self.group,
+                records=tuple(records),
+                read_committed=True,
+            )
+
+    def committed(
+        self, invoked_ms: float, positions: Mapping[tuple[str, int], int], error: object = None
+    ) -> None:
+        self.recorder.write(
+            Kind.COMMIT,
+            invoked_ms,
+            Outcome.OK if error is None else Outcome.INFO,
+            group=self.group,
+            records=tuple(Record(*partition, offset) for partition, offset in positions.items()),
+            error="" if error is None else str(error),
+        )
+
+
+def positions_after(records: Sequence[Record]) -> dict[tuple[str, int], int]:
+    """What is to be committed when these have been read."""
+    return {(each.topic, each.partition): (each.offset or 0) + 1 for each in records}
+
+
+def by_confluent(reading: Reading, settings: Mapping[str, Any]) -> None:
+    from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+    logger = quiet_logger()
+    consumer = Consumer(
+        {
+            "bootstrap.servers": reading.bootstrap,
+            "group.id": reading.group,
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "topic.metadata.refresh.interval.ms": 2_000,
+            "reconnect.backoff.max.ms": 500,
+            **settings,
+        },
+        logger=logger,
+    )
+    held: set[tuple[str, int]] = set()
+
+    def assigned(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        held.update((each.topic, each.partition) for each in partitions)
+        reading.assigned(sorted(held))
+
+    def revoked(_: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        held.difference_update((each.topic, each.partition) for each in partitions)
+        reading.assigned(sorted(held))
+
+    consumer.subscribe(reading.topics, on_assign=assigned, on_revoke=revoked, on_lost=revoked)
+    while not reading.stop.is_set():
+        invoked_ms = now_ms()
+        messages = [each for each in consumer.consume(RECORDS_MAX, POLL_S) if each.error() is None]
+        records = [
+            Record(each.topic(), each.partition(), each.offset(), (each.value() or b"").decode())
+            for each in messages
+        ]
+        reading.polled(invoked_ms, records)
+        if not records:
+            continue
+        positions, invoked_ms = positions_after(records), now_ms()
+        offsets = [TopicPartition(*partition, offset) for partition, offset in positions.items()]
+        try:
+            told = consumer.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:  # a rebalance, a coordinator that moves: read again by others
+            reading.committed(invoked_ms, positions, error)
+        else:
+            failed = next((each.error for each in told or () if each.error is not None), None)
+            reading.committed(invoked_ms, positions, failed)
+    consumer.close()
+
+
+async def by_aiokafka(reading: Reading) -> None:
+    from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
+    from aiokafka.errors import KafkaError
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+            reading.assigned(())
+
+        def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+            reading.assigned(sorted(assigned))
+
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=reading.bootstrap,
+        group_id=reading.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        metadata_max_age_ms=2_000,
+    )
+    consumer.subscribe(reading.topics, listener=Listener())
+    await consumer.start()
+    try:
+        while not reading.stop.is_set():
+            invoked_ms = now_ms()
+            try:
+                polled = await consumer.getmany(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+            except KafkaError as error:
+                print(f"poll: {error!r}", file=sys.stderr)
+                continue
+            records = [
+                Record(each.topic, each.partition, each.offset, each.value.decode())
+                for of_partition in polled.values()
+                for each in of_partition
+            ]
+            reading.polled(invoked_ms, records)
+            if not records:
+                continue
+            positions, invoked_ms = positions_after(records), now_ms()
+            try:
+                await consumer.commit(
+                    {TopicPartition(*at): OffsetAndMetadata(offset, "") for at, offset in positions.items()}
+                )
+            except (KafkaError, ValueError) as error:  # ValueError: a partition that was taken away meanwhile
+                reading.committed(invoked_ms, positions, repr(error))
+            else:
+                reading.committed(invoked_ms, positions)
+    finally:
+        await consumer.stop()
+
+
+def by_kafka_python(reading: Reading) -> None:
+    from kafka import ConsumerRebalanceListener, KafkaConsumer, TopicPartition
+    from kafka.errors import KafkaError
+    from kafka.structs import OffsetAndMetadata
+
+    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+            reading.assigned(())
+
+        def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+            reading.assigned(sorted(assigned))
+
+    consumer = KafkaConsumer(
+        bootstrap_servers=reading.bootstrap.split(","),
+        group_id=reading.group,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        isolation_level="read_committed",
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        heartbeat_interval_ms=HEARTBEAT_MS,
+        metadata_max_age_ms=2_000,
+    )
+    consumer.subscribe(reading.topics, listener=Listener())
+    while not reading.stop.is_set():
+        invoked_ms = now_ms()
+        polled = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
+        records = [
+            Record(each.topic, each.partition, each.offset, each.value.decode())
+            for of_partition in polled.values()
+            for each in of_partition
+        ]
+        reading.polled(invoked_ms, records)
+        if not records:
+            continue
+        positions, invoked_ms = positions_after(records), now_ms()
+        try:
+            consumer.commit(
+                {TopicPartition(*at): OffsetAndMetadata(offset, "", -1) for at, offset in positions.items()}
+            )
+        except KafkaError as error:
+            reading.committed(invoked_ms, positions, repr(error))
+        else:
+            reading.committed(invoked_ms, positions)
+    with contextlib.suppress(KafkaError):
+        consumer.close(autocommit=False)
+
+
+def main() -> None:
+    client, *arguments = sys.argv[1:]
+    reading = Reading(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: reading.stop.set())
+    classic = {"session.timeout.ms": SESSION_TIMEOUT_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+    match client:
+        case "confluent":
+            by_confluent(reading, classic | {"partition.assignment.strategy": "cooperative-sticky"})
+        case "confluent-static":
+            by_confluent(reading, classic | {"group.instance.id": reading.recorder.process})
+        case "confluent-consumer":
+            by_confluent(reading, {"group.protocol": "consumer"})
+        case "aiokafka":
+            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+            asyncio.run(by_aiokafka(reading))
+        case "kafka-python":
+            logging.getLogger("kafka").setLevel(logging.CRITICAL)
+            by_kafka_python(reading)
+        case _:
+            raise SystemExit(f"there is no client {client}")
+    reading.recorder.close()
+
+
+if __name__ == "__main__":
+    main()

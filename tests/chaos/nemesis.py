@@ -1,0 +1,302 @@
+"""What befalls a cluster of processes: faults drawn from a seed, one or two at a time, each of which ends.
+
+All that is changed is put right by ``Nemesis.heal``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import ElectionType, KafkaException
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from kafka import KafkaAdminClient
+from kafka import TopicPartition as KafkaTopicPartition
+from kafka.errors import KafkaError
+
+from minikafka.testing.links import CLIENTS
+from tests.chaos.disks import SmallDisk
+from tests.chaos.links import Links
+from tests.chaos.recording import quiet_logger
+from tests.chaos.stores import Store
+from tests.integration.support.cluster import ProcessCluster
+
+PAUSE_S = (0.5, 4.0)
+"""Between faults."""
+FAULT_S = (0.2, 12.0)
+"""How long one lasts: longer than a session, so that some are taken for a death."""
+ADMIN_DEADLINE_S = 30
+
+Fault = Callable[[random.Random], None]
+
+
+class Nemesis:
+    """Draws faults until it is stopped, and writes each of them down."""
+
+    def __init__(
+        self,
+        cluster: ProcessCluster,
+        links: Links,
+        store: Store,
+        *,
+        disks: dict[int, SmallDisk],
+        topics: Sequence[str],
+        partitions: int,
+        bootstrap: str,
+        seed: int,
+        log: Path,
+    ) -> None:
+        self._cluster, self._links, self._store, self._disks = cluster, links, store, disks
+        self._topics, self._partitions, self._bootstrap = topics, partitions, bootstrap
+        self._admin = AdminClient(
+            {"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000}, logger=quiet_logger()
+        )
+        self._rng = random.Random(seed)
+        self._log = log.open("a")
+        self._stop = threading.Event()
+        self.counts: Counter[str] = Counter()
+        self._down: set[int] = set()
+        self._throwaway = 0
+        self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
+        self.failure: BaseException | None = None
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def abandon(self) -> None:
+        """No more faults; a run has failed, and nothing is healed."""
+        self._stop.set()
+
+    def stop(self) -> None:
+        """Wait for the faults that last, and heal everything. Raises what went wrong with a fault itself."""
+        self._stop.set()
+        self._thread.join()
+        self.heal()
+        self._log.close()
+        if self.failure is not None:
+            raise self.failure
+
+    def _run(self) -> None:
+        try:
+            while not self._stop.wait(self._rng.uniform(*PAUSE_S)):
+                self._draw()
+        except BaseException as error:  # noqa: BLE001 raised by stop
+            self.failure = error
+
+    def _draw(self) -> None:
+        faults: list[tuple[Fault, int]] = [
+            (self.kill, 4),
+            (self.pause, 3),
+            (self.isolate, 3),
+            (self.one_way, 3),
+            (self.one_link, 3),
+            (self.late, 2),
+            (self.drip, 1),
+            (self.reset_connections, 2),
+            (self.rolling_restart, 1),
+            (self.store_away, 2),
+            (self.full_disk, 2 if self._disks else 0),
+            (self.two_at_once, 1),
+            (self.move_partition, 3),
+            (self.elect, 2),
+            (self.churn_topics, 2),
+            (self.change_configs, 2),
+        ]
+        (fault,) = self._rng.choices([each for each, _ in faults], [weight for _, weight in faults])
+        self._do(fault)
+
+    def _do(self, fault: Fault) -> None:
+        name = fault.__name__
+        self.counts[name] += 1
+        self._note(name, "begins")
+        fault(self._rng)
+        self._note(name, "ends")
+
+    def _note(self, name: str, what: str, **more: object) -> None:
+        self._log.write(
+            json.dumps({"ms": time.monotonic() * 1000, "fault": name, "what": what, **more}) + "\n"
+        )
+        self._log.flush()
+
+    def _last(self, rng: random.Random) -> None:
+        self._stop.wait(rng.uniform(*FAULT_S))
+
+    def _victim(self, rng: random.Random) -> int:
+        return rng.choice([each for each in self._cluster.brokers if each not in self._down])
+
+    def heal(self) -> None:
+        """Everything runs, and reaches everything."""
+        self._links.heal()
+        self._store.heal()
+        for disk in self._disks.values():
+            disk.empty()
+        for node_id, broker in self._cluster.brokers.items():
+            if broker.is_running():
+                self._cluster.thaw(node_id)
+            else:
+                broker.start()
+
+    # Brokers
+
+    def kill(self, rng: random.Random) -> None:
+        node_id = self._victim(rng)
+        self._note("kill", "broker", node_id=node_id)
+        self._cluster.brokers[node_id].kill()
+        self._last(rng)
+        self._cluster.brokers[node_id].start()
+
+    def pause(self, rng: random.Random) -> None:
+        node_id = self._victim(rng)
+        self._note("pause", "broker", node_id=node_id)
+        self._cluster.freeze(node_id)
+        self._last(rng)
+        self._cluster.thaw(node_id)
+
+    def rolling_restart(self, rng: random.Random) -> None:
+        for broker in self._cluster.brokers.values():
+            if self._stop.is_set():
+                return
+            broker.stop()
+            broker.start()
+            self._stop.wait(rng.uniform(0.5, 3))
+
+    def two_at_once(self, rng: random.Random) -> None:
+        """A second broker goes while the first is away."""
+        first = self._victim(rng)
+        self._cluster.brokers[first].kill()
+        self._down.add(first)
+        try:
+            self._do(rng.choice((self.kill, self.pause, self.isolate)))
+        finally:
+            self._down.discard(first)
+            self._cluster.brokers[first].start()
+
+    def full_disk(self, rng: random.Random) -> None:
+        """The log directory of a broker takes no more; a broker that ends by that is started again."""
+        node_id = rng.choice([each for each in self._disks if each not in self._down])
+        self._note("full_disk", "broker", node_id=node_id)
+        self._disks[node_id].fill()
+        self._last(rng)
+        self._disks[node_id].empty()
+        broker = self._cluster.brokers[node_id]
+        if broker.is_running():
+            broker.kill()  # a log directory that was taken offline stays so until the broker starts again
+        broker.start()
+
+    # Links
+
+    def isolate(self, rng: random.Random) -> None:
+        node_id = self._victim(rng)
+        self._note("isolate", "broker", node_id=node_id)
+        self._links.isolate(node_id)
+        self._last(rng)
+        self._links.heal()
+
+    def one_way(self, rng: random.Random) -> None:
+        source, target = self._two_ends(rng)
+        self._links.hold(source, target)
+        self._last(rng)
+        self._links.heal()
+
+    def one_link(self, rng: random.Random) -> None:
+        source, target = self._two_ends(rng)
+        self._links.hold(source, target)
+        self._links.hold(target, source)
+        self._last(rng)
+        self._links.heal()
+
+    def late(self, rng: random.Random) -> None:
+        source, target = self._two_ends(rng)
+        self._links.delay(source, target, rng.uniform(20, 800))
+        self._last(rng)
+        self._links.heal()
+
+    def drip(self, rng: random.Random) -> None:
+        source, target = self._two_ends(rng)
+        self._links.drip(source, target, rng.choice((1, 7, 100)))
+        self._last(rng)
+        self._links.heal()
+
+    def reset_connections(self, rng: random.Random) -> None:
+        self._links.cut(self._victim(rng))
+
+    def _two_ends(self, rng: random.Random) -> tuple[Any, Any]:
+        source = self._victim(rng)
+        others = [each for each in self._cluster.brokers if each != source]
+        return source, rng.choice([*others, *others, CLIENTS])
+
+    # The store
+
+    def store_away(self, rng: random.Random) -> None:
+        self._store.away(rng)
+        self._last(rng)
+        self._store.heal()
+
+    # Operators
+
+    def move_partition(self, rng: random.Random) -> None:
+        """To other brokers, in another order; what fails is an operator's to try again."""
+        at = KafkaTopicPartition(rng.choice(self._topics), rng.randrange(self._partitions))
+        replicas = rng.sample(list(self._cluster.brokers), 3)
+        try:
+            admin = KafkaAdminClient(bootstrap_servers=self._bootstrap.split(","), request_timeout_ms=10_000)
+            try:
+                admin.alter_partition_reassignments({at: replicas})
+            finally:
+                admin.close()
+        except KafkaError as error:
+            self._note("operator", "refused", error=repr(error))
+
+    def elect(self, rng: random.Random) -> None:
+        self._try(lambda: self._admin.elect_leaders(ElectionType.PREFERRED, None).result(ADMIN_DEADLINE_S))
+
+    def churn_topics(self, rng: random.Random) -> None:
+        self._throwaway += 1
+        name = f"throwaway-{self._throwaway}"
+        new = NewTopic(name, num_partitions=rng.randint(1, 6), replication_factor=rng.randint(1, 3))
+        self._try(lambda: self._admin.create_topics([new])[name].result(ADMIN_DEADLINE_S))
+        self._stop.wait(rng.uniform(0, 2))
+        self._try(lambda: self._admin.delete_topics([name])[name].result(ADMIN_DEADLINE_S))
+
+    def change_configs(self, rng: random.Random) -> None:
+        topic = rng.choice(self._topics)
+        name, values = rng.choice(
+            (
+                ("segment.bytes", ("65536", "1048576", "16777216")),
+                ("flush.messages", ("1", "100", "9223372036854775807")),
+                ("min.insync.replicas", ("2", "3")),
+                ("segment.ms", ("1000", "604800000")),
+            )
+        )
+        entry = ConfigEntry(name, rng.choice(values), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+        self._try(
+            lambda: self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)
+        )
+
+    def _try(self, work: Callable[[], object]) -> None:
+        """What an operator asks for while brokers are away may fail."""
+        try:
+            work()
+        except KafkaException as error:
+            self._note("operator", "refused", error=str(error))
+
+    def settle(self) -> None:
+        """min.insync.replicas as it was, so that everything can be written."""
+        for topic in self._topics:
+            entry = ConfigEntry("min.insync.replicas", "2", incremental_operation=AlterConfigOpType.SET)
+            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+            self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)

@@ -1,0 +1,309 @@
+"""Producers whose histories are recorded, each a process of its own, in three roles.
+
+    python -m tests.chaos.producers CLIENT ROLE BOOTSTRAP TOPIC PARTITIONS HISTORY SEED
+
+CLIENT: ``confluent``, ``aiokafka`` or ``kafka-python``. ROLE: ``plain`` (what fails is not tried again),
+``idempotent`` or ``transactional``. SIGTERM: what was sent is waited for, and the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from minikafka.testing.history.operations import Kind, Outcome, Record
+from tests.chaos.recording import Recorder, now_ms, quiet_logger
+
+PAUSE_S = 0.05
+"""Between sends."""
+GIVE_UP_S = 30
+"""A record that was not acknowledged in so long is not tried any more."""
+NEVER_MS = 2**31 - 1
+"""An idempotent producer that gives a record up goes on in a new epoch, and librdkafka sends in it again what
+was on its way to other partitions: that may be there twice then."""
+TRANSACTION_TIMEOUT_MS = 20_000
+ABORTED = 0.2
+"""The share of transactions that are aborted."""
+RECORDS_A_TRANSACTION_MAX = 6
+
+
+class Producing:
+    """What all producers share: what is sent next, and under which name."""
+
+    def __init__(self, arguments: list[str]) -> None:
+        self.role, self.bootstrap, self.topic, partitions, history, seed = arguments
+        self.partitions = int(partitions)
+        self.rng = random.Random(seed)
+        self.name = Path(history).stem
+        self.recorder = Recorder(Path(history), self.name)
+        self.stop = threading.Event()
+        self._lives = 0
+        self._number = 0
+        self._transactions = 0
+        self.process = self.name
+
+    def lost_track(self) -> None:
+        """After a failure the order of what was sent before and is sent later is not promised: the history
+        goes on as another process's."""
+        self._lives += 1
+        self.process = f"{self.name}.{self._lives}"
+
+    def next_record(self) -> Record:
+        self._number += 1
+        partition = self.rng.randrange(self.partitions)
+        return Record(self.topic, partition, None, f"{self.name}-{self._number}")
+
+    def next_transaction(self) -> str:
+        self._transactions += 1
+        return f"{self.name}-transaction-{self._transactions}"
+
+    def sent(self, invoked_ms: float, record: Record, process: str, offset: int | None, **more: Any) -> None:
+        known = None if offset is None or offset < 0 else offset
+        told = Record(record.topic, record.partition, known, record.value)
+        self.recorder.sent(invoked_ms, told, process=process, **more)
+        if more.get("error") is not None and process == self.process:
+            self.lost_track()
+
+
+def by_confluent(producing: Producing) -> None:
+    from confluent_kafka import KafkaException, Producer
+
+    settings: dict[str, Any] = {
+        "bootstrap.servers": producing.bootstrap,
+        "acks": "all",
+        "linger.ms": 5,
+        "message.timeout.ms": GIVE_UP_S * 1000,
+        "request.timeout.ms": 3_000,
+        "socket.timeout.ms": 5_000,
+        "reconnect.backoff.max.ms": 500,
+        "topic.metadata.refresh.interval.ms": 2_000,
+    }
+    if producing.role == "plain":
+        settings |= {"message.send.max.retries": 0, "max.in.flight": 1}
+    else:
+        settings |= {"enable.idempotence": True, "message.timeout.ms": NEVER_MS}
+    logger = quiet_logger()
+
+    def send(producer: Producer, transaction: str = "") -> None:
+        record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
+
+        def delivered(error: Any, message: Any) -> None:
+            offset = None if error is not None else message.offset()
+            producing.sent(invoked_ms, record, process, offset, transaction=transaction, error=error)
+
+        try:
+            producer.produce(
+                record.topic, str(record.value).encode(), partition=record.partition, on_delivery=delivered
+            )
+        except BufferError:
+            producer.poll(1)
+        except KafkaException as error:  # a fatal state, for one
+            producing.sent(invoked_ms, record, process, None, transaction=transaction, error=error)
+
+    if producing.role != "transactional":
+        producer = Producer(settings, logger=logger)
+        while not producing.stop.is_set():
+            send(producer)
+            producer.poll(PAUSE_S)
+        producer.flush(GIVE_UP_S * 2)
+        return
+
+    settings |= {
+        "transactional.id": producing.name,
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        "message.timeout.ms": TRANSACTION_TIMEOUT_MS,
+    }
+    while not producing.stop.is_set():
+        producer = Producer(settings, logger=logger)
+        try:
+            producer.init_transactions(GIVE_UP_S)
+            while not producing.stop.is_set():
+                _confluent_transaction(producing, producer, send)
+        except KafkaException as error:
+            print(f"{producing.name}: begins again after {error}", file=sys.stderr)
+            producing.lost_track()
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+                producer.flush(5)
+
+
+def _confluent_transaction(producing: Producing, producer: Any, send: Any) -> None:
+    from confluent_kafka import KafkaException
+
+    transaction, invoked_ms = producing.next_transaction(), now_ms()
+    process = producing.process
+    producer.begin_transaction()
+    producing.recorder.write(Kind.BEGIN, invoked_ms, Outcome.OK, process=process, transaction=transaction)
+    for _ in range(producing.rng.randint(1, RECORDS_A_TRANSACTION_MAX)):
+        send(producer, transaction)
+        producer.poll(PAUSE_S)
+    commits = producing.rng.random() >= ABORTED
+    kind = Kind.COMMIT_TRANSACTION if commits else Kind.ABORT_TRANSACTION
+    invoked_ms = now_ms()
+    asked_to_commit = False
+    while True:
+        try:
+            if kind is Kind.COMMIT_TRANSACTION:
+                asked_to_commit = True
+                producer.commit_transaction(GIVE_UP_S)
+            else:
+                producer.abort_transaction(GIVE_UP_S)
+        except KafkaException as error:
+            failure = error.args[0]
+            if failure.txn_requires_abort() and kind is Kind.COMMIT_TRANSACTION:
+                kind, asked_to_commit = Kind.ABORT_TRANSACTION, False  # it says that it is not committed
+                continue
+            if failure.retriable() and now_ms() - invoked_ms < 4 * GIVE_UP_S * 1000:
+                continue
+            ended = Kind.COMMIT_TRANSACTION if asked_to_commit else kind
+            producing.recorder.write(
+                ended, invoked_ms, Outcome.INFO, process=process, transaction=transaction, error=str(failure)
+            )
+            raise
+        producing.recorder.write(kind, invoked_ms, Outcome.OK, process=process, transaction=transaction)
+        return
+
+
+async def by_aiokafka(producing: Producing) -> None:
+    from aiokafka import AIOKafkaProducer
+    from aiokafka.errors import KafkaError
+
+    settings: dict[str, Any] = {
+        "bootstrap_servers": producing.bootstrap,
+        "acks": "all",
+        "request_timeout_ms": 5_000,
+        "metadata_max_age_ms": 2_000,
+        "enable_idempotence": True,
+    }
+    in_flight: set[asyncio.Task[None]] = set()
+
+    async def send(producer: AIOKafkaProducer, transaction: str = "") -> None:
+        record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
+        more: dict[str, Any] = {"transaction": transaction}
+        try:
+            sending = await producer.send(
+                record.topic, str(record.value).encode(), partition=record.partition
+            )
+        except KafkaError as error:
+            producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+            return
+
+        async def acknowledged() -> None:
+            try:
+                told = await sending
+            except KafkaError as error:
+                producing.sent(invoked_ms, record, process, None, error=repr(error), **more)
+            else:
+                producing.sent(invoked_ms, record, process, told.offset, **more)
+
+        task = asyncio.create_task(acknowledged())
+        in_flight.add(task)
+        task.add_done_callback(in_flight.discard)
+
+    if producing.role == "transactional":
+        settings |= {"transactional_id": producing.name, "transaction_timeout_ms": TRANSACTION_TIMEOUT_MS}
+    while not producing.stop.is_set():
+        producer = AIOKafkaProducer(**settings)
+        try:
+            await producer.start()
+            while not producing.stop.is_set():
+                if producing.role == "transactional":
+                    await _aiokafka_transaction(producing, producer, send, in_flight)
+                else:
+                    await send(producer)
+                await asyncio.sleep(PAUSE_S)
+        except KafkaError as error:
+            print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
+            producing.lost_track()
+            await asyncio.sleep(0.5)
+        finally:
+            if in_flight:
+                await asyncio.wait(in_flight, timeout=GIVE_UP_S)
+            with contextlib.suppress(KafkaError, asyncio.TimeoutError):
+                await asyncio.wait_for(producer.stop(), GIVE_UP_S)
+
+
+async def _aiokafka_transaction(producing: Producing, producer: Any, send: Any, in_flight: set[Any]) -> None:
+    transaction, process, write = producing.next_transaction(), producing.process, producing.recorder.write
+    invoked_ms = now_ms()
+    await producer.begin_transaction()
+    write(Kind.BEGIN, invoked_ms, Outcome.OK, process=process, transaction=transaction)
+    for _ in range(producing.rng.randint(1, RECORDS_A_TRANSACTION_MAX)):
+        await send(producer, transaction)
+        await asyncio.sleep(PAUSE_S)
+    commits = producing.rng.random() >= ABORTED
+    kind = Kind.COMMIT_TRANSACTION if commits else Kind.ABORT_TRANSACTION
+    invoked_ms = now_ms()
+    try:
+        await (producer.commit_transaction() if commits else producer.abort_transaction())
+    except BaseException as error:
+        write(kind, invoked_ms, Outcome.INFO, process=process, transaction=transaction, error=repr(error))
+        raise
+    write(kind, invoked_ms, Outcome.OK, process=process, transaction=transaction)
+    if in_flight:
+        await asyncio.wait(set(in_flight))
+
+
+def by_kafka_python(producing: Producing) -> None:
+    from kafka import KafkaProducer
+    from kafka.errors import KafkaError
+
+    settings: dict[str, Any] = {
+        "bootstrap_servers": producing.bootstrap.split(","),
+        "acks": "all",
+        "request_timeout_ms": 5_000,
+        "metadata_max_age_ms": 2_000,
+        "delivery_timeout_ms": GIVE_UP_S * 1000,
+        "enable_idempotence": producing.role == "idempotent",
+    }
+    if producing.role == "plain":
+        settings |= {"retries": 0, "max_in_flight_requests_per_connection": 1}
+    while not producing.stop.is_set():
+        producer = KafkaProducer(**settings)
+        try:
+            while not producing.stop.is_set():
+                record, process, invoked_ms = producing.next_record(), producing.process, now_ms()
+                try:
+                    sending = producer.send(
+                        record.topic, str(record.value).encode(), partition=record.partition
+                    )
+                    told = sending.get(GIVE_UP_S * 2)
+                except KafkaError as error:
+                    producing.sent(invoked_ms, record, process, None, error=repr(error))
+                    if producing.role == "idempotent":
+                        break  # its sequence numbers may be out of step
+                else:
+                    producing.sent(invoked_ms, record, process, told.offset)
+                time.sleep(PAUSE_S)
+        finally:
+            producer.close(timeout=GIVE_UP_S)
+
+
+def main() -> None:
+    client, *arguments = sys.argv[1:]
+    producing = Producing(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: producing.stop.set())
+    match client:
+        case "confluent":
+            by_confluent(producing)
+        case "aiokafka":
+            logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+            asyncio.run(by_aiokafka(producing))
+        case "kafka-python":
+            logging.getLogger("kafka").setLevel(logging.CRITICAL)
+            by_kafka_python(producing)
+        case _:
+            raise SystemExit(f"there is no client {client}")
+    producing.recorder.close()
+
+
+if __name__ == "__main__":
+    main()

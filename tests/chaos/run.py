@@ -1,0 +1,336 @@
+"""A chaos run: five brokers, a store, clients of all kinds and a nemesis; then the history is judged."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+from confluent_kafka import Consumer, TopicPartition
+
+from minikafka.testing.history.checker import PERMITTED, Report, check
+from minikafka.testing.history.operations import Kind, Operation, Outcome, Record, read_history
+from tests.chaos.disks import SmallDisk, small_disks
+from tests.chaos.links import Links
+from tests.chaos.nemesis import Nemesis
+from tests.chaos.programs import Programs
+from tests.chaos.recording import Recorder, now_ms
+from tests.chaos.stores import Store, opened
+from tests.integration.support import confluent
+from tests.integration.support.cluster import ProcessCluster
+from tests.support.ports import free_port
+
+BROKERS = 5
+PARTITIONS = 4
+TOPICS = {"plain": "records", "idempotent": "records", "transactional": "transactions"}
+"""By the role of those that write to them."""
+
+PRODUCERS = (
+    ("confluent", "plain"),
+    ("kafka-python", "plain"),
+    ("confluent", "idempotent"),
+    ("aiokafka", "idempotent"),
+    ("kafka-python", "idempotent"),
+    ("confluent", "transactional"),
+    ("aiokafka", "transactional"),
+    ("java", "idempotent"),
+    ("java", "transactional"),
+    ("kgo", "idempotent"),
+    ("kgo", "transactional"),
+)
+MEMBERS = (
+    ("confluent", "classic"),
+    ("confluent-static", "static"),
+    ("confluent-static", "static"),
+    ("confluent-consumer", "consumer"),
+    ("confluent-consumer", "consumer"),
+    ("aiokafka", "others"),
+    ("kafka-python", "others"),
+    ("kgo", "kgo"),
+    ("java", "classic"),
+    ("java-consumer", "consumer"),
+)
+"""Clients and their groups."""
+
+WHOLE_DEADLINE_S = 90
+CLIENTS_END_S = 150
+READ_DEADLINE_S = 120
+DRAIN_S = 3
+JVM_TERMINATED = 143
+"""The exit code of a JVM that has got SIGTERM, whatever it did then."""
+
+PROPERTIES = {
+    "auto.create.topics.enable": "false",
+    "offsets.topic.replication.factor": 3,
+    "transaction.state.log.replication.factor": 3,
+    "transaction.state.log.min.isr": 2,
+    "offsets.topic.num.partitions": 5,
+    "transaction.state.log.num.partitions": 5,
+    "log.roll.ms": 20_000,
+    "log.flush.offset.checkpoint.interval.ms": 2_000,
+    "group.initial.rebalance.delay.ms": 500,
+    "log.initial.task.delay.ms": 1_000,
+    "leader.imbalance.check.interval.seconds": 20,
+}
+
+
+class ChaosReport(msgspec.Struct):
+    """What came of a run."""
+
+    seed: int
+    store: str
+    seconds: float
+    faults: dict[str, int]
+    acknowledged: int
+    transactions: int
+    polled: int
+    judged: Report
+
+    def __str__(self) -> str:
+        faults = ", ".join(f"{count} × {name}" for name, count in sorted(self.faults.items()))
+        return (
+            f"seed {self.seed}, {self.store}, {self.seconds:.0f} s: {sum(self.faults.values())} faults "
+            f"({faults}); {self.acknowledged} records acknowledged, {self.transactions} transactions "
+            f"committed, {self.polled} records read by groups; {self._verdict()}"
+        )
+
+    def _verdict(self) -> str:
+        """Without what Kafka permits."""
+        if self.judged.is_valid:
+            return "no anomaly"
+        found = [str(each) for each in self.judged.anomalies if each.kind not in PERMITTED]
+        return "\n".join([str(self.judged.counts), *found])
+
+
+class Client:
+    """A producer or a member, as a process."""
+
+    def __init__(self, directory: Path, name: str, command: Sequence[str]) -> None:
+        """``{history}`` in the command is the file where it keeps its history."""
+        self.name = name
+        history = directory / f"{name}.jsonl"
+        self._errors = directory / f"{name}.err"
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [each.format(history=history) for each in command],
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+            )
+
+    def check_running(self) -> None:
+        code = self._process.poll()
+        assert code is None, f"{self.name} ended with {code}:\n{self._errors.read_text()[-3000:]}"
+
+    def ask_to_end(self) -> None:
+        self._process.terminate()
+
+    def wait(self) -> None:
+        """Until it has ended. Raises AssertionError when it does not, or badly."""
+        try:
+            code = self._process.wait(CLIENTS_END_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} does not end:\n{self._errors.read_text()[-3000:]}") from None
+        assert code in (0, JVM_TERMINATED), (
+            f"{self.name} ended with {code}:\n{self._errors.read_text()[-3000:]}"
+        )
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait(60)
+
+
+def run(directory: Path, *, seed: int, seconds: float, store: str) -> ChaosReport:
+    """Let it go on for so long, heal, read all, and judge. What was recorded stays in ``directory``.
+
+    Raises:
+        AssertionError: the cluster or a client did not come back.
+    """
+    directory.mkdir(parents=True)
+    paths = {node_id: directory / f"broker-{node_id}" for node_id in range(1, BROKERS + 1)}
+    with (
+        opened(store, directory) as opened_store,
+        small_disks(paths) as disks,
+        running(directory, opened_store) as (cluster, links, bootstrap),
+    ):
+        faults = _storm(directory, cluster, links, bootstrap, opened_store, disks, seed, seconds)
+    return judge(directory, seed=seed, store=store, seconds=seconds, faults=faults)
+
+
+@contextlib.contextmanager
+def running(directory: Path, store: Store) -> Iterator[tuple[ProcessCluster, Links, str]]:
+    """A cluster behind relays, and where clients find it."""
+    ports = {node_id: free_port() for node_id in range(1, BROKERS + 1)}
+    links = Links(ports)
+    own = {
+        node_id: {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{links.ports[node_id]}",
+        }
+        for node_id, port in ports.items()
+    }
+    cluster = ProcessCluster(
+        directory, store.engine, brokers=BROKERS, properties=PROPERTIES, own_properties=own
+    )
+    bootstrap = ",".join(f"127.0.0.1:{port}" for port in links.ports.values())
+    links.know(
+        lambda: {node_id: broker.pid for node_id, broker in cluster.brokers.items() if broker.is_running()}
+    )
+    try:
+        cluster.start()
+        yield cluster, links, bootstrap
+    finally:
+        cluster.close()
+        links.close()
+
+
+def _storm(
+    directory: Path,
+    cluster: ProcessCluster,
+    links: Links,
+    bootstrap: str,
+    store: Store,
+    disks: dict[int, SmallDisk],
+    seed: int,
+    seconds: float,
+) -> Counter[str]:
+    topics, programs = sorted(set(TOPICS.values())), Programs()
+    for topic in topics:
+        confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
+    clients = [
+        *_producers(directory, programs, bootstrap, seed),
+        *_members(directory, programs, bootstrap, topics),
+    ]
+    nemesis = Nemesis(
+        cluster,
+        links,
+        store,
+        disks=disks,
+        topics=topics,
+        partitions=PARTITIONS,
+        bootstrap=bootstrap,
+        seed=seed,
+        log=directory / "faults.jsonl",
+    )
+    try:
+        nemesis.start()
+        ends = time.monotonic() + seconds
+        while time.monotonic() < ends and nemesis.failure is None:
+            time.sleep(1)
+            for client in clients:
+                client.check_running()
+        nemesis.stop()
+        nemesis.settle()
+        _wait_until_whole(cluster, topics)
+        time.sleep(DRAIN_S)  # members read what was written last
+        for client in clients:
+            client.ask_to_end()
+        for client in clients:
+            client.wait()
+        read_all(bootstrap, topics, directory)
+    finally:
+        nemesis.abandon()
+        for client in clients:
+            client.kill()
+    return nemesis.counts
+
+
+def _producers(directory: Path, programs: Programs, bootstrap: str, seed: int) -> Iterator[Client]:
+    for number, (client, role) in enumerate(PRODUCERS):
+        where = (bootstrap, TOPICS[role], str(PARTITIONS), "{history}", f"{seed}-{number}")
+        if (program := programs.of(client, "producer")) is not None:
+            yield Client(directory, f"producer-{number}-{client}-{role}", [*program, role, *where])
+
+
+def _members(directory: Path, programs: Programs, bootstrap: str, topics: list[str]) -> Iterator[Client]:
+    for number, (client, group) in enumerate(MEMBERS):
+        where = (bootstrap, ",".join(topics), group, "{history}")
+        if (program := programs.of(client, "member")) is not None:
+            yield Client(directory, f"member-{number}-{client}", [*program, *where])
+
+
+def _wait_until_whole(cluster: ProcessCluster, topics: list[str]) -> None:
+    """I16: every replica of every partition is in sync again."""
+    deadline = time.monotonic() + WHOLE_DEADLINE_S
+    while left := _not_whole(cluster, topics):
+        assert time.monotonic() < deadline, f"not whole within {WHOLE_DEADLINE_S} s: {left}"
+        time.sleep(0.5)
+
+
+def _not_whole(cluster: ProcessCluster, topics: list[str]) -> list[str]:
+    left = []
+    for topic in topics:
+        for partition, assignment in cluster.store.partitions(topic).items():
+            state = cluster.store.state(topic, partition)
+            if state is None or state.leader < 0 or set(state.isr) != set(assignment.replicas):
+                left.append(f"{topic}-{partition}: {state}, of {assignment}")
+    return left
+
+
+def read_all(bootstrap: str, topics: list[str], directory: Path) -> None:
+    """Read every partition from its beginning to its end, twice: all, and what is committed."""
+    for name, level in (("final", "read_uncommitted"), ("final-committed", "read_committed")):
+        recorder = Recorder(directory / f"{name}.jsonl", name)
+        consumer = Consumer(
+            {
+                "bootstrap.servers": bootstrap,
+                "group.id": name,
+                "isolation.level": level,
+                "auto.offset.reset": "earliest",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+            }
+        )
+        partitions = [TopicPartition(topic, each, 0) for topic in topics for each in range(PARTITIONS)]
+        consumer.assign(partitions)
+        left = {(each.topic, each.partition) for each in partitions}
+        deadline = time.monotonic() + READ_DEADLINE_S
+        while left:
+            assert time.monotonic() < deadline, f"no end of {sorted(left)}"
+            invoked_ms, records = now_ms(), []
+            for message in consumer.consume(1000, 1.0):
+                if message.error() is not None:
+                    if message.error().name() == "_PARTITION_EOF":
+                        left.discard((message.topic(), message.partition()))
+                    continue
+                value = message.value().decode()
+                records.append(Record(message.topic(), message.partition(), message.offset(), value))
+            if records:
+                recorder.write(
+                    Kind.POLL,
+                    invoked_ms,
+                    Outcome.OK,
+                    records=tuple(records),
+                    read_committed=level == "read_committed",
+                )
+        consumer.close()
+        recorder.close()
+
+
+def history_of(directory: Path) -> list[Operation]:
+    """All that was recorded, of all processes."""
+    return [
+        each
+        for path in sorted(directory.glob("*.jsonl"))
+        if path.name != "faults.jsonl"
+        for each in read_history(path)
+    ]
+
+
+def judge(directory: Path, *, seed: int, store: str, seconds: float, faults: Counter[str]) -> ChaosReport:
+    operations = history_of(directory)
+    sends = [each for each in operations if each.kind is Kind.SEND and each.outcome is Outcome.OK]
+    commits = [
+        each for each in operations if each.kind is Kind.COMMIT_TRANSACTION and each.outcome is Outcome.OK
+    ]
+    polled = sum(len(each.records) for each in operations if each.kind is Kind.POLL and each.group)
+    report = ChaosReport(
+        seed, store, seconds, dict(faults), len(sends), len(commits), polled, check(operations)
+    )
+    (directory / "report.json").write_text(json.dumps(msgspec.to_builtins(report), indent=1))
+    return report
