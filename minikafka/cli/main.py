@@ -32,8 +32,8 @@ SUBCOMMANDS: dict[str, tuple[str, str]] = {
     "profile": ("profile", "keep addresses and settings of clusters, in place of -b"),
     "quotas": ("quotas", "show and change client quotas; why a client was throttled"),
     "reassign": ("reassign.command", "move replicas: plan, execute, verify, cancel"),
-    "topics": ("topics.command", "create, list, describe, alter and delete topics"),
-    "transactions": ("transactions.command", "list and describe transactions; find and abort hanging ones"),
+    "topics": ("topics", "create, list, describe, alter and delete topics"),
+    "transactions": ("transactions", "list and describe transactions; find and abort hanging ones"),
     "users": ("users.command", "SCRAM users: create, change password, delete, list; end their sessions"),
     "why-denied": ("why_denied", "which ACL decides what a user may do, or which one is missing"),
 }

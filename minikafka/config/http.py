@@ -21,7 +21,11 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 
 
 class HttpConfig(SecurityConfig, frozen=True, kw_only=True):
-    """A field is the property's name with underscores for dots."""
+    """A field is the property's name with underscores for dots.
+
+    Not a kind of ``SecurityConfig``: ``BrokerConfig`` has the fields of both, and only one base of a msgspec
+    struct may have fields.
+    """
 
     http_port: (
         Annotated[

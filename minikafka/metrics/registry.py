@@ -1,38 +1,30 @@
-"""All metrics of a broker, by name, and the sensors that feed them. Pure.
+"""All metrics of a broker, by name, the sensors that feed them, and bounds of what is measured. Pure.
 
-Kafka: ``Metrics``, ``MetricName``, ``KafkaMetric``. A reporter reads ``metrics`` and
-measures; nothing is pushed. Sensors of things that come and go have a life: ``remove_expired`` takes those
-away that have not recorded for so long, with their metrics and their children.
+Kafka: ``Metrics``, ``MetricName``, ``KafkaMetric``, ``Sensor``. A reporter reads ``metrics`` and measures;
+nothing is pushed. A sensor is where values come in: one ``record`` for all the statistics of one thing.
+Kafka's sensors have parents, recording levels and a life, too, which nothing here needs.
 
-Invariants: names are unique; a metric belongs to one sensor at most. Everything belongs to one thread.
+Invariants: names are unique; a metric belongs to one sensor at most, and is in the registry until the sensor
+is removed; after ``record`` has raised, the value counts all the same. Everything belongs to one thread.
 
-Where values come in: one ``record`` for all the statistics of one thing, and for its parents. Pure.
-
-Kafka: ``Sensor``, ``Sensor.RecordingLevel``.
-
-Invariants: every metric of a sensor is in its registry, until the sensor is removed; parents form no circle,
-because they exist before their children; after ``record`` has raised, the value counts all the same.
-
-A bound of a measurement, and the error when it is crossed. Pure.
-
-Kafka: ``Quota``, ``QuotaViolationException`` and ``QuotaUtils``. The formulas (KAFKA-2084, KIP-599):
+A bound of a measurement, and the error when it is crossed: ``Quota``, ``QuotaViolationException`` and
+``QuotaUtils``. The formulas (KAFKA-2084, KIP-599):
 
 - a rate is brought back to its bound by waiting ``(observed − bound) / bound × window``;
 - an overspent token bucket is filled again after ``−tokens / rate``.
 
-Why a client was throttled, as the broker remembers it and ``minikafka quotas why`` shows it.
+Why a client was throttled, as the broker remembers it and ``minikafka quotas why`` shows it: ``Throttle``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
 from types import MappingProxyType
 from typing import NamedTuple
 
 from minikafka.config.client_quotas import QuotaType
 from minikafka.errors import InvariantError
-from minikafka.metrics.stats import Measurable, MeasurableStat, Stat
+from minikafka.metrics.stats import Measurable, Stat
 
 INT_MAX = 2**31 - 1
 """A throttle time is an INT32 on the wire."""
@@ -74,46 +66,22 @@ def _rounded(time_ms: float) -> int:
     return min(INT_MAX, max(0, int(time_ms + 0.5)))
 
 
-class RecordingLevel(IntEnum):
-    """How detailed a sensor is: it records when its registry asks for its level or a higher one."""
-
-    INFO = 0
-    DEBUG = 1
-    TRACE = 2
-
-
 class Sensor:
     """Made by ``Metrics.sensor``."""
 
     __slots__ = (
-        "_is_recording",
         "_metrics",
-        "_parents",
         "_registry",
         "_stats",
         "last_record_ms",
-        "life_ms",
         "name",
     )
 
-    def __init__(
-        self,
-        registry: Metrics,
-        name: str,
-        *,
-        parents: tuple[Sensor, ...],
-        level: RecordingLevel,
-        life_ms: int | None,
-        now_ms: int,
-    ) -> None:
+    def __init__(self, registry: Metrics, name: str, *, now_ms: int) -> None:
         self._registry = registry
-        self._parents = parents
-        self._is_recording = level <= registry.level
         self._stats: list[Stat] = []
         self._metrics: list[KafkaMetric] = []
         self.name = name
-        self.life_ms = life_ms
-        """How long it is kept without a value; None: as long as its registry."""
         self.last_record_ms = now_ms
 
     def __repr__(self) -> str:
@@ -123,11 +91,7 @@ class Sensor:
     def metrics(self) -> tuple[KafkaMetric, ...]:
         return tuple(self._metrics)
 
-    @property
-    def parents(self) -> tuple[Sensor, ...]:
-        return self._parents
-
-    def add(self, name: MetricName, stat: MeasurableStat, quota: Quota | None = None) -> KafkaMetric:
+    def add(self, name: MetricName, stat: Stat, quota: Quota | None = None) -> KafkaMetric:
         """One statistic that is one metric. Raises InvariantError: there is a metric of that name."""
         metric = self._registry.add_metric(name, stat, quota)
         self._metrics.append(metric)
@@ -135,21 +99,16 @@ class Sensor:
         return metric
 
     def record(self, value: float, now_ms: int, *, check_quotas: bool = True) -> None:
-        """Give ``value`` to every statistic here, then to the parents.
+        """Give ``value`` to every statistic here.
 
         Raises:
-            QuotaViolationError: with ``check_quotas``, a metric is beyond its bound now. The parents have
-                not heard of the value then, as in Kafka.
+            QuotaViolationError: with ``check_quotas``, a metric is beyond its bound now.
         """
-        if not self._is_recording:
-            return
         self.last_record_ms = now_ms
         for stat in self._stats:
             stat.record(value, now_ms)
         if check_quotas:
             self.check_quotas(now_ms)
-        for parent in self._parents:
-            parent.record(value, now_ms, check_quotas=check_quotas)
 
     def check_quotas(self, now_ms: int) -> None:
         """Raises QuotaViolationError: a metric is beyond its bound."""
@@ -159,10 +118,6 @@ class Sensor:
                 value = metric.measure(now_ms)
                 if not quota.acceptable(value):
                     raise QuotaViolationError(metric, value, quota.bound)
-
-    def has_expired(self, now_ms: int) -> bool:
-        """Whether nothing was recorded for longer than it lives."""
-        return self.life_ms is not None and now_ms - self.last_record_ms > self.life_ms
 
 
 class MetricName(NamedTuple):
@@ -197,13 +152,11 @@ class KafkaMetric:
 
 
 class Metrics:
-    """See the module header. ``level``: sensors that are more detailed record nothing."""
+    """See the module header."""
 
-    def __init__(self, *, level: RecordingLevel = RecordingLevel.INFO) -> None:
-        self.level = level
+    def __init__(self) -> None:
         self._sensors: dict[str, Sensor] = {}
         self._metrics: dict[MetricName, KafkaMetric] = {}
-        self._children: dict[str, list[Sensor]] = {}
 
     def __repr__(self) -> str:
         return f"Metrics({len(self._sensors)} sensors, {len(self._metrics)} metrics)"
@@ -213,23 +166,12 @@ class Metrics:
         """Every metric there is; not a copy."""
         return MappingProxyType(self._metrics)
 
-    def sensor(
-        self,
-        name: str,
-        *,
-        now_ms: int,
-        parents: tuple[Sensor, ...] = (),
-        level: RecordingLevel = RecordingLevel.INFO,
-        life_ms: int | None = None,
-    ) -> Sensor:
+    def sensor(self, name: str, *, now_ms: int) -> Sensor:
         """The sensor of that name; it is made, without metrics, when there is none."""
         known = self._sensors.get(name)
         if known is not None:
             return known
-        made = Sensor(self, name, parents=parents, level=level, life_ms=life_ms, now_ms=now_ms)
-        self._sensors[name] = made
-        for parent in parents:
-            self._children.setdefault(parent.name, []).append(made)
+        made = self._sensors[name] = Sensor(self, name, now_ms=now_ms)
         return made
 
     def add_metric(self, name: MetricName, measurable: Measurable, quota: Quota | None = None) -> KafkaMetric:
@@ -248,23 +190,11 @@ class Metrics:
         self._metrics.pop(name, None)
 
     def remove_sensor(self, name: str) -> None:
-        """With its metrics and its children. Harmless when there is none."""
+        """With its metrics. Harmless when there is none."""
         sensor = self._sensors.pop(name, None)
-        if sensor is None:
-            return
-        for metric in sensor.metrics:
-            self._metrics.pop(metric.name, None)
-        for parent in sensor.parents:
-            siblings = self._children.get(parent.name, [])
-            if sensor in siblings:
-                siblings.remove(sensor)
-        for child in self._children.pop(name, []):
-            self.remove_sensor(child.name)
-
-    def remove_expired(self, now_ms: int) -> None:
-        """The sensors that have not recorded for longer than they live (``ExpireSensorTask``)."""
-        for sensor in [each for each in self._sensors.values() if each.has_expired(now_ms)]:
-            self.remove_sensor(sensor.name)
+        if sensor is not None:
+            for metric in sensor.metrics:
+                self._metrics.pop(metric.name, None)
 
 
 class Throttle(NamedTuple):

@@ -1,6 +1,6 @@
 """Rates, totals and the token bucket. Pure.
 
-Kafka: ``Rate``, ``SimpleRate``, ``CumulativeSum`` and ``TokenBucket`` in
+Kafka: ``Rate``, ``SimpleRate`` and ``TokenBucket`` in
 ``org.apache.kafka.common.metrics.stats``.
 
 A rate divides the sum of all samples by the time since the oldest of them began, and the two kinds differ in
@@ -84,14 +84,10 @@ class Measurable(Protocol):
     def measure(self, now_ms: int) -> float: ...
 
 
-class Stat(Protocol):
-    """Something that takes values in (``Stat``)."""
+class Stat(Measurable, Protocol):
+    """Something that takes values in, and has one (``MeasurableStat``)."""
 
     def record(self, value: float, now_ms: int) -> None: ...
-
-
-class MeasurableStat(Stat, Measurable, Protocol):
-    """Both (``MeasurableStat``)."""
 
 
 class WindowConfig(NamedTuple):
@@ -349,24 +345,6 @@ class Rate:
         samples, window_ms = self.config
         missing_windows = max(0, samples - 1 - elapsed_ms // window_ms)
         return max(1, elapsed_ms + missing_windows * window_ms)
-
-
-class CumulativeSum:
-    """All that was ever recorded."""
-
-    __slots__ = ("total",)
-
-    def __init__(self) -> None:
-        self.total = 0.0
-
-    def __repr__(self) -> str:
-        return f"CumulativeSum({self.total:g})"
-
-    def record(self, value: float, now_ms: int) -> None:
-        self.total += value
-
-    def measure(self, now_ms: int) -> float:
-        return self.total
 
 
 class TokenBucket:

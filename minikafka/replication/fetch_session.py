@@ -356,8 +356,6 @@ class FetchSessionCache(Generic[Request]):
         self._evictable_by_privileged = _EvictionOrder()
         self.total_partitions = 0
         """Kafka's NumIncrementalFetchPartitionsCached."""
-        self.evictions = 0
-        """Kafka's IncrementalFetchSessionEvictions, as a count."""
 
     def __repr__(self) -> str:
         slots = f"{len(self._sessions)} of {self._max_slots}"
@@ -459,7 +457,6 @@ class FetchSessionCache(Generic[Request]):
                 return False
             victim = least[2]
         self.remove(victim)
-        self.evictions += 1
         return True
 
     def _touch(self, session: FetchSession[Request], now_ms: int) -> None:

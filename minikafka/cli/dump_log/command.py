@@ -47,8 +47,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Protocol, TextIO
 
-from minikafka.cli.dump_log import offsets as dump_log_offsets
-from minikafka.cli.dump_log import transactions as dump_log_transactions
+from minikafka.cli.dump_log import coordinator_records
 from minikafka.cli.dump_log.files import (
     FileKind,
     Item,
@@ -245,14 +244,14 @@ def parser() -> argparse.ArgumentParser:
         "--offsets-decoder",
         action="store_const",
         dest="decoder",
-        const=dump_log_offsets.decoded_record,
+        const=coordinator_records.decoded_group_record,
         help="show records of __consumer_offsets decoded (implies --print-data-log)",
     )
     decoders.add_argument(
         "--transaction-log-decoder",
         action="store_const",
         dest="decoder",
-        const=dump_log_transactions.decoded_record,
+        const=coordinator_records.decoded_transaction_record,
         help="show records of __transaction_state decoded (implies --print-data-log)",
     )
     parser.add_argument(

@@ -44,8 +44,7 @@ from minikafka.coordinator.group.messages import (
     SyncGroup,
     TxnOffsetCommit,
 )
-from minikafka.coordinator.group.offsets.group_offsets import GroupOffsets
-from minikafka.coordinator.group.offsets.store import CommittedOffset
+from minikafka.coordinator.group.offsets import CommittedOffset, GroupOffsets
 from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode, KafkaError

@@ -23,8 +23,7 @@ from minikafka.metrics.names_of_coordinators import LOAD_TIME_AVG, LOAD_TIME_MAX
 from minikafka.metrics.registry import MetricName, Metrics, Sensor
 from minikafka.metrics.series import Sample, Series
 from minikafka.metrics.stats import Avg, Max, WindowConfig
-from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
 
 
 def load_time_sensor(metrics: Metrics, group: str, *, now_ms: int) -> Sensor:

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Sequence
 
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.types import NO_OFFSET, Offset, TopicPartition
 

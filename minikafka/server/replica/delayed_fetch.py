@@ -33,7 +33,7 @@ from collections.abc import Callable, Generator, Sequence
 from minikafka.clock import Clock
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse, Result
-from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.server.replica.partition import Partition
 from minikafka.server.replica.partition_reads import (
     NO_REPLICA,

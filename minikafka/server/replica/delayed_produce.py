@@ -20,7 +20,7 @@ from typing import Final
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import PendingResponse
-from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.server.replica.replica_manager import ReplicaManager
 from minikafka.types import Offset, TopicPartition
 

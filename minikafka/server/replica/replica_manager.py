@@ -81,8 +81,7 @@ from minikafka.protocol.control.messages import (
     StopReplicaRequest,
     StopReplicaResponse,
 )
-from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperationPurgatory
+from minikafka.purgatory.purgatory import PURGE_INTERVAL, DelayedOperation, DelayedOperationPurgatory
 from minikafka.purgatory.timing_wheel import Timer
 from minikafka.replication.isr import IsrChange, IsrOutcome, IsrWritten
 from minikafka.replication.replica_selector import ReplicaSelector

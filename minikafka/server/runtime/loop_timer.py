@@ -10,8 +10,7 @@ import asyncio
 import logging
 
 from minikafka.clock import Clock
-from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.purgatory import fail
+from minikafka.purgatory.purgatory import DelayedOperation, fail
 from minikafka.purgatory.timing_wheel import Timer, TimerTask
 
 logger = logging.getLogger(__name__)

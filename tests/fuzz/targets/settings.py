@@ -22,7 +22,7 @@ from minikafka.cli.shared.commands import (
     parse_bytes,
     with_action_first,
 )
-from minikafka.cli.topics.command import parse_assignment, parse_configs
+from minikafka.cli.topics import parse_assignment, parse_configs
 from minikafka.cli.why_denied import parse_resource, parse_user
 from minikafka.config.definition import config_keys, format_value, parse_value
 from minikafka.config.listeners import parse_listeners, parse_protocol_map

@@ -11,7 +11,7 @@ import pytest
 from minikafka.cli.configs.command import main
 from minikafka.cli.configs.options import additions, entities, java_double, parser
 from minikafka.cli.shared.commands import parse_addresses
-from minikafka.cli.topics.command import TopicAdmin
+from minikafka.cli.topics import TopicAdmin
 from minikafka.testing import Broker
 
 Run = Callable[..., Awaitable[tuple[int, list[str], str]]]

@@ -1,28 +1,27 @@
-"""A sensor feeds its metrics and its parents, says when a quota is violated, and goes when it is idle."""
+"""A sensor feeds its metrics, says when a quota is violated, and takes its metrics with it."""
 
 from __future__ import annotations
 
 import pytest
 
 from minikafka.errors import InvariantError
-from minikafka.metrics.registry import MetricName, Metrics, Quota, QuotaViolationError, RecordingLevel
-from minikafka.metrics.stats import CumulativeSum, Max, Rate, WindowConfig
+from minikafka.metrics.registry import MetricName, Metrics, Quota, QuotaViolationError
+from minikafka.metrics.stats import Max, Rate, WindowConfig, WindowedSum
 
 WINDOWS = WindowConfig(11, 1000)
 RATE, TOTAL, LARGEST = (MetricName(name, "test") for name in ("rate", "total", "largest"))
 
 
-def test_one_value_goes_to_every_metric_and_to_the_parents() -> None:
+def test_one_value_goes_to_every_metric() -> None:
     metrics = Metrics()
-    everything = metrics.sensor("all", now_ms=0)
-    everything.add(TOTAL, CumulativeSum())
-    one, other = (metrics.sensor(name, now_ms=0, parents=(everything,)) for name in ("one", "other"))
-    one.add(LARGEST, Max(WINDOWS))
-    one.record(3, 0)
-    other.record(4, 0)
+    sensor = metrics.sensor("both", now_ms=0)
+    sensor.add(TOTAL, WindowedSum(WINDOWS))
+    sensor.add(LARGEST, Max(WINDOWS))
+    sensor.record(3, 0)
+    sensor.record(4, 0)
     assert {str(name): metric.measure(0) for name, metric in metrics.metrics.items()} == {
         "test:total": 7,
-        "test:largest": 3,
+        "test:largest": 4,
     }
 
 
@@ -44,44 +43,21 @@ def test_a_violated_quota_is_told_and_the_value_counts_all_the_same() -> None:
     sensor.record(1000, 0)
 
 
-def test_a_sensor_that_is_too_detailed_records_nothing() -> None:
-    metrics = Metrics(level=RecordingLevel.DEBUG)
-    for level, counted in ((RecordingLevel.INFO, 1), (RecordingLevel.DEBUG, 1), (RecordingLevel.TRACE, 0)):
-        sensor = metrics.sensor(level.name, now_ms=0, level=level)
-        metric = sensor.add(MetricName(level.name, "test"), CumulativeSum())
-        sensor.record(1, 0)
-        assert metric.measure(0) == counted
-
-
-def test_idle_sensors_go_with_their_metrics_and_children() -> None:
+def test_a_sensor_goes_with_its_metrics() -> None:
     metrics = Metrics()
-    parent = metrics.sensor("parent", now_ms=0, life_ms=1000)
-    parent.add(RATE, Rate(WINDOWS))
-    metrics.sensor("child", now_ms=0, parents=(parent,)).add(TOTAL, CumulativeSum())
+    metrics.sensor("goes", now_ms=0).add(RATE, Rate(WINDOWS))
     metrics.sensor("stays", now_ms=0).add(LARGEST, Max(WINDOWS))
-    parent.record(1, 500)
-    metrics.remove_expired(1500)
-    assert len(metrics.metrics) == 3
-    metrics.remove_expired(1501)
+    metrics.remove_sensor("goes")
+    metrics.remove_sensor("goes")
     assert list(metrics.metrics) == [LARGEST]
     assert repr(metrics) == "Metrics(1 sensors, 1 metrics)"
-    metrics.sensor("parent", now_ms=2000).add(RATE, Rate(WINDOWS))
-
-
-def test_a_child_that_goes_first_is_not_missed_by_its_parent() -> None:
-    metrics = Metrics()
-    parent = metrics.sensor("parent", now_ms=0)
-    metrics.sensor("child", now_ms=0, parents=(parent,))
-    metrics.remove_sensor("child")
-    metrics.remove_sensor("child")
-    metrics.remove_sensor("parent")
-    assert repr(metrics) == "Metrics(0 sensors, 0 metrics)"
+    metrics.sensor("goes", now_ms=2000).add(RATE, Rate(WINDOWS))
 
 
 def test_a_sensor_is_made_once_and_a_name_is_taken_once() -> None:
     metrics = Metrics()
     assert metrics.sensor("one", now_ms=0) is metrics.sensor("one", now_ms=5)
-    metrics.add_metric(RATE, CumulativeSum())
+    metrics.add_metric(RATE, Rate(WINDOWS))
     with pytest.raises(InvariantError, match="two metrics test:rate"):
         metrics.sensor("one", now_ms=0).add(RATE, Rate(WINDOWS))
     metrics.remove_metric(RATE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minikafka.clock import ManualClock
-from minikafka.purgatory.delayed_operation import DelayedOperation
+from minikafka.purgatory.purgatory import DelayedOperation
 from minikafka.purgatory.timing_wheel import Timer
 
 

@@ -13,8 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from minikafka.clock import ManualClock
 from minikafka.errors import InvariantError
-from minikafka.purgatory.delayed_operation import DelayedOperation
-from minikafka.purgatory.purgatory import DelayedOperationPurgatory
+from minikafka.purgatory.purgatory import DelayedOperation, DelayedOperationPurgatory
 from minikafka.purgatory.timing_wheel import Timer
 
 

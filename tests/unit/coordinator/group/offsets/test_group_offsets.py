@@ -18,7 +18,7 @@ from minikafka.coordinator.group.messages import (
     OffsetFetchGroup,
     OffsetToCommit,
 )
-from minikafka.coordinator.group.offsets.group_offsets import GroupOffsets
+from minikafka.coordinator.group.offsets import GroupOffsets
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (
     GroupMetadataKey,

@@ -13,7 +13,7 @@ from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Append
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import OffsetFetchGroup
-from minikafka.coordinator.group.offsets.group_offsets import GroupOffsets
+from minikafka.coordinator.group.offsets import GroupOffsets
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.types import TopicPartition

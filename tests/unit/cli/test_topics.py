@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from minikafka.cli import topics as topics
 from minikafka.cli.shared.commands import Address
-from minikafka.cli.topics import command as topics
-from minikafka.cli.topics.command import TopicAdmin, main, parse_assignment
+from minikafka.cli.topics import TopicAdmin, main, parse_assignment
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey
 

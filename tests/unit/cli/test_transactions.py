@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from minikafka.cli.transactions.command import main
+from minikafka.cli.transactions import main
 from minikafka.clock import ManualClock
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import ApiKey

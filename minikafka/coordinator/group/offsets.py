@@ -1,21 +1,34 @@
 """Committed offsets of the groups of one shard. Kafka: ``OffsetMetadataManager``.
 
 A commit is one append. Its offsets are seen when the high watermark has passed it, unless a newer commit of
-the partition has come first; ``OffsetsLog`` says what counts meanwhile. A request whose partitions are all
-refused writes nothing. The offsets of a transaction are seen when the high watermark has passed its marker.
+the partition has come first. A request whose partitions are all refused writes nothing. The offsets of a
+transaction are seen when the high watermark has passed its marker.
+
+Kafka 4 keeps the newest state with snapshots of older ones and reads at the high watermark; ``OffsetsLog``
+keeps apart what the log holds and what of it may be seen:
+
+- ``visible``: below the high watermark, what a fetch sees.
+- unsettled: commits that are in the log and not (yet) visible. One whose append failed after it was written
+  stays here, because it may still pass the high watermark, and will be there when the log is read again: it
+  counts wherever the question is what must be removed from the log, until a newer commit or a tombstone.
+- transactional: in the log, waiting for the marker of their producer, and then for the high watermark to pass
+  that. Until then the partition counts as being in a transaction. A marker that was written counts, whatever
+  was told to who sent it: some later write shows that the high watermark has passed it.
+
+A tombstone takes effect when it is written. A commit that was written before it does not come back with the
+high watermark.
 
 Where it differs: offsets that are deleted are not seen any more as soon as their tombstone is written; a
 retention time that ends after the end of time is for ever, where Kafka's sum overflows into the past.
-
-What the shard of a group writes about offsets, and what follows from each write. See ``group_offsets``.
-
-Kafka: ``OffsetMetadataManager`` (``commitOffset``, ``commitTransactionalOffset``, ``deleteOffsets``),
-``CoordinatorRuntime.CoordinatorCompleteTransactionEvent``.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
@@ -32,13 +45,292 @@ from minikafka.coordinator.group.messages import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from minikafka.coordinator.group.offsets.offsets_log import OffsetsLog
-from minikafka.coordinator.group.offsets.store import CommittedOffset
 from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker
 from minikafka.types import TopicPartition
+
+T = TypeVar("T")
+
+
+class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
+    """Kafka: ``OffsetAndMetadata``. ``order`` tells which of two commits of a partition is the newer one in
+    the log.
+
+    A shard may hold hundreds of thousands of these, so one keeps what is asked for again and no more: the
+    topic id, which is in the record, is not.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    expire_timestamp_ms: int | None
+    order: int
+
+    @classmethod
+    def of(cls, value: OffsetCommitValue, *, order: int) -> CommittedOffset:
+        return cls(
+            value.offset,
+            value.leader_epoch,
+            value.metadata,
+            value.commit_timestamp_ms,
+            value.expire_timestamp_ms,
+            order,
+        )
+
+
+class PartitionMap(Generic[T]):
+    """A value for some partitions of some groups. A group or topic without any is not kept."""
+
+    __slots__ = ("_groups", "_size")
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, T]]] = {}
+        self._size = 0
+
+    def __len__(self) -> int:
+        """How many values there are."""
+        return self._size
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._groups
+
+    def get(self, group_id: str, topic: str, partition: int) -> T | None:
+        topics = self._groups.get(group_id)
+        if topics is None:
+            return None
+        partitions = topics.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def put(self, group_id: str, topic: str, partition: int, value: T) -> None:
+        topics = self._groups.get(group_id)
+        if topics is None:
+            topics = self._groups[group_id] = {}
+        partitions = topics.get(topic)
+        if partitions is None:
+            partitions = topics[topic] = {}
+        self._size += partition not in partitions
+        partitions[partition] = value
+
+    def remove(self, group_id: str, topic: str, partition: int) -> None:
+        topics = self._groups.get(group_id)
+        partitions = None if topics is None else topics.get(topic)
+        if topics is None or partitions is None or partition not in partitions:
+            return
+        del partitions[partition]
+        self._size -= 1
+        if not partitions:
+            del topics[topic]
+            if not topics:
+                del self._groups[group_id]
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, T]]:
+        """By topic and partition. A view: not to be held while the map changes."""
+        return self._groups.get(group_id, {})
+
+    def items(self) -> Iterator[tuple[str, str, int, T]]:
+        """Group, topic, partition, value."""
+        for group_id, topics in self._groups.items():
+            for topic, partitions in topics.items():
+                for partition, value in partitions.items():
+                    yield group_id, topic, partition, value
+
+
+NO_PRODUCER_ID = -1
+
+
+class _Unsettled:
+    """The commits of one partition that were written. Kept while one is in flight or ``newest`` is there."""
+
+    __slots__ = ("deleted_order", "in_flight", "newest")
+
+    def __init__(self) -> None:
+        self.in_flight = 0
+        """Written, and neither committed nor failed."""
+        self.newest: CommittedOffset | None = None
+        """What the log says of the partition, where that is not visible."""
+        self.deleted_order = 0
+        """Commits up to this one are gone: a tombstone follows them."""
+
+
+class _Transaction:
+    """What a producer has committed in one transaction. Compared by identity."""
+
+    __slots__ = ("offsets",)
+
+    def __init__(self) -> None:
+        self.offsets: PartitionMap[CommittedOffset] = PartitionMap()
+
+
+class _DecidedTransaction(NamedTuple):
+    """One whose marker is in the log."""
+
+    order: int
+    """Of the marker."""
+    transaction: _Transaction
+    committed: bool
+
+
+class OffsetsLog:
+    """What the log holds of the offsets of a shard, and what of it may be seen: see the module header."""
+
+    def __init__(self, groups: dict[str, Group], make_simple: Callable[[str, int], Group]) -> None:
+        self.visible: PartitionMap[CommittedOffset] = PartitionMap()
+        self._groups = groups
+        self._make_simple = make_simple
+        self._order = 0
+        self._unsettled: PartitionMap[_Unsettled] = PartitionMap()
+        self._open: dict[int, _Transaction] = {}
+        """By producer id."""
+        self._decided: deque[_DecidedTransaction] = deque()
+        """In the order of their markers."""
+        self._transactions: PartitionMap[dict[_Transaction, None]] = PartitionMap()
+        """Those that have offsets of a partition, open or decided."""
+
+    # Commits of this shard
+
+    def written(self, key: OffsetCommitKey, value: OffsetCommitValue) -> CommittedOffset:
+        """A commit is in the leader's log; ``settled`` follows."""
+        self._have_group(key.group_id, value.commit_timestamp_ms)
+        entry = self._entry(value)
+        unsettled = self._unsettled.get(key.group_id, key.topic, key.partition)
+        if unsettled is None:
+            unsettled = _Unsettled()
+            self._unsettled.put(key.group_id, key.topic, key.partition, unsettled)
+        unsettled.in_flight += 1
+        unsettled.newest = entry
+        return entry
+
+    def settled(self, key: OffsetCommitKey, entry: CommittedOffset, *, committed: bool) -> None:
+        """The high watermark has passed a commit, or has not in time."""
+        unsettled = self._unsettled.get(key.group_id, key.topic, key.partition)
+        assert unsettled is not None, f"{key} is in flight"
+        unsettled.in_flight -= 1
+        if committed:
+            self.passed(entry.order)
+            if entry.order > unsettled.deleted_order:
+                self._show(key.group_id, key.topic, key.partition, entry)
+            if unsettled.newest is entry:
+                unsettled.newest = None
+        if not unsettled.in_flight and unsettled.newest is None:
+            self._unsettled.remove(key.group_id, key.topic, key.partition)
+
+    # The log
+
+    def replay(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, *, producer_id: int = NO_PRODUCER_ID
+    ) -> None:
+        """``producer_id``: of a transactional batch."""
+        group_id, topic, partition = key.group_id, key.topic, key.partition
+        if value is None:
+            self._remove(group_id, topic, partition)
+            return
+        self._have_group(group_id, value.commit_timestamp_ms)
+        entry = self._entry(value)
+        if producer_id == NO_PRODUCER_ID:
+            self.visible.put(group_id, topic, partition, entry)
+            return
+        transaction = self._open.get(producer_id)
+        if transaction is None:
+            transaction = self._open[producer_id] = _Transaction()
+        transaction.offsets.put(group_id, topic, partition, entry)
+        transactions = self._transactions.get(group_id, topic, partition)
+        if transactions is None:
+            transactions = {}
+            self._transactions.put(group_id, topic, partition, transactions)
+        transactions[transaction] = None
+
+    def replay_marker(self, producer_id: int, *, committed: bool) -> None:
+        """A marker that was read with the log."""
+        self.passed(self.marker_written(producer_id, committed=committed))
+
+    def marker_written(self, producer_id: int, *, committed: bool) -> int:
+        """A marker is in the leader's log. Returns its order, for ``passed``."""
+        self._order += 1
+        transaction = self._open.pop(producer_id, None)
+        if transaction is not None:
+            self._decided.append(_DecidedTransaction(self._order, transaction, committed))
+        return self._order
+
+    def passed(self, order: int) -> None:
+        """The high watermark has passed what has this order: the markers before it count."""
+        while self._decided and self._decided[0].order <= order:
+            self._end(self._decided.popleft())
+
+    def _end(self, decided: _DecidedTransaction) -> None:
+        for group_id, topic, partition, entry in decided.transaction.offsets.items():
+            transactions = self._transactions.get(group_id, topic, partition)
+            assert transactions is not None, f"{topic}-{partition} of {group_id} has an open transaction"
+            del transactions[decided.transaction]
+            if not transactions:
+                self._transactions.remove(group_id, topic, partition)
+            if decided.committed:
+                self._show(group_id, topic, partition, entry)
+
+    # Questions
+
+    def newest(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        """The newest commit in the log, visible or not, transactions aside."""
+        unsettled = self._unsettled.get(group_id, topic, partition)
+        if unsettled is not None and unsettled.newest is not None:
+            return unsettled.newest
+        return self.visible.get(group_id, topic, partition)
+
+    def is_in_transaction(self, group_id: str, topic: str, partition: int) -> bool:
+        return self._transactions.get(group_id, topic, partition) is not None
+
+    def has_transactions(self, group_id: str) -> bool:
+        return group_id in self._transactions
+
+    def holds(self, group_id: str, topic: str, partition: int) -> bool:
+        """Whether the log holds an offset of the partition, of whatever kind."""
+        return self.newest(group_id, topic, partition) is not None or self.is_in_transaction(
+            group_id, topic, partition
+        )
+
+    def partitions(self, group_id: str, topics: Collection[str] | None = None) -> list[tuple[str, int]]:
+        """Topics and partitions, of all topics or of some, of which the log holds an offset, of whatever
+        kind."""
+        found: dict[tuple[str, int], None] = {}
+        for maps in (self.visible, self._transactions):
+            of_group = maps.of_group(group_id)
+            for topic in of_group if topics is None else topics:
+                for partition in of_group.get(topic, ()):
+                    found[topic, partition] = None
+        for topic, unsettled in self._unsettled.of_group(group_id).items():
+            if topics is None or topic in topics:
+                for partition, commits in unsettled.items():
+                    if commits.newest is not None:
+                        found[topic, partition] = None
+        return list(found)
+
+    def _entry(self, value: OffsetCommitValue) -> CommittedOffset:
+        self._order += 1
+        return CommittedOffset.of(value, order=self._order)
+
+    def _have_group(self, group_id: str, now_ms: int) -> None:
+        """A commit of a client that is no member makes a simple group."""
+        if group_id not in self._groups:
+            self._groups[group_id] = self._make_simple(group_id, now_ms)
+
+    def _show(self, group_id: str, topic: str, partition: int, entry: CommittedOffset) -> None:
+        visible = self.visible.get(group_id, topic, partition)
+        if visible is None or visible.order < entry.order:
+            self.visible.put(group_id, topic, partition, entry)
+
+    def _remove(self, group_id: str, topic: str, partition: int) -> None:
+        self.visible.remove(group_id, topic, partition)
+        unsettled = self._unsettled.get(group_id, topic, partition)
+        if unsettled is not None:
+            unsettled.newest = None
+            unsettled.deleted_order = self._order
+            if not unsettled.in_flight:
+                self._unsettled.remove(group_id, topic, partition)
+        for transaction in self._transactions.get(group_id, topic, partition) or ():
+            transaction.offsets.remove(group_id, topic, partition)
+        self._transactions.remove(group_id, topic, partition)
 
 
 class _OffsetsAppend(Append):
