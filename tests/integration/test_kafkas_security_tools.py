@@ -151,6 +151,7 @@ def test_a_listener_gets_another_key_store(operator: Operator) -> None:
     copy = operator.broker.security.with_name("renewed")
     shutil.copytree(operator.broker.security, copy)
     password_file = copy / "password"
+    password_file.touch(0o600)
     password_file.write_text(STORE_PASSWORD)
     renew = [sys.executable, "-m", "minikafka.cli.main", "certs", "renew", "broker-1", f"--dir={copy}"]
     subprocess.run(

@@ -317,9 +317,14 @@ class SaslLogin:
         if header.api_key not in ANSWERED:
             raise PeerProtocolError(f"a request of api key {header.api_key} when SASL_AUTHENTICATE is due")
         key = ApiKey(header.api_key)
+        reason = f"Unexpected Kafka request of type {key.name} during SASL authentication."
+        if key is ApiKey.API_VERSIONS and header.api_version > ANSWERED[key].max:
+            refused = self._listener.handler(self._connection, frame)  # which has an answer to any version
+            if not isinstance(refused, tuple):
+                raise PeerProtocolError(reason)
+            return self._fail(refused, reason)
         _check_version(header)
         yield from decode_request(header, frame)
-        reason = f"Unexpected Kafka request of type {key.name} during SASL authentication."
         body = refusing_body(key, header.api_version, KafkaError(ErrorCode.ILLEGAL_SASL_STATE, reason))
         if "error_code" not in body:
             raise PeerProtocolError(reason)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import re
 import subprocess
 import sys
-import tarfile
 from pathlib import Path
 from typing import Final
+
+import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[3]
 _RELEASE: Final = re.compile(
@@ -22,13 +22,19 @@ def unpack_last_release(directory: Path) -> Path:
     assert found is not None, "CHANGELOG.md names no release with its commit"
     command = ["git", "-C", str(ROOT), "archive", "--format=tar", found["commit"], "minikafka"]
     packed = subprocess.run(command, capture_output=True, check=False)
+    if packed.returncode != 0 and _is_shallow():
+        pytest.skip(f"this clone is shallow and has no release {found['version']}")
     assert packed.returncode == 0, (
         f"release {found['version']} is not here ({packed.stderr.decode().strip()}): "
         f"fetch the whole history, or git fetch --depth=1 origin {found['commit']}"
     )
-    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
-        archive.extractall(directory, filter="data")
+    subprocess.run(["tar", "-x", "-C", str(directory)], input=packed.stdout, check=True)
     return directory
+
+
+def _is_shallow() -> bool:
+    command = ["git", "-C", str(ROOT), "rev-parse", "--is-shallow-repository"]
+    return subprocess.run(command, capture_output=True, check=True, text=True).stdout.strip() == "true"
 
 
 def broker_command(root: Path) -> list[str]:

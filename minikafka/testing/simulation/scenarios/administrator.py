@@ -40,6 +40,7 @@ _ANSWERS = frozenset(
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.OFFSET_NOT_AVAILABLE,  # ListOffsets of a leader that is new (KIP-207)
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     }
