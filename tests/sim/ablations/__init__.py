@@ -1,0 +1,96 @@
+"""Deliberate defects of the broker: that the simulation finds them gives weight to what it does not find.
+
+Each ``*.diff`` here takes one safeguard out. Its text says which story that breaks, then two fields:
+
+    Scenarios: faults, transactions      those of ``SCENARIOS`` that are tried
+    Survives: …                          where none finds it yet: what was tried, and what seems to be missing
+
+then a unified diff against the repository's root, in as few lines as show the defect. ``git apply`` takes it
+or the run fails: a patch that no longer fits the code is mended, not skipped.
+
+``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final, NamedTuple
+
+HERE: Final = Path(__file__).parent
+ROOT: Final = HERE.parents[2]
+COPIED: Final = ("minikafka", "tests/sim")
+"""What a run of a scenario needs."""
+
+SCENARIOS: Final = ("faults", "reassignments", "transactions", "swarm")
+"""Of ``minikafka.testing.simulation.scenarios.catalogue``."""
+
+
+class PatchError(Exception):
+    """A patch does not apply, or says nothing of itself; names it."""
+
+
+class Ablation(NamedTuple):
+    """One file."""
+
+    name: str
+    story: str
+    scenarios: tuple[str, ...]
+    survives: str
+    """Why nothing finds it yet; empty where something must."""
+
+    files: tuple[str, ...]
+    """What it changes, from the repository's root."""
+
+    @property
+    def path(self) -> Path:
+        return HERE / f"{self.name}.diff"
+
+
+def load(name: str) -> Ablation:
+    """Raises PatchError: there is none of this name, or its text lacks something."""
+    path = HERE / f"{name}.diff"
+    if not path.exists():
+        raise PatchError(f"there is no ablation {name}; there are {', '.join(names())}")
+    head, _, patch = path.read_text().partition("\n--- ")
+    story, *fields = [" ".join(paragraph.split()) for paragraph in head.strip().split("\n\n")]
+    told = {name: text for name, _, text in (field.partition(": ") for field in fields)}
+    scenarios = tuple(each.strip() for each in told.pop("Scenarios", "").split(",") if each.strip())
+    survives = told.pop("Survives", "")
+    unknown = sorted({*told, *(set(scenarios) - set(SCENARIOS))})
+    if not scenarios or unknown:
+        raise PatchError(f"{path}: Scenarios must be some of {', '.join(SCENARIOS)}; also found: {unknown}")
+    files = [line.removeprefix("+++ b/").strip() for line in patch.splitlines() if line.startswith("+++ b/")]
+    return Ablation(name, story, scenarios, survives, tuple(files))
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in HERE.glob("*.diff"))
+
+
+def copy_of_package(directory: Path) -> None:
+    """Copy what scenarios need into ``directory``."""
+    for part in COPIED:
+        shutil.copytree(ROOT / part, directory / part, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+def apply(ablation: Ablation, directory: Path) -> None:
+    """Patch the copy in ``directory``.
+
+    Raises:
+        PatchError: the patch does not fit the code any more, or leaves what is no Python.
+    """
+    # The copy may lie inside of a repository, which git would take its paths from.
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(directory.parent)}
+    command = ["git", "apply", "--whitespace=nowarn", str(ablation.path)]
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise PatchError(f"{ablation.path} does not apply: {done.stderr.strip()}")
+    for name in ablation.files:
+        path = directory / name
+        try:
+            compile(path.read_text(), str(path), "exec")
+        except SyntaxError as error:
+            raise PatchError(f"{ablation.path} leaves what is no Python: {error}") from error
