@@ -39,6 +39,8 @@ PAUSE_S = (0.5, 4.0)
 FAULT_S = (0.2, 12.0)
 """How long one lasts: longer than a session, so that some are taken for a death."""
 ADMIN_DEADLINE_S = 30
+ABANDONED_S = 120
+"""The last fault starts what it has killed, which is ended afterwards."""
 
 Fault = Callable[[random.Random], None]
 
@@ -77,8 +79,9 @@ class Nemesis:
         self._thread.start()
 
     def abandon(self) -> None:
-        """No more faults; a run has failed, and nothing is healed."""
+        """No more faults; a run has failed, and nothing is healed but what the last of them began."""
         self._stop.set()
+        self._thread.join(ABANDONED_S)
 
     def stop(self) -> None:
         """Wait for the faults that last, and heal everything. Raises what went wrong with a fault itself."""
