@@ -1,5 +1,5 @@
 """The security dashboard and its alerts beside a broker that has an authorizer, logins and TLS: every query
-finds something, and somebody who guesses passwords and asks for what is denied sets the alerts off."""
+finds something, and a client that guesses passwords and asks for what is denied sets the alerts off."""
 
 from __future__ import annotations
 

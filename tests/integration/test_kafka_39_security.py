@@ -69,7 +69,7 @@ TRUST_PASSWORD = "listener.name.plaintext.ssl.truststore.password"
 
 
 class OneBroker(AdminClient):
-    """Asks the broker that it is given and never another, whoever is the controller."""
+    """Asks the broker that it is given and never another, also where that is the controller."""
 
     async def ask_controller(self, api_key: ApiKey, body: Any) -> Any:
         answer = await self.ask_any(api_key, body)
@@ -361,7 +361,7 @@ def stored_password(tree: KazooClient, node_id: int) -> str:
 
 
 async def test_a_stored_password_is_read_by_the_other(peers: Peers) -> None:
-    """A broker that changes anything of itself writes all its passwords again, encrypted anew: those that it
+    """A broker that changes anything of itself writes all its passwords again, encrypted again: those that it
     can read. So Kafka has read what ours has encrypted when that is another text of the same password."""
     encoder = PasswordEncoder(PASSWORD_SECRET, random_bytes=os.urandom)
     for peer, text in ((peers.kafka, "Kafka's"), (peers.ours, "our own")):

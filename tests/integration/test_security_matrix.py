@@ -76,7 +76,7 @@ BY_THE_BROKER = {
     "OAUTHBEARER expired": r'\{"status":"invalid_token"\}',
 }
 """What a broker says, and librdkafka and Java repeat. SCRAM's words are the same for a user that is not
-there: nobody learns whether he is."""
+there: no client learns whether a user is."""
 
 UNSPECIFIC = "Unable to bootstrap"
 """Of aiokafka and kafka-python, which keep the broker's words to their logs."""

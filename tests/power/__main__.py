@@ -73,7 +73,7 @@ class Machine:
 
     def cut_under_load(self) -> None:
         self.load.start(self._broker.port)
-        time.sleep(self._rng.uniform(0.05, 1.0))  # when the power goes is nobody's event
+        time.sleep(self._rng.uniform(0.05, 1.0))  # when the power goes is no event of the broker
         self._lose_power()
         self.load.stop()
 

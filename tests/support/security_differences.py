@@ -16,7 +16,7 @@ _SERVER_ERROR = (
 _NO_ANSWER = (
     "Kafka 4.4.0 fails on it and answers nothing; each resource is INVALID_REQUEST, as it means to say"
 )
-_USELESS = "nobody could log in with such a credential"
+_USELESS = "no client could log in with such a credential"
 _TWO_MECHANISMS = "a request may change both mechanisms of a user, as with ZooKeeper; one of them is wrong"
 _BY_PAGE = "denied topics stand among the others, in the order of the names, and on one page only"
 

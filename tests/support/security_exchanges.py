@@ -1,7 +1,7 @@
 """Requests whose answers are compared with Apache Kafka's, as data: logins that fail, credentials and tokens
 that cannot be, and what is refused first where several things are wrong.
 
-An exchange is a new connection of a user, or of nobody yet, to a listener, and its requests in a row.
+An exchange is a new connection of a user, or of none yet, to a listener, and its requests in a row.
 """
 
 from __future__ import annotations

@@ -424,7 +424,7 @@ class _Analysis:
         return None if write is None else write.offset
 
     def _check_real_time(self) -> None:
-        """What was acknowledged before something was sent is before it, whoever sent them."""
+        """What was acknowledged before something was sent is before it, of any process."""
         sends = [
             operation
             for operation in self._operations

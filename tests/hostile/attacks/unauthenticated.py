@@ -43,7 +43,7 @@ def every_request_before_login(broker: BrokerProcess, short: bool) -> str:
 
 
 def noise(broker: BrokerProcess, short: bool) -> str:
-    """Random bytes, sizes that nobody means, TLS where none is, and none where it is."""
+    """Random bytes, sizes that no client means, TLS where none is, and none where it is."""
     rng = random.Random(1)
     hello = bytes.fromhex("160301020001fc0303") + rng.randbytes(507)
     openings = [

@@ -612,7 +612,7 @@ async def test_requests_behind_a_login_that_fails_are_not_heard(tmp_path: Path, 
 
 
 async def test_a_large_request_behind_a_login_waits_for_its_end(tmp_path: Path) -> None:
-    """What is too large for a login is refused until somebody has logged in, and taken afterwards."""
+    """What is too large for a login is refused until a client has logged in, and taken afterwards."""
     large = sent(ApiKey.METADATA, 4, topics=[{"name": "x" * 2000}], allow_auto_topic_creation=False)
     async with secured(tmp_path, sasl_server_max_receive_size=1000) as broker:
         early = await broker.connect()

@@ -116,7 +116,7 @@ class Model:
         self._note(process, Kind.POLL, Outcome.OK, records=records, read_committed=True, group="g")
 
     def _seek(self) -> None:
-        """A crash: the process begins anew."""
+        """A crash: the process starts again."""
         process = self._rng.choice("ab")
         for partition in range(PARTITIONS):
             self._positions.pop((process, partition), None)
