@@ -111,6 +111,14 @@ class World:
                 return int(found.topics[0].partitions[0].committed_offset)
             await asyncio.sleep(0.2)
 
+    async def shown_by(self, node_id: int) -> tuple[int, tuple[int, ...]]:
+        """The topic's leader and last known ones, as a broker tells clients (KIP-966)."""
+        body = {"topics": [{"name": TOPIC}], "response_partition_limit": 1, "cursor": None}
+        address = f"broker-{node_id}", 9092
+        answer = await self.client.request(address, ApiKey.DESCRIBE_TOPIC_PARTITIONS, body)
+        (found,) = answer.topics[0].partitions
+        return found.leader_id, tuple(found.last_known_elr)
+
     def fall(self) -> None:
         self.brokers[self.newest].kill()
         for each in self.others:
@@ -140,7 +148,7 @@ def test_the_last_known_leader_is_waited_for(first: int, away_ms: int) -> None:
             await world.brokers[each].start()
             await asyncio.sleep(SETTLED_MS / 1000)
             assert world.state(TOPIC).leader == world.state(OFFSETS).leader == -1
-        assert world.state(TOPIC).last_known_leader == world.newest
+            assert await world.shown_by(each) == (-1, (world.newest,))
         await world.brokers[world.newest].start()
         await world.check_that_nothing_is_lost()
 
