@@ -115,7 +115,8 @@ class World:
         """The topic's leader and last known ones, as a broker tells clients (KIP-966)."""
         body = {"topics": [{"name": TOPIC}], "response_partition_limit": 1, "cursor": None}
         address = f"broker-{node_id}", 9092
-        answer = await self.client.request(address, ApiKey.DESCRIBE_TOPIC_PARTITIONS, body)
+        client = SimulatedClient([address])
+        answer = await client.request(address, ApiKey.DESCRIBE_TOPIC_PARTITIONS, body)
         (found,) = answer.topics[0].partitions
         return found.leader_id, tuple(found.last_known_elr)
 
