@@ -123,7 +123,10 @@ class PartitionState(msgspec.Struct, frozen=True):
     """Elected uncleanly and not yet recovered (``LeaderRecoveryState.RECOVERING``)."""
     eligible: tuple[BrokerId, ...] = ()
     """Out of the ISR, and sure to hold all that is committed (KIP-966's eligible leader replicas)."""
+    last_known_leader: BrokerId = NO_LEADER
+    """While there is no leader: the one that led last (what Kafka keeps in ``lastKnownElr``)."""
 
     def __str__(self) -> str:
         eligible = f", eligible replicas {joined(self.eligible)}" if self.eligible else ""
-        return f"leader {self.leader} in epoch {self.leader_epoch}, ISR {joined(self.isr)}{eligible}"
+        led = "" if self.last_known_leader == NO_LEADER else f", last led by {self.last_known_leader}"
+        return f"leader {self.leader} in epoch {self.leader_epoch}, ISR {joined(self.isr)}{eligible}{led}"

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 
 _TOPIC_RESOURCE = 2
 _SET, _DELETE = 0, 1
+_PARTITIONS_PER_PAGE = 2000
+"""As kafka-topics.sh asks for."""
+
+_Eligible = dict[tuple[str, int], tuple[Sequence[int] | None, Sequence[int] | None]]
+"""Eligible leader replicas and last known ones of each topic's partitions."""
 
 
 class PartitionDescription(msgspec.Struct, frozen=True):
@@ -54,6 +59,10 @@ class PartitionDescription(msgspec.Struct, frozen=True):
     leader: int
     replicas: list[int]
     isr: list[int]
+    elr: list[int] | None
+    """Eligible leader replicas (KIP-966); None: the broker does not know of such."""
+    last_known_elr: list[int] | None
+    """The last known leader, while there is none; None as with ``elr``."""
 
 
 class TopicDescription(msgspec.Struct, frozen=True):
@@ -166,8 +175,9 @@ class TopicAdmin:
         found = sorted(answer.topics, key=lambda topic: topic.name)
         good = [topic.name for topic in found if topic.error_code == ErrorCode.NONE]
         configs = await self._topic_configs(good)
+        eligible = await self._eligible(good)
         return [
-            _described(topic, configs.get(topic.name, {}))
+            _described(topic, configs.get(topic.name, {}), eligible)
             if topic.error_code == ErrorCode.NONE
             else TopicError(topic.name, ErrorCode(topic.error_code), None)
             for topic in found
@@ -192,6 +202,31 @@ class TopicAdmin:
             if result.error_code == ErrorCode.NONE
         }
 
+    async def _eligible(self, topics: Sequence[str]) -> _Eligible:
+        """What DescribeTopicPartitions knows beyond Metadata, page by page; nothing before Kafka 3.7."""
+        found: _Eligible = {}
+        body: dict[str, Any] = {
+            "topics": [{"name": topic} for topic in topics],
+            "response_partition_limit": _PARTITIONS_PER_PAGE,
+            "cursor": None,
+        }
+        while topics:
+            try:
+                answer = await self._request(ApiKey.DESCRIBE_TOPIC_PARTITIONS, body)
+            except KafkaError as error:
+                if error.code is ErrorCode.UNSUPPORTED_VERSION:
+                    break
+                raise
+            for topic in answer.topics:
+                for each in topic.partitions:
+                    lists = each.eligible_leader_replicas, each.last_known_elr
+                    found[topic.name, each.partition_index] = lists
+            cursor = answer.next_cursor
+            if cursor is None:
+                break
+            body["cursor"] = {"topic_name": cursor.topic_name, "partition_index": cursor.partition_index}
+        return found
+
     async def _metadata(self, topics: Sequence[str] | None) -> Any:
         body = {
             "topics": None if topics is None else [{"name": topic, "topic_id": None} for topic in topics],
@@ -205,13 +240,17 @@ class TopicAdmin:
         return await self._client.request(api_key, body, deadline_ms=self._timeout_ms)
 
 
-def _described(topic: Any, configs: dict[str, str | None]) -> TopicDescription:
+def _described(topic: Any, configs: dict[str, str | None], eligible: _Eligible) -> TopicDescription:
     partitions = [
         PartitionDescription(
             partition.partition_index,
             partition.leader_id,
             list(partition.replica_nodes),
             list(partition.isr_nodes),
+            *(
+                None if known is None else list(known)
+                for known in eligible.get((topic.name, partition.partition_index), (None, None))
+            ),
         )
         for partition in sorted(topic.partitions, key=lambda partition: int(partition.partition_index))
     ]
@@ -413,7 +452,8 @@ def description_lines(description: TopicDescription) -> list[str]:
         leader = "none" if partition.leader < 0 else partition.leader
         lines.append(
             f"\tTopic: {description.topic}\tPartition: {partition.partition}\tLeader: {leader}\t"
-            f"Replicas: {','.join(map(str, partition.replicas))}\tIsr: {','.join(map(str, partition.isr))}"
+            f"Replicas: {_ids(partition.replicas)}\tIsr: {_ids(partition.isr)}\t"
+            f"Elr: {_ids(partition.elr)}\tLastKnownElr: {_ids(partition.last_known_elr)}"
         )
     return lines
 
@@ -441,3 +481,7 @@ def parse_assignment(text: str | None) -> list[list[int]] | None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+def _ids(brokers: Sequence[int] | None) -> str:
+    return "N/A" if brokers is None else ",".join(map(str, brokers))

@@ -17,20 +17,22 @@ Where it differs from Kafka:
 Brokers that come back from an unclean stop: what they held counts less from then on (KIP-966).
 
 Kafka: ``ReplicationControlManager.handleUncleanBrokerShutdown`` of KRaft. A process that was killed has lost
-nothing, a machine that lost power may have; a broker cannot tell them apart, and so neither does anybody
-else.
+nothing, a machine that lost power may have; a broker cannot tell them apart, and so the controller does not.
+They leave the ISRs and are eligible no more, and where no other is left, the partition waits for its last
+known leader. Where it differs: Kafka marks that election as unclean (the leader has to recover, KIP-704).
+Here it is one from the ISR, which never becomes empty.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from minikafka.controller.context import ControllerContext, Replicas
 from minikafka.controller.effects import Step, VersionedState
-from minikafka.controller.leader_election import after_unclean_shutdown
+from minikafka.controller.leader_election import after_unclean_shutdown, known_brokers_only
 from minikafka.controller.machines import Machines
 from minikafka.controller.partition_state_machine import ElectionStrategy
 from minikafka.controller.reassignment import finish_caught_up
@@ -40,55 +42,68 @@ from minikafka.controller.store_access import read_brokers, read_states, write_s
 from minikafka.types import NO_LEADER, BrokerId, PartitionState, TopicPartition, joined
 
 
-def handle_unclean_shutdowns(machines: Machines, returned: Collection[BrokerId]) -> Step[None]:
-    """Of ``returned``, those that stopped uncleanly are eligible no more; see ``after_unclean_shutdown``."""
+def handle_unclean_shutdowns(
+    machines: Machines,
+    returned: Mapping[TopicPartition, Collection[BrokerId]],
+    *,
+    announce: bool = True,
+) -> Step[None]:
+    """``returned`` replicas have stopped uncleanly: they are in sync and eligible no more; see
+    ``after_unclean_shutdown``. Without ``announce`` no broker is told: the caller tells them all."""
     context = machines.context
-    unclean = [broker for broker in returned if not context.brokers[broker].clean_start]
     affected = [
         each
-        for each, current in context.leadership.items()
-        if _after(current.state, unclean) is not None and not context.is_to_be_deleted(each.topic)
+        for each, brokers in returned.items()
+        if each in context.leadership
+        and after_unclean_shutdown(context.leadership[each].state, brokers) is not None
+        and not context.is_to_be_deleted(each.topic)
     ]
     batch = ControllerBrokerRequestBatch(context)
     while affected:
-        affected = yield from _rewrite(machines, affected, unclean, batch)
-    yield from batch.send()
+        affected = yield from _rewrite(machines, {each: returned[each] for each in affected}, batch)
+    if announce:
+        yield from batch.send()
 
 
 def _rewrite(
     machines: Machines,
-    partitions: Collection[TopicPartition],
-    unclean: Collection[BrokerId],
+    returned: Mapping[TopicPartition, Collection[BrokerId]],
     batch: ControllerBrokerRequestBatch,
 ) -> Step[list[TopicPartition]]:
     """Returns those whose state another writer has changed in the meantime."""
     context = machines.context
-    current = yield from read_states(partitions)
+    current = yield from read_states(returned)
     changed: dict[TopicPartition, VersionedState] = {}
     for each, versioned in current.items():
-        state = _after(versioned.state, unclean)
+        before = known_brokers_only(versioned.state, context.assignments[each].replicas)
+        state = after_unclean_shutdown(before, returned[each])
         if state is not None and versioned.state.controller_epoch <= context.epoch:
             state = msgspec.structs.replace(state, controller_epoch=context.epoch)
             changed[each] = VersionedState(state, versioned.version)
     versions = yield from write_states(changed)
     for each, version in versions.items():
         state = changed[each].state
-        _log.info("%s: brokers %s are back after an unclean shutdown: %s", each, joined(unclean), state)
+        _log_distrust(each, returned[each], current[each].state, state)
         context.leadership[each] = VersionedState(state, version)
         if state.leader == NO_LEADER:
             machines.partitions.change([each], PartitionStatus.OFFLINE)
         else:
-            told = [broker for broker in context.online_replicas(each) if broker not in unclean]
+            told = [broker for broker in context.online_replicas(each) if broker not in returned[each]]
             batch.add_leader_and_isr(told, each)
     return [each for each in changed if each not in versions]
 
 
-def _after(state: PartitionState, unclean: Collection[BrokerId]) -> PartitionState | None:
-    changed = None
-    for broker in unclean:
-        after = after_unclean_shutdown(changed or state, broker)
-        changed = after or changed
-    return changed
+def _log_distrust(
+    topic_partition: TopicPartition,
+    returned: Collection[BrokerId],
+    before: PartitionState,
+    after: PartitionState,
+) -> None:
+    text = f"{topic_partition}: brokers {joined(returned)} are back after an unclean shutdown: {after}"
+    if set(returned).issuperset((*before.isr, *before.eligible)):
+        _log.warning("%s; no replica is sure to hold all that was committed", text)
+    else:
+        _log.info("%s", text)
 
 
 _log = logging.getLogger(__name__)
@@ -113,6 +128,9 @@ def broker_change(machines: Machines) -> Step[None]:
     ]
     _forget(context, dead)
     context.brokers.update({each: registered[each] for each in modified})
+    unclean = [each for each, broker in (new | bounced).items() if not broker.clean_start]
+    if unclean:  # before anything else is written, which would make them look as if they had come before it
+        yield from handle_unclean_shutdowns(machines, dict.fromkeys(context.leadership, unclean))
     if new:
         context.brokers.update(new)
         yield from _broker_startup(machines, sorted(new))
@@ -140,7 +158,6 @@ def _broker_startup(machines: Machines, started: Collection[BrokerId]) -> Step[N
     _log.info("new brokers: %s", joined(started))
     existing = [broker for broker in context.brokers if broker not in started]
     yield from machines.send_update_metadata(existing)
-    yield from handle_unclean_shutdowns(machines, started)
     yield from machines.send_update_metadata(
         started, machines.partitions_to_show(), is_full=context.is_complete
     )

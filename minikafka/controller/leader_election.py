@@ -6,6 +6,8 @@ Invariants:
 - Each election and each removal from the ISR takes the partition to a new leader epoch (KIP-101: what is
   written under a leader and what a crash took from it must not share an epoch).
 - The ISR never becomes empty. Its last member stays in it when it dies: only it has all records.
+- A state without a leader says who led last (KIP-966): where no replica is sure to hold all that is
+  committed, because all have stopped uncleanly, that one leads, and until it is back none does.
 - A leader is a member of the ISR.
 
 ``replicas`` is the assignment, the preferred leader first; ``online`` are those that can lead, ``state`` is
@@ -45,8 +47,9 @@ def offline_partition_election(
     """The leader is gone: the first online member of the ISR follows it, and the ISR keeps who is online.
     When no member is online, an eligible replica leads, alone in the ISR: it holds all that is committed.
 
-    With ``unclean`` the first online replica may lead when no member of the ISR is online. It is alone in the
-    ISR then, records may be lost, and the state says that the leader has to recover.
+    With ``unclean`` any online replica may lead when no member of the ISR is online: the one that led last,
+    which lacks least, or else the first. It is alone in the ISR then, records may be lost, and the state says
+    that the leader has to recover.
     """
     leader = _first(replicas, lambda replica: replica in online and replica in state.isr)
     if leader is not None:
@@ -56,7 +59,7 @@ def offline_partition_election(
         return _new_epoch(state, leader, (leader,))
     if not unclean:
         return None
-    leader = _first(replicas, lambda replica: replica in online)
+    leader = _first((state.last_known_leader, *replicas), lambda replica: replica in online)
     if leader is None:
         return None
     return msgspec.structs.replace(_new_epoch(state, leader, (leader,)), leader_recovering=True)
@@ -92,9 +95,13 @@ def reassign_partition_election(
 
 
 def known_brokers_only(state: PartitionState, replicas: Collection[BrokerId]) -> PartitionState:
-    """The state in which only ``replicas`` are eligible: who was removed by a reassignment is it no more."""
+    """The state in which only ``replicas`` are eligible or led last: those that a reassignment has removed
+    have no log any more."""
     eligible = tuple(each for each in state.eligible if each in replicas)
-    return state if eligible == state.eligible else msgspec.structs.replace(state, eligible=eligible)
+    led_last = state.last_known_leader if state.last_known_leader in replicas else NO_LEADER
+    if (eligible, led_last) == (state.eligible, state.last_known_leader):
+        return state
+    return msgspec.structs.replace(state, eligible=eligible, last_known_leader=led_last)
 
 
 def controlled_shutdown_election(
@@ -114,24 +121,15 @@ def controlled_shutdown_election(
 
 
 def election_after_absence(
-    state: PartitionState,
-    replicas: Sequence[BrokerId],
-    online: Collection[BrokerId],
-    *,
-    returned: Collection[BrokerId],
-    min_isr: int = 1,
+    state: PartitionState, replicas: Sequence[BrokerId], online: Collection[BrokerId], *, min_isr: int = 1
 ) -> PartitionState | None:
-    """Members of the ISR have been away while there was no controller to see it, and are back.
+    """Members of the ISR have been away while there was no controller to see it, and are back. The leader
+    stays if it can. The epoch rises in any case.
 
-    ``returned`` are those whose stop was not clean. They may have lost what was not on their disks yet, so
-    the others come first, as if they had been seen to die, and the leader stays if it is none of them; when
-    there are no others, all are equal. The epoch rises in any case.
+    Those whose stop was not clean are out of the ISR before (``after_unclean_shutdown``).
     """
-    stayed = [replica for replica in online if replica not in returned]
-    order = [state.leader, *replicas] if state.leader in stayed else replicas
-    return offline_partition_election(
-        state, order, stayed, unclean=False, min_isr=min_isr
-    ) or offline_partition_election(state, replicas, online, unclean=False, min_isr=min_isr)
+    order = [state.leader, *replicas] if state.leader in online else replicas
+    return offline_partition_election(state, order, online, unclean=False, min_isr=min_isr)
 
 
 def without_replica(state: PartitionState, replica: BrokerId) -> PartitionState:
@@ -141,20 +139,25 @@ def without_replica(state: PartitionState, replica: BrokerId) -> PartitionState:
     return _new_epoch(state, leader, isr)
 
 
-def after_unclean_shutdown(state: PartitionState, replica: BrokerId) -> PartitionState | None:
-    """``replica`` is back from an unclean stop and may have lost the end of its log: it is eligible no more.
+def after_unclean_shutdown(state: PartitionState, returned: Collection[BrokerId]) -> PartitionState | None:
+    """``returned`` are back from unclean stops and may have lost the ends of their logs: they are in sync and
+    eligible no more. None: nothing changes.
 
-    When it is all that is left of the ISR, the eligible ones take its place there, because they surely hold
-    what is committed, and it does not. Without any it stays: no replica can be trusted more. None: nothing
-    changes.
+    When none of the ISR is left, the eligible ones take its place, because they surely hold what is
+    committed. When none of those is left either, no replica can be trusted more than the last known leader:
+    it is the ISR then, whether or not it has returned, so that none that has less leads before it.
     """
-    eligible = tuple(each for each in state.eligible if each != replica)
-    if state.isr == (replica,) and eligible:
-        emptied = _new_epoch(state, NO_LEADER, eligible)
-        return msgspec.structs.replace(emptied, eligible=())
-    if eligible == state.eligible:
+    isr = tuple(each for each in state.isr if each not in returned)
+    eligible = tuple(each for each in state.eligible if each not in returned)
+    if not isr and eligible:
+        isr, eligible = eligible, ()
+    elif not isr:
+        led_last = _last_leader(state)
+        isr = state.isr if led_last == NO_LEADER else (led_last,)
+    if (isr, eligible) == (state.isr, state.eligible):
         return None
-    return msgspec.structs.replace(same_leader(state), eligible=eligible)
+    after = _new_epoch(state, state.leader if state.leader in isr else NO_LEADER, isr)
+    return msgspec.structs.replace(after, eligible=eligible)
 
 
 def same_leader(state: PartitionState) -> PartitionState:
@@ -164,8 +167,17 @@ def same_leader(state: PartitionState) -> PartitionState:
 
 def _new_epoch(state: PartitionState, leader: BrokerId, isr: tuple[BrokerId, ...]) -> PartitionState:
     return msgspec.structs.replace(
-        state, leader=leader, leader_epoch=LeaderEpoch(state.leader_epoch + 1), isr=isr
+        state,
+        leader=leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        isr=isr,
+        last_known_leader=_last_leader(state) if leader == NO_LEADER else NO_LEADER,
     )
+
+
+def _last_leader(state: PartitionState) -> BrokerId:
+    """Who leads, or else led last; ``NO_LEADER`` when an earlier release did not remember that."""
+    return state.last_known_leader if state.leader == NO_LEADER else state.leader
 
 
 def _first(replicas: Sequence[BrokerId], fits: Callable[[BrokerId], bool]) -> BrokerId | None:

@@ -23,7 +23,7 @@ leader elected, where Kafka gives up until the next controller. ``AFTER_ABSENCE`
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from enum import Enum
 from typing import assert_never
 
@@ -131,12 +131,11 @@ class PartitionStateMachine:
         partitions: Iterable[TopicPartition],
         strategy: ElectionStrategy,
         *,
-        returned: Mapping[TopicPartition, Collection[BrokerId]] | None = None,
         announce: bool = True,
     ) -> Step[StateChanges]:
         """To ONLINE. NEW partitions are created, for the others a leader is elected by ``strategy``.
 
-        ``returned`` is for AFTER_ABSENCE. Without ``announce`` no broker is told: the caller tells them all.
+        Without ``announce`` no broker is told: the caller tells them all.
         """
         changes = StateChanges()
         batch = ControllerBrokerRequestBatch(self._context)
@@ -146,7 +145,7 @@ class PartitionStateMachine:
         led_before = [each for each in valid if statuses[each] is not PartitionStatus.NEW]
         led_before += yield from self._create(created, batch, changes)
         while led_before:
-            led_before = yield from self._elect_once(led_before, strategy, returned or {}, batch, changes)
+            led_before = yield from self._elect_once(led_before, strategy, batch, changes)
         log_failures(changes.failed, controller_epoch=self._context.epoch)
         if announce:
             yield from batch.send()
@@ -222,7 +221,6 @@ class PartitionStateMachine:
         self,
         partitions: Collection[TopicPartition],
         strategy: ElectionStrategy,
-        returned: Mapping[TopicPartition, Collection[BrokerId]],
         batch: ControllerBrokerRequestBatch,
         changes: StateChanges,
     ) -> Step[list[TopicPartition]]:
@@ -235,9 +233,7 @@ class PartitionStateMachine:
             if (why := self._why_not(current.get(each))) is not None:
                 _fail(changes, each, PartitionStatus.ONLINE, why)
                 continue
-            state = self._election(
-                each, current[each].state, strategy, configs[each.topic], returned.get(each, ())
-            )
+            state = self._election(each, current[each].state, strategy, configs[each.topic])
             if state is None:
                 why = f"no leader can be elected ({strategy.value}) with {current[each].state}"
                 _fail(changes, each, PartitionStatus.ONLINE, why)
@@ -273,7 +269,6 @@ class PartitionStateMachine:
         state: PartitionState,
         strategy: ElectionStrategy,
         config: ElectionConfig,
-        returned: Collection[BrokerId],
     ) -> PartitionState | None:
         context = self._context
         replicas = context.assignments[topic_partition].replicas
@@ -296,7 +291,7 @@ class PartitionStateMachine:
                 )
             case ElectionStrategy.AFTER_ABSENCE:
                 min_isr = context.effective_min_isr(topic_partition, config)
-                return election_after_absence(state, replicas, online, returned=returned, min_isr=min_isr)
+                return election_after_absence(state, replicas, online, min_isr=min_isr)
             case _:
                 assert_never(strategy)
 

@@ -174,4 +174,5 @@ def leader_and_isr(
         is_new=is_new,
         leader_recovering=state.leader_recovering,
         eligible=state.eligible,
+        last_known_leader=state.last_known_leader,
     )

@@ -293,15 +293,14 @@ def controller_failover(machines: Machines) -> Step[None]:
     yield from machines.deletions.enqueue((yield from read_topic_deletions()))
     machines.deletions.mark_ineligible(_topics_with_offline_replicas(context))
     returned = _restarted_members(context)
-    yield from handle_unclean_shutdowns(machines, _brokers_of(returned))
     unclean = {
         each: [member for member in members if not context.brokers[member].clean_start]
         for each, members in returned.items()
     }
+    yield from handle_unclean_shutdowns(machines, unclean, announce=False)
     yield from machines.partitions.elect(
         [each for each in returned if context.leadership[each].state.leader != NO_LEADER],
         ElectionStrategy.AFTER_ABSENCE,
-        returned=unclean,
         announce=False,
     )
     yield from machines.send_update_metadata(
@@ -333,10 +332,6 @@ def _topics_with_offline_replicas(context: ControllerContext) -> list[str]:
             for replica, topic_partition, _ in context.statuses_of_topic(topic)
         )
     ]
-
-
-def _brokers_of(returned: dict[TopicPartition, list[BrokerId]]) -> list[BrokerId]:
-    return list(dict.fromkeys(member for members in returned.values() for member in members))
 
 
 def _restarted_members(context: ControllerContext) -> dict[TopicPartition, list[BrokerId]]:

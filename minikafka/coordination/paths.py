@@ -36,6 +36,7 @@ from minikafka.security.acl import (
     camel_case,
 )
 from minikafka.types import (
+    NO_LEADER,
     BrokerId,
     LeaderEpoch,
     PartitionState,
@@ -504,6 +505,7 @@ class _PartitionStateJson(msgspec.Struct):
     isr: tuple[BrokerId, ...]
     leader_recovery_state: int = 0
     eligible_leader_replicas: tuple[BrokerId, ...] = ()
+    last_known_leader: int = NO_LEADER
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
@@ -518,6 +520,8 @@ def encode_partition_state(state: PartitionState) -> bytes:
         tree["leader_recovery_state"] = 1
     if state.eligible:
         tree["eligible_leader_replicas"] = state.eligible
+    if state.last_known_leader != NO_LEADER:
+        tree["last_known_leader"] = state.last_known_leader
     return _to_json(tree)
 
 
@@ -530,6 +534,7 @@ def decode_partition_state(topic: str, partition: int, data: bytes) -> Partition
         raw.controller_epoch,
         raw.leader_recovery_state == 1,
         raw.eligible_leader_replicas,
+        BrokerId(raw.last_known_leader),
     )
 
 

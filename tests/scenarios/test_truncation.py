@@ -60,7 +60,9 @@ def test_r01_a_restarted_follower_keeps_what_lies_above_its_high_watermark() -> 
 
 
 def test_r02_a_follower_cuts_the_record_that_its_new_leader_has_lost() -> None:
-    """KIP-101, scenario 2: after a power cut of both, offset 1 is written twice. Both cannot be right."""
+    """KIP-101, scenario 2: after a power cut of both, offset 1 is written twice. Both cannot be right.
+
+    An unclean election: else B waits for A, which led last (KIP-966)."""
 
     async def story(cluster: Cluster) -> None:
         await cluster.produce(1, at=A)
@@ -82,7 +84,7 @@ def test_r02_a_follower_cuts_the_record_that_its_new_leader_has_lost() -> None:
         await cluster.until_logs(f"A: e0[0..0] e{epoch}[1..1] HW 2")
         cluster.expect_same_logs(A, B)
 
-    play(story, replicas=(A, B), loses_committed=True)
+    play(story, replicas=(A, B), unclean=True)
 
 
 def test_r03_after_two_unclean_elections_a_follower_cuts_to_where_the_histories_part() -> None:

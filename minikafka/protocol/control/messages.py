@@ -30,6 +30,7 @@ from msgspec import Meta
 
 from minikafka.types import (
     NO_EPOCH,
+    NO_LEADER,
     TOPIC_NAME_PATTERN,
     BrokerId,
     LeaderEpoch,
@@ -107,6 +108,8 @@ class LeaderAndIsrPartition(msgspec.Struct, frozen=True, array_like=True):
     """UpdateMetadata: replicas on failed log directories."""
     eligible: tuple[NodeId, ...] = ()
     """Those that may be elected although not in the ISR (KIP-966): nothing is committed without them."""
+    last_known_leader: Leader = NO_LEADER
+    """UpdateMetadata: who led last, while no replica leads."""
 
     @property
     def topic_partition(self) -> TopicPartition:

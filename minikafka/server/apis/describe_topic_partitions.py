@@ -8,7 +8,6 @@ that was asked for by name gets its error. A topic without DESCRIBE is TOPIC_AUT
 asked for by name, and else left out; neither counts for the limit.
 
 Where it differs from Kafka: a limit below 1 counts as 1, because with none an asker would never get on.
-Eligible leader replicas are known to the controller only, so those lists are empty.
 """
 
 from __future__ import annotations
@@ -161,6 +160,6 @@ def _partition(metadata: MetadataCache, listener_name: str, partition: Partition
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
         "eligible_leader_replicas": partition.eligible,
-        "last_known_elr": [],
+        "last_known_elr": [] if partition.last_known_leader == NO_LEADER else [partition.last_known_leader],
         "offline_replicas": metadata.offline_replicas(partition, listener_name=listener_name),
     }

@@ -56,6 +56,8 @@ class PartitionMetadata(msgspec.Struct, frozen=True, kw_only=True):
     """Replicas on a failed log directory. Those on dead brokers follow from ``MetadataCache.is_alive``."""
     eligible: tuple[BrokerId, ...] = ()
     """Out of the ISR, and sure to hold all that is committed (KIP-966)."""
+    last_known_leader: BrokerId = NO_LEADER
+    """Who led last, while no replica leads (KIP-966)."""
 
 
 class TopicMetadata(msgspec.Struct, frozen=True, kw_only=True):
@@ -281,6 +283,7 @@ def _updated(known: TopicMetadata | None, news: list[LeaderAndIsrPartition]) -> 
             isr=each.isr,
             offline_replicas=each.offline_replicas,
             eligible=each.eligible,
+            last_known_leader=each.last_known_leader,
         )
     count = max(partitions) + 1
     return TopicMetadata(

@@ -13,7 +13,7 @@ import pytest
 from minikafka.cli import topics as topics
 from minikafka.cli.shared.commands import Address
 from minikafka.cli.topics import TopicAdmin, main, parse_assignment
-from minikafka.errors import ErrorCode
+from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.api_versions import ApiKey
 
 OK, ABSENT = 0, int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -27,8 +27,11 @@ class FakeClient:
         self.asked: list[tuple[int, dict[str, Any]]] = []
 
     async def request(self, api_key: int, body: dict[str, Any], *, deadline_ms: int) -> Any:
-        self.asked.append((api_key, body))
-        return self.answers[api_key]
+        self.asked.append((api_key, dict(body)))
+        answer = self.answers[api_key]
+        if isinstance(answer, KafkaError):
+            raise answer
+        return answer.pop(0) if isinstance(answer, list) else answer
 
     async def close(self) -> None:
         await asyncio.sleep(0)
@@ -59,6 +62,22 @@ def metadata(*names: str, code: int = OK) -> SimpleNamespace:
             for name in names
         ]
     )
+
+
+def page(
+    topic: str,
+    partition: int,
+    *,
+    elr: tuple[int, ...] = (),
+    last_known_elr: tuple[int, ...] = (),
+    following: str | None = None,
+) -> SimpleNamespace:
+    """Of DescribeTopicPartitions; ``following`` is the topic that the next one begins with."""
+    described = SimpleNamespace(
+        partition_index=partition, eligible_leader_replicas=elr, last_known_elr=last_known_elr
+    )
+    cursor = None if following is None else SimpleNamespace(topic_name=following, partition_index=0)
+    return SimpleNamespace(topics=[SimpleNamespace(name=topic, partitions=[described])], next_cursor=cursor)
 
 
 def test_create_asks_for_what_the_options_say(client: FakeClient, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,20 +169,46 @@ def test_describe_prints_what_kafka_topics_sh_prints(
     client.answers[ApiKey.DESCRIBE_CONFIGS] = SimpleNamespace(
         results=[result(resource_name="a", configs=configs)]
     )
+    client.answers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = page("a", 0, elr=(2,), last_known_elr=())
     assert main(["describe", "a"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "Topic: a\tTopicId: AAAAAAAAAAAAAAAAAAAAAQ\tPartitionCount: 1\t"
         "ReplicationFactor: 2\tConfigs: retention.ms=5",
-        "\tTopic: a\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1",
+        "\tTopic: a\tPartition: 0\tLeader: 1\tReplicas: 1,2\tIsr: 1\tElr: 2\tLastKnownElr: ",
     ]
     assert main(["describe", "--json"]) == 0
     (described,) = json.loads(capsys.readouterr().out)
-    assert described["partitions"] == [{"partition": 0, "leader": 1, "replicas": [1, 2], "isr": [1]}]
+    assert described["partitions"] == [
+        {"partition": 0, "leader": 1, "replicas": [1, 2], "isr": [1], "elr": [2], "last_known_elr": []}
+    ]
     assert [body["topics"] for key, body in client.asked if key == ApiKey.METADATA] == [
         [{"name": "a", "topic_id": None}],
         None,
     ]
     assert not any(body.get("allow_auto_topic_creation") for _, body in client.asked)
+
+
+def test_describe_shows_the_last_known_leader_and_asks_for_page_after_page(
+    client: FakeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answers[ApiKey.METADATA] = metadata("a", "b")
+    client.answers[ApiKey.DESCRIBE_CONFIGS] = SimpleNamespace(results=[])
+    pages = [page("a", 0, last_known_elr=(2,), following="b"), page("b", 0, elr=(1, 2))]
+    client.answers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = pages
+    assert main(["describe"]) == 0
+    shown = [line.partition("Isr: 1")[2] for line in capsys.readouterr().out.splitlines() if "Isr" in line]
+    assert shown == ["\tElr: \tLastKnownElr: 2", "\tElr: 1,2\tLastKnownElr: "]
+    assert client.asked[-1][1]["cursor"] == {"topic_name": "b", "partition_index": 0}
+
+
+def test_describe_at_a_broker_without_eligible_replicas(
+    client: FakeClient, capsys: pytest.CaptureFixture[str]
+) -> None:
+    client.answers[ApiKey.METADATA] = metadata("a")
+    client.answers[ApiKey.DESCRIBE_CONFIGS] = SimpleNamespace(results=[])
+    client.answers[ApiKey.DESCRIBE_TOPIC_PARTITIONS] = KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    assert main(["describe", "a"]) == 0
+    assert capsys.readouterr().out.endswith("\tIsr: 1\tElr: N/A\tLastKnownElr: N/A\n")
 
 
 def test_describe_of_a_topic_that_is_not_there(

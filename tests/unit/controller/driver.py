@@ -45,7 +45,14 @@ from minikafka.protocol.control.messages import (
     PartitionError,
     StopReplicaResponse,
 )
-from minikafka.types import BrokerId, LeaderEpoch, PartitionState, ReplicaAssignment, TopicPartition
+from minikafka.types import (
+    NO_LEADER,
+    BrokerId,
+    LeaderEpoch,
+    PartitionState,
+    ReplicaAssignment,
+    TopicPartition,
+)
 
 Send = effects.SendLeaderAndIsr | effects.SendUpdateMetadata | effects.SendStopReplica
 S = TypeVar("S", bound=Send)
@@ -280,7 +287,8 @@ class FakeStore:
         known = self.states.get(topic_partition)
         assert state.leader_epoch == (0 if known is None else known.state.leader_epoch + 1)
         if known is not None and not state.leader_recovering:  # only a leader knows who else is in sync
-            assert {*state.isr} <= {*known.state.isr, *known.state.eligible}
+            before = known.state
+            assert {*state.isr} <= {*before.isr, *before.eligible, before.last_known_leader}
         return self._put_state(topic_partition, state)
 
     def _put_state(self, topic_partition: TopicPartition, state: PartitionState) -> int:
@@ -561,7 +569,9 @@ def state(
     *,
     recovering: bool = False,
     eligible: Sequence[int] = (),
+    last: int = NO_LEADER,
 ) -> PartitionState:
+    """``last`` is the last known leader."""
     return PartitionState(
         BrokerId(leader),
         LeaderEpoch(leader_epoch),
@@ -569,6 +579,7 @@ def state(
         controller_epoch,
         recovering,
         tuple(map(BrokerId, eligible)),
+        BrokerId(last),
     )
 
 

@@ -5,7 +5,10 @@ The topic has min.insync.replicas=2 and three replicas.
 
 from __future__ import annotations
 
+import pytest
+
 from minikafka.controller.effects import ElectionConfig
+from minikafka.types import TopicPartition
 from tests.unit.controller.driver import Cluster, running, state
 
 
@@ -53,7 +56,7 @@ def test_r12_an_unclean_returner_is_not_elected_over_who_holds_all_that_is_commi
     cluster.store.register(1, clean_start=False)
     cluster.settle()
     found = cluster.store.state("t")
-    assert (found.leader, found.isr, found.eligible) == (-1, (2,), ())
+    assert (found.leader, found.isr, found.eligible, found.last_known_leader) == (-1, (2,), (), 1)
     cluster.store.register(2)
     cluster.settle()
     found = cluster.store.state("t")
@@ -76,6 +79,77 @@ def test_an_eligible_replica_that_comes_back_uncleanly_is_eligible_no_more() -> 
     cluster.store.register(2, clean_start=False)
     cluster.settle()
     assert cluster.store.state("t") == state(1, epoch + 1, [1])
+
+
+def test_the_last_known_leader_leads_when_no_replica_is_sure_to_hold_all_that_was_committed() -> None:
+    """1 led last, and is the last to return: 2, which is back before it, may have lost more than 1 has."""
+    cluster = shrunk_to_one()
+    cluster.store.unregister(1)
+    cluster.settle()
+    for broker in (3, 2):
+        cluster.store.register(broker, clean_start=False)
+        cluster.settle()
+        assert cluster.store.state("t").leader == -1
+    assert cluster.shown(2, "t").last_known_leader == 1
+    cluster.store.register(1, clean_start=False)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr, found.last_known_leader) == (1, (1,), -1)
+    assert cluster.shown(2, "t").last_known_leader == -1
+
+
+def test_the_last_known_leader_is_back_before_the_eligible_one() -> None:
+    """2 surely held all that was committed, so it is waited for; it has stopped uncleanly too: 1 leads."""
+    cluster = shrunk_to_one()
+    cluster.store.unregister(1)
+    cluster.settle()
+    cluster.store.register(1, clean_start=False)
+    cluster.settle()
+    assert cluster.store.state("t").leader == -1
+    cluster.store.register(2, clean_start=False)
+    cluster.settle()
+    found = cluster.store.state("t")
+    assert (found.leader, found.isr) == (1, (1,))
+
+
+@pytest.mark.parametrize("order", [(2, 3, 1), (3, 1, 2), (1, 2, 3)])
+def test_all_brokers_fall_at_once_and_the_last_leader_leads_in_whichever_order_they_return(
+    order: tuple[int, ...],
+) -> None:
+    """No controller has seen them fall: the first that is back is the controller, and has all in its ISR."""
+    cluster = three()
+    cluster.store.unregister(1, 2, 3)
+    first, *others = order
+    cluster.store.register(first, clean_start=False)
+    cluster.elect(controller_id=first)
+    cluster.settle()
+    for broker in others:
+        assert cluster.store.state("t").leader == -1
+        cluster.store.register(broker, clean_start=False)
+        cluster.settle()
+    assert cluster.store.state("t").leader == 1
+
+
+def test_who_stopped_cleanly_leads_when_all_others_did_not() -> None:
+    cluster = three()
+    cluster.store.unregister(1, 2, 3)
+    cluster.store.register(1, clean_start=False)
+    cluster.elect(controller_id=1)
+    cluster.settle()
+    cluster.store.register(3)
+    cluster.settle()
+    assert cluster.store.state("t").leader == 3
+
+
+def test_who_has_caught_up_since_its_unclean_stop_is_not_distrusted_by_a_new_controller() -> None:
+    """For another partition it has not been seen yet, and leaves its ISR there."""
+    cluster = running([1, 2], [1, 2])
+    cluster.store.register(2, clean_start=False)
+    cluster.store.leader_writes_isr(TopicPartition("t", 1), [1, 2], version=cluster.store.version("t", 1))
+    cluster.elect(controller_id=3)
+    cluster.settle()
+    assert cluster.store.state("t", 0).isr == (1,)
+    assert cluster.store.state("t", 1).isr == (1, 2)
 
 
 def test_the_last_one_leads_although_it_is_back_uncleanly_when_no_other_holds_more() -> None:

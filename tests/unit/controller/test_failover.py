@@ -89,7 +89,7 @@ def test_a_partition_whose_replicas_are_all_dead_waits_for_the_last_member_of_it
     cluster = running([1, 2])
     cluster.store.unregister(1, 2)
     cluster.elect(controller_id=3)
-    assert cluster.store.state("t") == state(NO_LEADER, 1, [2], 2)
+    assert cluster.store.state("t") == state(NO_LEADER, 1, [2], 2, last=1)
     cluster.settle()
     cluster.store.register(1)
     cluster.settle()
@@ -114,7 +114,7 @@ def test_who_bounced_unseen_does_not_lead_those_who_stayed() -> None:
     cluster = running([1, 2, 3])
     cluster.store.register(1, clean_start=False)
     cluster.elect(controller_id=2)
-    assert cluster.store.state("t") == state(2, 1, [2, 3], 2)
+    assert cluster.store.state("t") == state(2, 2, [2, 3], 2)
 
 
 def test_who_stopped_cleanly_and_bounced_unseen_leads_on_at_a_new_epoch() -> None:
@@ -173,7 +173,7 @@ def test_for_a_topic_to_be_deleted_no_leader_is_elected() -> None:
     cluster.store.unregister(1)
     cluster.store.want_deleted("t")
     cluster.elect(controller_id=2)
-    assert cluster.store.state("t") == state(NO_LEADER, 1, [2], 2)
+    assert cluster.store.state("t") == state(NO_LEADER, 1, [2], 2, last=1)
     assert [metadata.partitions for metadata in cluster.update_metadata(2)[:1]] == [()]
     cluster.settle()
     cluster.store.unregister(2)  # its replica was online, because the deletion could not begin
@@ -219,7 +219,7 @@ def test_a_state_of_a_later_controller_is_not_overwritten() -> None:
     cluster.store.unregister(1)
     cluster.settle()
     assert cluster.store.states[TopicPartition("t", 0)] == later
-    assert cluster.store.state("t", 1) == state(NO_LEADER, 1, [1])
+    assert cluster.store.state("t", 1) == state(NO_LEADER, 1, [1], last=1)
 
 
 def test_a_controller_begins_with_its_election_and_has_one() -> None:
@@ -240,7 +240,7 @@ def test_an_election_at_the_start_is_unclean_only_where_the_topic_wants_it(uncle
     cluster.store.configs["t"] = ElectionConfig(unclean_leader_election=unclean)
     cluster.store.unregister(1)
     cluster.elect(controller_id=2)
-    elected = state(2, 2, [2], 2, recovering=True) if unclean else state(NO_LEADER, 1, [1], 2)
+    elected = state(2, 2, [2], 2, recovering=True) if unclean else state(NO_LEADER, 1, [1], 2, last=1)
     assert cluster.store.state("t") == elected
 
 

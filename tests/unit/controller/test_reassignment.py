@@ -449,7 +449,7 @@ def test_a_partition_without_a_leader_is_reassigned_when_it_has_one_again() -> N
     cluster.settle()
     cluster.store.reassign("t", [4, 5])
     cluster.calm_down()
-    assert cluster.store.state("t") == state(NO_LEADER, 1, [1])
+    assert cluster.store.state("t") == state(NO_LEADER, 1, [1], last=1)
     cluster.store.register(1)
     cluster.calm_down()
     assert stored(cluster) == assignment(4, 5)

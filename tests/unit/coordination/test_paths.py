@@ -88,6 +88,15 @@ GOLDENS: dict[str, tuple[Any, Callable[[Any], bytes], Callable[[bytes], Any], st
         lambda data: paths.decode_partition_state("t", 0, data),
         '{"version":1,"leader":1,"leader_epoch":4,"controller_epoch":9,"isr":[1],"leader_recovery_state":1}',
     ),
+    "state without a leader": (
+        PartitionState(
+            BrokerId(-1), LeaderEpoch(4), (1,), 9, eligible=(BrokerId(2),), last_known_leader=BrokerId(3)
+        ),
+        paths.encode_partition_state,
+        lambda data: paths.decode_partition_state("t", 0, data),
+        '{"version":1,"leader":-1,"leader_epoch":4,"controller_epoch":9,"isr":[1],'
+        '"eligible_leader_replicas":[2],"last_known_leader":3}',
+    ),
     "config": (
         {"retention.ms": "1000", "cleanup.policy": "compact,delete"},
         paths.encode_config,
