@@ -213,7 +213,7 @@ _TXN_COMMIT = {
     "group_id": GROUP,
     "producer_id": 999,
     "producer_epoch": 0,
-    "generation_id": -1,
+    "generation_id_or_member_epoch": -1,
     "member_id": "",
     "group_instance_id": None,
     "topics": [{"name": TOPIC, "partitions": [_OFFSET]}],

@@ -101,7 +101,7 @@ def _begin(
 def _commit(context: RequestContext, request: Any, offsets: _Offsets, verified: Verified) -> TxnOffsetCommit:
     return TxnOffsetCommit(
         group_id=request.group_id,
-        generation=field(request, "generation_id", -1),
+        generation=field(request, "generation_id_or_member_epoch", -1),
         member_id=field(request, "member_id", ""),
         group_instance_id=field(request, "group_instance_id", None),
         producer_id=request.producer_id,

@@ -131,7 +131,7 @@ async def commit(
         "group_id": group_id,
         "producer_id": PRODUCER_ID,
         "producer_epoch": EPOCH,
-        "generation_id": -1,
+        "generation_id_or_member_epoch": -1,
         "member_id": "",
         "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [partition]}],
@@ -233,7 +233,7 @@ async def test_what_is_wrong_with_a_commit_is_told_without_asking(
     assert await commit(broker, 42, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await commit(broker, 42, group_id="") == ErrorCode.INVALID_GROUP_ID
     assert coordinator.requests == []
-    illegal = await commit(broker, 42, generation_id=3, member_id="m")
+    illegal = await commit(broker, 42, generation_id_or_member_epoch=3, member_id="m")
     assert illegal == ErrorCode.ILLEGAL_GENERATION
     await commit(broker, 42)
     stale = await commit(broker, 43, producer_epoch=EPOCH - 1)
