@@ -92,7 +92,7 @@ def own_fields(schema: EntitySchema) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)
-@pytest.mark.parametrize("api_key", sorted(ANSWERED))
+@pytest.mark.parametrize("api_key", [key for key in sorted(ANSWERED) if kio_versions(key)])
 def test_what_kio_knows_is_the_same(api_key: int, direction: Direction) -> None:
     first, last = version_range(message_definition(api_key, direction).valid_versions)
     both = [version for version in kio_versions(api_key) if first <= version <= last]

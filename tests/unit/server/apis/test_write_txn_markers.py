@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -137,6 +138,9 @@ async def commit(
         "topics": [{"name": topic, "partitions": [partition]}],
         **fields,
     }
+    if version >= 6:
+        known = broker.metadata.topic(topic)
+        body["topics"] = [{"topic_id": known.topic_id if known else uuid4(), "partitions": [partition]}]
     answer = await broker.ask(ApiKey.TXN_OFFSET_COMMIT, version, body)
     return int(answer.topics[0].partitions[0].error_code)
 
@@ -235,6 +239,9 @@ async def test_what_is_wrong_with_a_commit_is_told_without_asking(
     assert coordinator.requests == []
     illegal = await commit(broker, 42, generation_id_or_member_epoch=3, member_id="m")
     assert illegal == ErrorCode.ILLEGAL_GENERATION
+    of_no_group = await commit(broker, 42, version=6, generation_id_or_member_epoch=3, member_id="m")
+    assert of_no_group == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await commit(broker, 42, version=6, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_ID
     await commit(broker, 42)
     stale = await commit(broker, 43, producer_epoch=EPOCH - 1)
     assert stale == ErrorCode.INVALID_PRODUCER_EPOCH
