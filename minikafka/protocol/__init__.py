@@ -1,9 +1,9 @@
-"""The Kafka wire protocol and the record format: bytes in, values out, and back. The only importer of kio.
+"""The Kafka wire protocol and the record format: bytes in, values out, and back.
 
 - ``frame``: a stream of bytes cut into frames
 - ``api_versions``: the APIs, and which versions of them this broker speaks
-- ``codec``: headers and bodies of every API and version, after kio's schemas (``schema``, ``reading``,
-  ``writing``)
+- ``codec``: headers and bodies of every API and version, after Kafka's message definitions (``schema``,
+  ``reading``, ``writing``)
 - ``batch``: the 61-byte header of a record batch (magic 2)
 - ``records``: the records inside a batch; ``compression``: the five codecs
 - ``fast_paths``: Produce and Fetch, hand-tuned

@@ -27,7 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = ROOT / "bench-results"
-PACKAGES = ("minikafka", "uvloop", "kio", "msgspec", "crc32c", "aiokafka", "confluent-kafka")
+PACKAGES = ("minikafka", "uvloop", "msgspec", "crc32c", "aiokafka", "confluent-kafka")
 
 WIDTH = 160
 """Columns of a table that goes to a file."""

@@ -1,7 +1,7 @@
 """A broker for benchmarks: the process that ``bin/minikafka-broker`` starts, without the tests' packages.
 
-kio imports hypothesis where it is installed, which no user's broker pays for: so the broker runs in the
-environment that ``bin/minikafka-broker`` makes for itself.
+What the tests install beside it (hypothesis, coverage) may hook into what a user's broker never has: so the
+broker runs in the environment that ``bin/minikafka-broker`` makes for itself.
 """
 
 from __future__ import annotations

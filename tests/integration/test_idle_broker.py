@@ -33,7 +33,7 @@ sys.exit(status)
 OWN_MODULES_S = 3
 """Within a second of the first answer, on a machine that is not busy with other tests."""
 
-PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "kio", "re2", "rich")
+PUT_OFF = ("aiokafka", "crc32c", "cryptography", "joserfc", "kazoo", "re2", "rich")
 """Packages of others, each of some megabytes."""
 OF_SECURITY = (
     "minikafka.network.tls_acceptor",
@@ -63,14 +63,6 @@ def test_an_idle_broker_has_all_of_its_own_and_not_what_it_does_not_need(
     assert sorted((deferred_modules | apis) - loaded) == []
     assert sorted(loaded.intersection(PUT_OFF)) == []
     assert sorted(loaded.intersection(OF_SECURITY)) == []
-
-
-def test_the_first_answer_does_without_kio(start_broker: StartBroker) -> None:
-    broker = start_broker(command=[sys.executable, "-c", THEN_LIST_MODULES])  # asks for ApiVersions
-
-    loaded = loaded_when_stopped(broker)
-    assert "minikafka.server.apis.api_versions" in loaded
-    assert "kio" not in loaded
 
 
 def loaded_when_stopped(broker: BrokerProcess) -> list[str]:

@@ -177,7 +177,7 @@ class World:
             "group_id": GROUP,
             "producer_id": producer.producer_id,
             "producer_epoch": producer.producer_epoch,
-            "generation_id": -1,
+            "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
             "topics": [{"name": TOPIC, "partitions": [offset()]}],

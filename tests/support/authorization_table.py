@@ -206,23 +206,23 @@ _COMMIT = {
     "member_id": "",
     "group_instance_id": None,
     "retention_time": -1,
-    "topics": [{"name": TOPIC, "partitions": [_OFFSET]}],
+    "topics": [{"name": TOPIC, "topic_id": Given.TOPIC_ID, "partitions": [_OFFSET]}],
 }
 _TXN_COMMIT = {
     "transactional_id": TRANSACTIONAL_ID,
     "group_id": GROUP,
     "producer_id": 999,
     "producer_epoch": 0,
-    "generation_id": -1,
+    "generation_id_or_member_epoch": -1,
     "member_id": "",
     "group_instance_id": None,
-    "topics": [{"name": TOPIC, "partitions": [_OFFSET]}],
+    "topics": [{"name": TOPIC, "topic_id": Given.TOPIC_ID, "partitions": [_OFFSET]}],
 }
 _OFFSETS_OF_GROUP = {
     "group_id": GROUP,
     "member_id": None,
     "member_epoch": -1,
-    "topics": [{"name": TOPIC, "partition_indexes": [0]}],
+    "topics": [{"name": TOPIC, "topic_id": Given.TOPIC_ID, "partition_indexes": [0]}],
 }
 _OFFSET_FETCH = {**_OFFSETS_OF_GROUP, "groups": [_OFFSETS_OF_GROUP], "require_stable": False}
 _ALL_OFFSETS = {"groups": [_OFFSETS_OF_GROUP | {"topics": None}], "require_stable": False}
@@ -448,7 +448,7 @@ RULES: Final = (
         _NO_GROUP,
         "groups[].error_code",
         _OFFSET_FETCH,
-        versions=VersionRange(8, 9),
+        versions=VersionRange(8, 10),
     ),
     Rule(
         ApiKey.OFFSET_FETCH,
@@ -466,7 +466,7 @@ RULES: Final = (
         "groups[].topics[].partitions[].error_code",
         _OFFSET_FETCH,
         given=(on_group(_DESCRIBE),),
-        versions=VersionRange(8, 9),
+        versions=VersionRange(8, 10),
     ),
     Rule(
         ApiKey.OFFSET_FETCH,
@@ -476,6 +476,15 @@ RULES: Final = (
         _ALL_OFFSETS,
         given=(on_group(_DESCRIBE),),
         versions=VersionRange(8, 9),
+    ),
+    Rule(
+        ApiKey.OFFSET_FETCH,
+        (on_topic(_DESCRIBE),),
+        None,
+        "groups[].topics[].topic_id",
+        _ALL_OFFSETS,
+        given=(on_group(_DESCRIBE),),
+        versions=VersionRange(10, 10),
     ),
     Rule(
         ApiKey.FIND_COORDINATOR,

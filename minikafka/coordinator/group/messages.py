@@ -169,6 +169,8 @@ class OffsetFetchGroup(msgspec.Struct, frozen=True, kw_only=True):
     member_id: str | None = None
     member_epoch: int = -1
     partitions: tuple[TopicPartition, ...] | None
+    topic_ids: Mapping[str, UUID] = {}
+    """Of those topics that were asked for by id."""
     require_stable: bool
 
 

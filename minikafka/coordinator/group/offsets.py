@@ -27,6 +27,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Generic, NamedTuple, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -58,8 +59,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     """Kafka: ``OffsetAndMetadata``. ``order`` tells which of two commits of a partition is the newer one in
     the log.
 
-    A shard may hold hundreds of thousands of these, so one keeps what is asked for again and no more: the
-    topic id, which is in the record, is not.
+    A shard may hold hundreds of thousands of these, so one keeps what is asked for again and no more.
     """
 
     offset: int
@@ -68,6 +68,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
     commit_timestamp_ms: int
     expire_timestamp_ms: int | None
     order: int
+    topic_id: UUID | None = None
 
     @classmethod
     def of(cls, value: OffsetCommitValue, *, order: int) -> CommittedOffset:
@@ -78,6 +79,7 @@ class CommittedOffset(msgspec.Struct, frozen=True, gc=False):
             value.commit_timestamp_ms,
             value.expire_timestamp_ms,
             order,
+            value.topic_id,
         )
 
 
@@ -139,6 +141,8 @@ class PartitionMap(Generic[T]):
 
 
 NO_PRODUCER_ID = -1
+_TRANSACTIONAL_VERSION_WITH_GROUP_ERRORS = 6
+"""Of TxnOffsetCommit, KIP-1319: GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH instead of ILLEGAL_GENERATION."""
 
 
 class _Unsettled:
@@ -534,6 +538,8 @@ class GroupOffsets:
         group = self._groups.get(request.group_id)
         if group is None:
             if request.generation >= 0:
+                if request.version >= _TRANSACTIONAL_VERSION_WITH_GROUP_ERRORS:
+                    raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
             return  # it becomes a simple group when its first offset is written
         try:
@@ -545,7 +551,10 @@ class GroupOffsets:
                 is_transactional=True,
             )
         except KafkaError as error:
-            if error.code is ErrorCode.STALE_MEMBER_EPOCH:
+            if (
+                error.code is ErrorCode.STALE_MEMBER_EPOCH
+                and request.version < _TRANSACTIONAL_VERSION_WITH_GROUP_ERRORS
+            ):
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION, error.message) from error
             raise
 
@@ -601,7 +610,7 @@ class GroupOffsets:
         if request.require_stable and self._log.is_in_transaction(request.group_id, topic, partition):
             return FetchedOffset(topic_partition=topic_partition, error=ErrorCode.UNSTABLE_OFFSET_COMMIT)
         found = self._log.visible.get(request.group_id, topic, partition)
-        if found is None:
+        if found is None or _is_of_other_topic(found.topic_id, request.topic_ids.get(topic)):
             return FetchedOffset(topic_partition=topic_partition)
         return FetchedOffset(
             topic_partition=topic_partition,
@@ -711,6 +720,12 @@ class GroupOffsets:
     def replay_marker(self, producer_id: int, *, committed: bool) -> None:
         """The newest commit of a partition wins, as in the log: a transaction's is as old as its record."""
         self._log.replay_marker(producer_id, committed=committed)
+
+
+def _is_of_other_topic(committed: UUID | None, wanted: UUID | None) -> bool:
+    """Whether an offset was committed for a topic of the same name that is gone. None: not known.
+    ``OffsetMetadataManager.isMismatchedTopicId``."""
+    return committed is not None and wanted is not None and committed != wanted
 
 
 def _java_length(text: str | None) -> int:

@@ -1,19 +1,17 @@
-"""Which APIs this broker speaks, and in which versions: the ranges of Apache Kafka 4.1.
+"""Which APIs this broker speaks, and in which versions: the ranges of Apache Kafka 4.4.
 
 Clients infer a broker's release from these ranges, so they come from one release as a whole and never widen
-piece by piece. 4.1 is the newest release that kio 0.6.5 covers completely without a version that 4.1 holds
-back: 4.2 is known to kio as well, but 4.1 keeps ListOffsets 11 and InitProducerId 6 unstable
-(``latestVersionUnstable`` in Kafka's message JSON), so they are absent here. Kafka: ``ApiKeys``,
-``ApiVersionsResponse``; KIP-35, KIP-511, KIP-896.
+piece by piece. InitProducerId 6 is left out, because 4.4 holds it back (``latestVersionUnstable`` in Kafka's
+message JSON). Kafka: ``ApiKeys``, ``ApiVersionsResponse``; KIP-35, KIP-511, KIP-896.
 
 What clients make of it:
-- kafka-python (``infer_broker_version_from_api_versions``) finds Produce 13 but neither ListOffsets 11 nor
-  DescribeLogDirs 5, hence (4, 1).
+- kafka-python (``infer_broker_version_from_api_versions``) takes the newest release it knows of which all is
+  here.
 - librdkafka (``rdkafka_feature.c``) turns on ApiVersion, MsgVer2, LZ4, ZSTD, OffsetTime, IdempotentProducer,
   BrokerGroupCoordinator and BrokerBalancedConsumer, for which JoinGroup 0 has to be there (KAFKA-19444).
   MsgVer1 and ThrottleTime ask for Fetch 2 or less, which no 4.x broker offers.
-- franz-go and kcl (``kversion.VersionGuess``) say v4.1, and only because every API of 4.1's broker listener
-  is here with 4.1's newest version. With one left out, they know no release.
+- franz-go and kcl (``kversion.VersionGuess``) know a release only if every API of its broker listener is
+  here with its newest version.
 - Java (``NodeApiVersions``) intersects ranges API by API and looks at no release.
 
 So the APIs that this broker refuses (``REFUSED``) are advertised too. That promises no more than Kafka's
@@ -116,6 +114,8 @@ class ApiKey(IntEnum):
     DESCRIBE_SHARE_GROUP_OFFSETS = 90
     ALTER_SHARE_GROUP_OFFSETS = 91
     DELETE_SHARE_GROUP_OFFSETS = 92
+    STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
+    UNREGISTER_CONTROLLER = 94
 
 
 class VersionRange(NamedTuple):
@@ -128,10 +128,10 @@ class VersionRange(NamedTuple):
 SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.PRODUCE: VersionRange(3, 13),
     ApiKey.FETCH: VersionRange(4, 18),
-    ApiKey.LIST_OFFSETS: VersionRange(1, 10),
+    ApiKey.LIST_OFFSETS: VersionRange(1, 11),
     ApiKey.METADATA: VersionRange(0, 13),
-    ApiKey.OFFSET_COMMIT: VersionRange(2, 9),
-    ApiKey.OFFSET_FETCH: VersionRange(1, 9),
+    ApiKey.OFFSET_COMMIT: VersionRange(2, 10),
+    ApiKey.OFFSET_FETCH: VersionRange(1, 10),
     ApiKey.FIND_COORDINATOR: VersionRange(0, 6),
     ApiKey.JOIN_GROUP: VersionRange(0, 9),
     ApiKey.HEARTBEAT: VersionRange(0, 4),
@@ -150,21 +150,21 @@ SUPPORTED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.ADD_OFFSETS_TO_TXN: VersionRange(0, 4),
     ApiKey.END_TXN: VersionRange(0, 5),
     ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 2),
-    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 5),
+    ApiKey.TXN_OFFSET_COMMIT: VersionRange(0, 6),
     ApiKey.DESCRIBE_ACLS: VersionRange(1, 3),
     ApiKey.CREATE_ACLS: VersionRange(1, 3),
     ApiKey.DELETE_ACLS: VersionRange(1, 3),
     ApiKey.DESCRIBE_CONFIGS: VersionRange(1, 4),
     ApiKey.ALTER_CONFIGS: VersionRange(0, 2),
     ApiKey.ALTER_REPLICA_LOG_DIRS: VersionRange(1, 2),
-    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 4),
+    ApiKey.DESCRIBE_LOG_DIRS: VersionRange(1, 5),
     ApiKey.SASL_AUTHENTICATE: VersionRange(0, 2),
     ApiKey.CREATE_PARTITIONS: VersionRange(0, 3),
     ApiKey.CREATE_DELEGATION_TOKEN: VersionRange(1, 3),
     ApiKey.RENEW_DELEGATION_TOKEN: VersionRange(1, 2),
     ApiKey.EXPIRE_DELEGATION_TOKEN: VersionRange(1, 2),
     ApiKey.DESCRIBE_DELEGATION_TOKEN: VersionRange(1, 3),
-    ApiKey.DELETE_GROUPS: VersionRange(0, 2),
+    ApiKey.DELETE_GROUPS: VersionRange(0, 3),
     ApiKey.ELECT_LEADERS: VersionRange(0, 2),
     ApiKey.INCREMENTAL_ALTER_CONFIGS: VersionRange(0, 1),
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: VersionRange(0, 1),
@@ -193,20 +193,22 @@ REFUSED: Final[dict[ApiKey, VersionRange]] = {
     ApiKey.UNREGISTER_BROKER: VersionRange(0, 0),
     ApiKey.SHARE_GROUP_HEARTBEAT: VersionRange(1, 1),
     ApiKey.SHARE_GROUP_DESCRIBE: VersionRange(1, 1),
-    ApiKey.SHARE_FETCH: VersionRange(1, 1),
-    ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 1),
-    ApiKey.ADD_RAFT_VOTER: VersionRange(0, 0),
+    ApiKey.SHARE_FETCH: VersionRange(1, 2),
+    ApiKey.SHARE_ACKNOWLEDGE: VersionRange(1, 2),
+    ApiKey.ADD_RAFT_VOTER: VersionRange(0, 1),
     ApiKey.REMOVE_RAFT_VOTER: VersionRange(0, 0),
     ApiKey.INITIALIZE_SHARE_GROUP_STATE: VersionRange(0, 0),
     ApiKey.READ_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 0),
+    ApiKey.WRITE_SHARE_GROUP_STATE: VersionRange(0, 1),
     ApiKey.DELETE_SHARE_GROUP_STATE: VersionRange(0, 0),
-    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 0),
-    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 0),
-    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 0),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+    ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: VersionRange(0, 1),
+    ApiKey.STREAMS_GROUP_HEARTBEAT: VersionRange(0, 1),
+    ApiKey.STREAMS_GROUP_DESCRIBE: VersionRange(0, 1),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: VersionRange(0, 1),
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: VersionRange(0, 0),
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: VersionRange(0, 0),
+    ApiKey.UNREGISTER_CONTROLLER: VersionRange(0, 0),
 }
 """What Kafka's broker listener has and this broker does not: each request is answered with
 UNSUPPORTED_VERSION, in its own schema (``server.apis.refusal``). Clients that ask without looking at
@@ -215,21 +217,11 @@ ApiVersions (Sarama, kafka-go) would take a closed connection for a broken broke
 ANSWERED: Final[dict[ApiKey, VersionRange]] = SUPPORTED | REFUSED
 """What a client gets an answer to, whether it is served or refused."""
 
-_NOT_IN_4_1 = (ApiKey.STREAMS_GROUP_HEARTBEAT, ApiKey.STREAMS_GROUP_DESCRIBE)
-"""Unstable in 4.1, so that its ApiVersions leaves them out."""
-
-ADVERTISED: Final[dict[ApiKey, VersionRange]] = {
-    key: versions for key, versions in sorted(ANSWERED.items()) if key not in _NOT_IN_4_1
-} | {
-    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max),
-    ApiKey.API_VERSIONS: VersionRange(0, 4),
-    ApiKey.WRITE_TXN_MARKERS: VersionRange(1, 1),
+ADVERTISED: Final[dict[ApiKey, VersionRange]] = dict(sorted(ANSWERED.items())) | {
+    ApiKey.PRODUCE: VersionRange(0, SUPPORTED[ApiKey.PRODUCE].max)
 }
-"""What ApiVersions answers, in the order of the keys; but for client metrics while there is no subscription.
-
-ApiVersions 5 (KIP-1242, Kafka 4.4) is for clients that send it before they know any range, which they all do.
-WriteTxnMarkers 2 (KIP-1228, Kafka 4.2) tells the transaction version that a marker is checked by. It is for
-the brokers of a cluster among themselves, which send it unasked."""
+"""What ApiVersions answers, in the order of the keys; but for client metrics while there is no
+subscription."""
 
 BETWEEN_BROKERS: Final[dict[ApiKey, VersionRange]] = {
     key: VersionRange(0, 0)
@@ -319,6 +311,8 @@ FLEXIBLE_SINCE: Final[dict[ApiKey, int]] = {
     ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: 0,
     ApiKey.ALTER_SHARE_GROUP_OFFSETS: 0,
     ApiKey.DELETE_SHARE_GROUP_OFFSETS: 0,
+    ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: 0,
+    ApiKey.UNREGISTER_CONTROLLER: 0,
 }
 """The first version with compact encodings and tagged fields (KIP-482), and so with request header version
 2."""

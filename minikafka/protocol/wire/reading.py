@@ -4,8 +4,8 @@ Kafka: the generated ``…Data.read`` methods over ``ByteBufferAccessor``; KIP-4
 fields.
 
 A reader is a closure over the schema; runs of fixed-width fields are unpacked in one step. Entities come out
-as named tuples with kio's field names. Values are what the wire holds: durations and timestamps are ints in
-milliseconds, records are read-only views of the frame, a zero UUID is None (as in kio), error codes are
+as named tuples with the schema's field names. Values are what the wire holds: durations and timestamps are
+ints in milliseconds, records are read-only views of the frame, a zero UUID is None, error codes are
 ``ErrorCode`` where Kafka has a name for the number.
 
 Arrays are read in steps (``minikafka.steps``), because a request of megabytes may be millions of values.
@@ -62,15 +62,10 @@ _FIXED: Final = {
     "int16": "h",
     "int32": "i",
     "int64": "q",
-    "uint8": "B",
     "uint16": "H",
     "uint32": "I",
-    "uint64": "Q",
     "float64": "d",
     "bool": "?",
-    "timedelta_i32": "i",
-    "timedelta_i64": "q",
-    "datetime_i64": "q",
 }
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")

@@ -2,8 +2,8 @@
 
 Kafka: the generated ``…Data.write`` methods; KIP-482 for compact types and tagged fields.
 
-A body is a tree of dicts and lists with kio's field names. One body serves all versions: a name that this
-version lacks but another has is left out, a missing name takes the schema's default. Durations and
+A body is a tree of dicts and lists with the schema's field names. One body serves all versions: a name that
+this version lacks but another has is left out, a missing name takes the schema's default. Durations and
 timestamps are ints in milliseconds, UUIDs are ``UUID`` or None, bytes are any buffer. A tagged field that
 equals its default is not written, as in Kafka.
 
@@ -34,15 +34,10 @@ _FIXED: Final = {
     "int16": ">h",
     "int32": ">i",
     "int64": ">q",
-    "uint8": ">B",
     "uint16": ">H",
     "uint32": ">I",
-    "uint64": ">Q",
     "float64": ">d",
     "error_code": ">h",
-    "timedelta_i32": ">i",
-    "timedelta_i64": ">q",
-    "datetime_i64": ">q",
 }
 _pack_i16 = struct.Struct(">h").pack
 _pack_i32 = struct.Struct(">i").pack
@@ -229,7 +224,7 @@ def _field_writer(
 
 def _value_writer(kafka_type: str, *, nullable: bool, flexible: bool) -> Writer:
     if kafka_type in _FIXED:
-        return _fixed(struct.Struct(_FIXED[kafka_type]).pack, null=-1 if nullable else None)
+        return _fixed(struct.Struct(_FIXED[kafka_type]).pack)
     if kafka_type == "bool":
         return _write_bool
     if kafka_type == "uuid":
@@ -245,14 +240,11 @@ def _refuse_null(value: Any, *, nullable: bool) -> None:
         raise TypeError("null where a value must be" if value is None else f"a {type(value).__name__}")
 
 
-def _fixed(pack: Callable[[Any], bytes], *, null: int | None) -> Writer:
+def _fixed(pack: Callable[[Any], bytes]) -> Writer:
     def write(out: bytearray, value: Any) -> None:
         out += pack(value)
 
-    def write_nullable(out: bytearray, value: Any) -> None:
-        out += pack(null if value is None else value)
-
-    return write if null is None else write_nullable
+    return write
 
 
 def _write_bool(out: bytearray, value: bool) -> None:

@@ -4,7 +4,7 @@ Behaviour (``GroupCoordinatorService.deleteGroups``): each group has its own err
 NON_EMPTY_GROUP, NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED without DELETE, …); the answer leaves when all of
 them are settled. The group id may be empty, as in Kafka.
 
-Versions: 1 as 0; 2 flexible.
+Versions: 1 as 0; 2 flexible; 3 an error has a message.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import permission
-from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer, error_code
+from minikafka.server.apis.shared.coordinator_requests import AnswerCollector, CoordinatorAnswer
 from minikafka.server.requests.context import RequestContext
+from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
 from minikafka.steps import Steps
 
@@ -29,7 +30,8 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
     def body(results: list[Any]) -> Steps[Body]:
         answers = []
         for group_id, result in zip(group_ids, results, strict=True):
-            answers.append({"group_id": group_id, "error_code": error_code(result)})
+            error = error_fields(result) if isinstance(result, KafkaError) else NO_ERROR
+            answers.append({"group_id": group_id, **error})
             yield
         return {"throttle_time": 0, "results": answers}
 
@@ -39,7 +41,7 @@ def handle(services: Services, context: RequestContext, request: Any) -> Steps[R
     for index, group_id in enumerate(group_ids):
         ticket = collector.ticket(index)
         if deletable is not None and not deletable[group_id]:
-            ticket.answer(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED))
+            ticket.answer(KafkaError(ErrorCode.GROUP_AUTHORIZATION_FAILED, "Group authorization failed."))
         else:
             services.groups.ask(group_id, partial(_delete, group_id), ticket)
         yield

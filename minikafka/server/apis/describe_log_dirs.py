@@ -9,7 +9,8 @@ is, with the future key; its lag is what the current log has more, -1 when that 
 It needs DESCRIBE on the cluster, else CLUSTER_AUTHORIZATION_FAILED; before version 3 there is no place for
 that, and no directory is listed.
 
-Versions: 2 flexible; 3 an error code for all; 4 size and free space of the volume.
+Versions: 2 flexible; 3 an error code for all; 4 size and free space of the volume; 5 whether a directory is
+cordoned (KIP-1066), which none is here.
 """
 
 from __future__ import annotations

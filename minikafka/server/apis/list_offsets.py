@@ -2,8 +2,8 @@
 
 Behaviour (``KafkaApis.handleListOffsetRequest``, ``ReplicaManager.fetchOffset``): -2 the log start, -1 the
 end that the isolation level shows, -3 the record with the largest timestamp (v7, KIP-734), -4 the local log
-start (v8, KIP-405), -5 the last tiered offset (v9: nothing is tiered, so -1), otherwise the first record at
-or after the time.
+start (v8, KIP-405), -5 the last tiered offset (v9: nothing is tiered, so -1), -6 the earliest that is still
+to be tiered (v11: none, so -1), otherwise the first record at or after the time.
 
 A consumer sees what is committed, and only on the leader. While the high watermark of a new leader is behind
 the start of its epoch, the end is OFFSET_NOT_AVAILABLE (KIP-207), before version 5 LEADER_NOT_AVAILABLE. A
@@ -38,6 +38,7 @@ FIRST_VERSION_OF_PLACE = {
     places.MAX_TIMESTAMP: 7,
     places.EARLIEST_LOCAL_TIMESTAMP: 8,
     places.LATEST_TIERED_TIMESTAMP: 9,
+    places.EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
 
 
@@ -121,7 +122,7 @@ def _answer(
     """The answer, or what has to be read from the disk first."""
     index, timestamp_ms = wanted.partition_index, wanted.timestamp
     if timestamp_ms < 0 and (
-        timestamp_ms < places.LATEST_TIERED_TIMESTAMP
+        timestamp_ms < places.EARLIEST_PENDING_UPLOAD_TIMESTAMP
         or context.api_version < FIRST_VERSION_OF_PLACE.get(timestamp_ms, 0)
     ):
         return _refusal(index, ErrorCode.UNSUPPORTED_VERSION)

@@ -5,7 +5,7 @@ of share and streams groups when their feature is off): the error stands where t
 the top or with each thing that was asked about; everything else in the answer is empty. The connection stays,
 and clients say what is wrong: Java's raise UnsupportedVersionException.
 
-Versions: those of Kafka 4.1.
+Versions: those of Kafka 4.4.
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@ the offsets are in all in-sync replicas; they are seen when the transaction is c
 
 Versions: before 2 COORDINATOR_LOAD_IN_PROGRESS crashes clients (KAFKA-7296), who hear
 COORDINATOR_NOT_AVAILABLE; 2 leader epochs (KIP-320); 3 flexible, and who reads (KIP-447); 4
-TRANSACTION_ABORTABLE; 5 the partition of the group is added to the transaction here (KIP-890).
+TRANSACTION_ABORTABLE; 5 the partition of the group is added to the transaction here (KIP-890); 6 topic ids
+in the place of names, with GROUP_ID_NOT_FOUND and STALE_MEMBER_EPOCH (KIP-1319).
 """
 
 from __future__ import annotations
@@ -22,7 +23,12 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.offset_commit import known_offsets, offset_commit_body, refused_commit_body
+from minikafka.server.apis.offset_commit import (
+    known_offsets,
+    named_topics,
+    offset_commit_body,
+    refused_commit_body,
+)
 from minikafka.server.apis.shared.authorization import denied, permission
 from minikafka.server.apis.shared.coordinator_requests import CoordinatorAnswer, check_group_id
 from minikafka.server.cluster.topic_validation import GROUP_METADATA_TOPIC
@@ -44,16 +50,17 @@ _Offsets = dict[TopicPartition, OffsetToCommit]
 
 def handle(services: Services, context: RequestContext, request: Any) -> Steps[Body | Result]:
     transactional_id, group_id = request.transactional_id, request.group_id
+    topics = yield from named_topics(services, request)
     error = denied(
         services, context, AclOperation.WRITE, ResourceType.TRANSACTIONAL_ID, transactional_id
     ) or denied(services, context, AclOperation.READ, ResourceType.GROUP, group_id)
     if error is not None:
-        return (yield from refused_commit_body(request, error))
+        return (yield from refused_commit_body(topics, error))
     readable = permission(services, context, AclOperation.READ, ResourceType.TOPIC)
-    offsets = yield from known_offsets(services, request, readable)
+    offsets = yield from known_offsets(services, topics, readable)
 
     def body(result: OffsetCommitResult | KafkaError | None) -> Steps[Body]:
-        return offset_commit_body(request, offsets, readable, _told(result, context.api_version))
+        return offset_commit_body(topics, offsets, readable, _told(result, context.api_version))
 
     if not offsets:
         return (yield from body(None))
@@ -101,7 +108,7 @@ def _begin(
 def _commit(context: RequestContext, request: Any, offsets: _Offsets, verified: Verified) -> TxnOffsetCommit:
     return TxnOffsetCommit(
         group_id=request.group_id,
-        generation=field(request, "generation_id", -1),
+        generation=field(request, "generation_id_or_member_epoch", -1),
         member_id=field(request, "member_id", ""),
         group_instance_id=field(request, "group_instance_id", None),
         producer_id=request.producer_id,

@@ -75,6 +75,7 @@ LATEST_TIMESTAMP = -1
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 """The timestamps of a ListOffsets request that ask for a place, not a time (``ListOffsetsRequest.java``)."""
 
 CONSUMER_REPLICA_ID: Final = -1
@@ -585,7 +586,7 @@ class Partition:
             return OffsetAndEpoch(end_offset, -1, self.leader_epoch)
         if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
             return OffsetAndEpoch(log.log_start_offset, -1, log.epoch_for_offset(log.log_start_offset))
-        if timestamp_ms == LATEST_TIERED_TIMESTAMP:  # nothing is tiered
+        if timestamp_ms in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):  # nothing is tiered
             return OffsetAndEpoch(NO_OFFSET, -1, NO_EPOCH)
         found = (
             log.offset_of_max_timestamp(cached_only=cached_only)

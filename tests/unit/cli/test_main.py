@@ -48,5 +48,5 @@ def test_help_imports_next_to_nothing() -> None:
     code = "import sys; from minikafka.cli.main import main; main(['--version']); print(*sorted(sys.modules))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.startswith(f"minikafka {__version__}")
-    heavy = {"asyncio", "msgspec", "uvloop", "rich", "kio", "argparse", "logging"}
+    heavy = {"asyncio", "msgspec", "uvloop", "rich", "argparse", "logging"}
     assert heavy.isdisjoint(result.stdout.split())

@@ -598,13 +598,13 @@ class ClassicGroup:
         if self.state is _DEAD:
             raise self._gone()
         if self.state is not _EMPTY and self.protocol_type != CONSUMER:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def check_delete(self) -> None:
         if self.state is _DEAD:
             raise self._gone()
         if self.state is not _EMPTY:
-            raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
+            raise KafkaError(ErrorCode.NON_EMPTY_GROUP, "The group is not empty.")
 
     def is_subscribed_to(self, topic: str) -> bool:
         if self.subscribed_topics is None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from typing import Any
+from uuid import UUID
 
+import msgspec
 import pytest
 
 from minikafka.errors import ErrorCode
@@ -56,13 +58,37 @@ async def commit(broker: Any, version: int = 9, *, group: str = GROUP, **partiti
         body["retention_time"] = -1
     if version >= 7:
         body["group_instance_id"] = None
+    if version >= 10:
+        body["topics"] = by_id(broker, body["topics"])
     answer = await broker.ask(ApiKey.OFFSET_COMMIT, version, body)
-    assert [topic.name for topic in answer.topics] == ["orders", "nowhere"]
+    assert [name_in(broker, topic) for topic in answer.topics] == ["orders", "nowhere"]
     return [ErrorCode(each.error_code) for topic in answer.topics for each in topic.partitions]
+
+
+NO_TOPICS_ID = UUID("00000000-0000-0000-0000-00000000000f")
+
+
+def by_id(broker: Any, topics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As they come since OffsetCommit 10, OffsetFetch 10 and TxnOffsetCommit 6."""
+    topic = broker.metadata.topic
+    return [
+        {"topic_id": known.topic_id if (known := topic(each["name"])) else NO_TOPICS_ID} | each
+        for each in topics
+    ]
+
+
+def name_in(broker: Any, topic: Any) -> str:
+    """The name of a topic in an answer."""
+    if hasattr(topic, "name"):
+        return str(topic.name)
+    known = broker.metadata.topic_by_id(topic.topic_id)
+    return str(known.name) if known else "nowhere"
 
 
 async def fetch(broker: Any, version: int, topics: Any, *, group: str = GROUP) -> Any:
     """Error of the group, offsets by topic and partition."""
+    if version >= 10 and topics is not None:
+        topics = by_id(broker, topics)
     body: dict[str, Any] = {"group_id": group, "topics": topics}
     if version >= 9:
         body |= {"member_id": None, "member_epoch": -1}
@@ -73,7 +99,11 @@ async def fetch(broker: Any, version: int, topics: Any, *, group: str = GROUP) -
     answer = await broker.ask(ApiKey.OFFSET_FETCH, version, body)
     found = answer.groups[0] if version >= 8 else answer
     return getattr(found, "error_code", None), {
-        (topic.name, each.partition_index): (each.committed_offset, each.metadata, each.error_code)
+        (name_in(broker, topic), each.partition_index): (
+            each.committed_offset,
+            each.metadata,
+            each.error_code,
+        )
         for topic in found.topics
         for each in topic.partitions
     }
@@ -85,7 +115,8 @@ ASKED = [{"name": "orders", "partition_indexes": [0, 1]}]
 @versions(ApiKey.OFFSET_COMMIT)
 async def test_what_exists_is_committed_and_the_rest_is_unknown(broker: Any, version: int) -> None:
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    assert await commit(broker, version) == [NONE, unknown, NONE, unknown]
+    unknown_topic = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else unknown
+    assert await commit(broker, version) == [NONE, unknown, NONE, unknown_topic]
     _, found = await fetch(broker, 9, None)
     assert found == {("orders", 0): (5, "m", 0), ("orders", 1): (5, "m", 0)}
 
@@ -93,12 +124,30 @@ async def test_what_exists_is_committed_and_the_rest_is_unknown(broker: Any, ver
 @versions(ApiKey.OFFSET_FETCH)
 async def test_committed_offsets_are_fetched_by_name_or_all_at_once(broker: Any, version: int) -> None:
     await commit(broker)
-    code, found = await fetch(broker, version, [*ASKED, {"name": "other", "partition_indexes": [7]}])
+    code, found = await fetch(broker, version, [*ASKED, {"name": "nowhere", "partition_indexes": [7]}])
     assert code in (NONE, None)
-    assert found == {("orders", 0): (5, "m", 0), ("orders", 1): (5, "m", 0), ("other", 7): (-1, "", 0)}
+    unknown = ErrorCode.UNKNOWN_TOPIC_ID if version >= 10 else NONE
+    assert found == {
+        ("orders", 0): (5, "m", 0),
+        ("orders", 1): (5, "m", 0),
+        ("nowhere", 7): (-1, "", unknown),
+    }
     if version >= 2:
         code, found = await fetch(broker, version, None)
         assert (code, len(found)) == (NONE, 2)
+
+
+async def test_an_offset_of_a_topic_that_was_there_before_is_none(broker: Any) -> None:
+    await commit(broker, 10)
+    await commit(broker, 9, group="by-name")
+    named = broker.metadata.topic("orders")
+    broker.metadata.put_topic(msgspec.structs.replace(named, topic_id=NO_TOPICS_ID))
+
+    assert await fetch(broker, 10, ASKED) == (NONE, {("orders", n): (-1, "", 0) for n in (0, 1)})
+    _, of_names = await fetch(broker, 10, ASKED, group="by-name")
+    assert of_names == {("orders", n): (5, "m", 0) for n in (0, 1)}, "committed without an id"
+    _, of_name = await fetch(broker, 9, ASKED)
+    assert of_name == {("orders", n): (5, "m", 0) for n in (0, 1)}, "who names it cannot mean another"
 
 
 @versions(ApiKey.OFFSET_FETCH)
@@ -309,6 +358,12 @@ async def test_only_groups_without_members_are_deleted(quick_broker: Any, versio
         GROUP: ErrorCode.NON_EMPTY_GROUP,
         "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
     }
+    if version >= 3:
+        assert {each.group_id: each.error_message for each in answer.results} == {
+            "simple": None,
+            GROUP: "The group is not empty.",
+            "nobody": "Group nobody not found.",
+        }
     assert await fetch(quick_broker, 9, None, group="simple") == (NONE, {})
     assert (await quick_broker.ask(ApiKey.DELETE_GROUPS, version, {"groups_names": []})).results == ()
 

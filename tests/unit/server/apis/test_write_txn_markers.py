@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -131,12 +132,15 @@ async def commit(
         "group_id": group_id,
         "producer_id": PRODUCER_ID,
         "producer_epoch": EPOCH,
-        "generation_id": -1,
+        "generation_id_or_member_epoch": -1,
         "member_id": "",
         "group_instance_id": None,
         "topics": [{"name": topic, "partitions": [partition]}],
         **fields,
     }
+    if version >= 6:
+        known = broker.metadata.topic(topic)
+        body["topics"] = [{"topic_id": known.topic_id if known else uuid4(), "partitions": [partition]}]
     answer = await broker.ask(ApiKey.TXN_OFFSET_COMMIT, version, body)
     return int(answer.topics[0].partitions[0].error_code)
 
@@ -233,8 +237,11 @@ async def test_what_is_wrong_with_a_commit_is_told_without_asking(
     assert await commit(broker, 42, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert await commit(broker, 42, group_id="") == ErrorCode.INVALID_GROUP_ID
     assert coordinator.requests == []
-    illegal = await commit(broker, 42, generation_id=3, member_id="m")
+    illegal = await commit(broker, 42, generation_id_or_member_epoch=3, member_id="m")
     assert illegal == ErrorCode.ILLEGAL_GENERATION
+    of_no_group = await commit(broker, 42, version=6, generation_id_or_member_epoch=3, member_id="m")
+    assert of_no_group == ErrorCode.GROUP_ID_NOT_FOUND
+    assert await commit(broker, 42, version=6, topic="nowhere") == ErrorCode.UNKNOWN_TOPIC_ID
     await commit(broker, 42)
     stale = await commit(broker, 43, producer_epoch=EPOCH - 1)
     assert stale == ErrorCode.INVALID_PRODUCER_EPOCH
