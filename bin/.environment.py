@@ -68,6 +68,8 @@ def install(root: Path, directory: Path, extras: str) -> int:
     command = [directory / "bin" / "python", "-m", "pip", "install", "--disable-pip-version-check"]
     if extras not in EXTRAS:
         command.append("--quiet")
+    if "dev" in extras.split(","):
+        command.append("--no-compile")  # ten thousand modules; Python compiles those that are used
     result = subprocess.run([*command, "--editable", target], stdout=sys.stderr, check=False)
     if result.returncode != 0:
         print(f"minikafka: cannot install into {directory.name}; pip says why above", file=sys.stderr)

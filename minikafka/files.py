@@ -97,6 +97,11 @@ class File(Protocol):
         """Like ``read``, but only from memory: None when any part would have to come from the disk."""
         ...
 
+    def skip_hole(self, position: int) -> int:
+        """The first position from ``position`` on that need not be zero: what was never written is passed
+        over without being read. The end of the file, or beyond, when there is no such position."""
+        ...
+
     def map(self, size: int) -> mmap.mmap | memoryview:
         """A shared, writable map of the first ``size`` bytes; the file is grown to ``size`` when shorter.
 
@@ -321,6 +326,13 @@ class OsFile:
             del buffer[count:]
             return buffer
         return None
+
+    def skip_hole(self, position: int) -> int:
+        try:
+            return os.lseek(self._fd, position, os.SEEK_DATA)
+        except OSError as error:
+            # ENXIO: there is only a hole from here on. Otherwise a file system that does not tell.
+            return max(position, self.size()) if error.errno == errno.ENXIO else position
 
     def map(self, size: int) -> mmap.mmap | memoryview:
         if self._read_only:

@@ -14,7 +14,7 @@ from tests.integration.support.load import Load
 
 pytestmark = pytest.mark.minikafka_only
 
-ROUNDS = 5
+ROUNDS = 3
 TOPICS = ("one", "two", "three")
 GENEROUS_S = SESSION_TIMEOUT_MS / 1000 + 10
 

@@ -72,6 +72,7 @@ def test_a_plan_is_executed_under_load_with_a_throttle_that_is_gone_afterwards(
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.parametrize("engine", ["zookeeper"], indirect=True)  # which `describe` does not see
 def test_describe_says_who_is_out_of_sync_and_since_when(start_cluster: StartCluster) -> None:
     # The session must outlast the looks at the cluster, each a process of its own: a leader that is told of a
     # dead follower begins again with what it knows of it.

@@ -139,6 +139,7 @@ def test_the_preferred_leader_is_elected_when_it_is_asked_for(start_cluster: Sta
 
 @pytest.mark.java
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)  # which the tools do not see
 def test_kafkas_own_tools_move_partitions_and_elect_leaders(
     start_cluster: StartCluster, java_class_path: str, tmp_path: Path, clients: dict[str, Client]
 ) -> None:

@@ -56,7 +56,12 @@ def watched(start_cluster: StartCluster, tmp_path: Path) -> Iterator[tuple[Proce
     """Three brokers, and a Prometheus that has scraped each of them."""
     ports = {node_id: free_port() for node_id in (1, 2, 3)}
     cluster = start_cluster(
-        properties={"zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS},
+        properties={
+            "zookeeper.session.timeout.ms": SESSION_TIMEOUT_MS,
+            # Every scrape, one a second, has some series of each partition: 300 replicas else.
+            "offsets.topic.num.partitions": 3,
+            "transaction.state.log.num.partitions": 3,
+        },
         own_properties={node_id: {"http.port": port} for node_id, port in ports.items()},
     )
     prometheus = PrometheusServer(tmp_path / "prometheus", [f"127.0.0.1:{port}" for port in ports.values()])

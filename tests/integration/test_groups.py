@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
@@ -17,6 +18,8 @@ from tests.integration.support.records import Record
 
 PARTITIONS = 4
 KINDS = pytest.mark.parametrize("kind", list(MEMBERS))
+ON_EITHER_STORE = list(zip(MEMBERS, itertools.cycle(("sqlite", "zookeeper")), strict=False))
+"""No client sees the store: each is taken with one of the two."""
 PROPERTIES = {"group.initial.rebalance.delay.ms": 100}
 
 
@@ -116,7 +119,7 @@ def test_commits_survive_a_killed_broker_and_members_come_back(
 
 @pytest.mark.minikafka_only
 @pytest.mark.timeout(180)
-@KINDS
+@pytest.mark.parametrize(("kind", "engine"), ON_EITHER_STORE, indirect=["engine"])
 def test_the_coordinator_moves_and_the_group_goes_on(
     start_cluster: StartCluster, kind: str, topic: str
 ) -> None:

@@ -141,3 +141,16 @@ def test_a_directory_is_made_once_and_not_of_a_file(tmp_path: Path, monkeypatch:
         FILES.make_directory("file")
     with pytest.raises(OSError):
         FILES.make_directory("file/below")
+
+
+def test_a_hole_is_skipped_and_zeros_that_were_written_may_not_be(tmp_path: Path) -> None:
+    path = str(tmp_path / "index")
+    file = FILES.open(path, create=True)
+    file.write([b"entry"], 0)
+    file.truncate(10_000_000)
+    assert file.skip_hole(2) == 2
+    assert file.skip_hole(9_000_000) == 10_000_000
+    assert file.skip_hole(11_000_000) == 11_000_000
+    file.write([b"entry"], 9_999_000)
+    assert 9_000_000 <= file.skip_hole(9_000_000) <= 9_999_000
+    file.close()

@@ -372,6 +372,9 @@ class SimulatedFile:
         self._mount.check("read", self._path)
         return None if self._node.is_cold else self._node.data[position : position + size]
 
+    def skip_hole(self, position: int) -> int:
+        return position
+
     def map(self, size: int) -> memoryview:
         self._check_open()
         if self._read_only:

@@ -1,7 +1,8 @@
 """Apache Kafka from Maven: built once into the repository's cache, then a class path for every test.
 
 `java` and `mvn` decide: where either is missing the tests that are marked `java` are skipped; where both are
-there a build that fails is a failure.
+there a build that fails is a failure. ``python -m tests.integration.support.java`` builds all of them
+beforehand, with nothing but the standard library.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import threading
@@ -21,6 +23,8 @@ from tests.integration.support.records import Consumed, Headers, Record
 SOURCES = Path(__file__).resolve().parent.parent / "java"
 CACHE = Path(__file__).resolve().parents[3] / ".cache" / "integration-java"
 JVM = ["java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m"]
+MAVEN_JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""A build is over before the second compiler of the JVM pays: 4 s of CPU instead of 9."""
 BUILD_DEADLINE_S = 600
 
 CLIENT_JAR, LOADED_CLASSES = "client.jar", "classes.jsa"
@@ -31,6 +35,7 @@ KAFKA_VERSION = "4.1.0"
 """Of the tools and the reference broker. Newer ones wait for the tools: those of 4.4.0, which have moved to
 another package, are not on Maven Central."""
 CLIENT_VERSIONS = ("4.1.1", "4.4.0")
+LAST_WITH_ZOOKEEPER = "3.9.1"
 _TOOLS = {"4.4.0": "4.3.1"}
 """Where there are none of the same version."""
 
@@ -66,6 +71,7 @@ def _build(target: Path, version: str) -> None:
             *("compile", "dependency:copy-dependencies"),
         ],
         cwd=SOURCES,
+        env={"MAVEN_OPTS": MAVEN_JVM} | os.environ,
         capture_output=True,
         text=True,
         timeout=BUILD_DEADLINE_S,
@@ -207,3 +213,8 @@ def consume(
         consumed = Consumed(int(offset), _bytes(key), _bytes(value), _headers(headers), int(timestamp))
         found[topic, int(partition)].append(consumed)
     return found
+
+
+if __name__ == "__main__":
+    for each in (KAFKA_VERSION, *CLIENT_VERSIONS, LAST_WITH_ZOOKEEPER):
+        class_path(each)

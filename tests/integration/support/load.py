@@ -15,7 +15,7 @@ from tests.integration.support import confluent
 from tests.integration.support.clients import Client
 from tests.integration.support.records import numbered
 
-RECORDS_A_SECOND = 500
+RECORDS_A_SECOND = 250
 SIZE = 100
 
 SETTINGS: dict[str, Any] = {

@@ -21,6 +21,7 @@ START_DEADLINE_S = 90.0
 STOP_DEADLINE_S = 60.0
 
 DEFAULTS = {
+    "group.initial.rebalance.delay.ms": "0",  # as in the tests of Kafka; those of groups say what they need
     "log.retention.ms": "-1",  # the tests' timestamps are years old
     "log.segment.bytes": str(64 * 1024 * 1024),
 }
@@ -276,7 +277,7 @@ class KafkaProcess(BrokerProcess):
 class KafkaOnZooKeeper(KafkaProcess):
     """Apache Kafka 3.9, the last with ZooKeeper; ``java_options`` are its JVM's."""
 
-    VERSION = "3.9.1"
+    VERSION = java.LAST_WITH_ZOOKEEPER
 
     def __init__(
         self,

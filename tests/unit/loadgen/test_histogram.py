@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minikafka.loadgen.histogram import HIGHEST_US, Latencies, empty, merged, percentiles
@@ -15,6 +15,7 @@ def encoded(latencies: list[int]) -> str:
     return counted.encoded()
 
 
+@settings(max_examples=25)  # each latency is a case of its own; the histogram of the library is slow
 @given(st.lists(st.lists(st.integers(1, HIGHEST_US), max_size=50), max_size=5))
 def test_merged_is_as_if_counted_in_one_place(parts: list[list[int]]) -> None:
     whole = empty()

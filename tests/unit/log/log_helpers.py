@@ -156,6 +156,9 @@ class FailingFile:
         self._disk.reads.append((self.path, size, position))
         return self._file.read_cached(size, position)
 
+    def skip_hole(self, position: int) -> int:
+        return self._file.skip_hole(position)
+
     def map(self, size: int) -> mmap.mmap | memoryview:
         return self._file.map(size)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import struct
@@ -618,6 +619,14 @@ def test_reserved_space_in_the_active_segments_indexes_is_no_damage(run: Run, pa
     append(index(partition, ".index", -1), bytes(800))
     append(index(partition, ".timeindex", -1), bytes(1200))
     assert "nothing is wrong" in run("--verify", partition)
+
+
+def test_an_entry_behind_a_hole_of_reserved_space_is_found(run: Run, partition: Path) -> None:
+    path = index(partition, ".index", -1)
+    os.truncate(path, 80_000)  # nothing is written there, so the file has a hole
+    assert "nothing is wrong" in run("--verify", partition)
+    append(path, struct.pack(">ii", 1, 1) + bytes(800))
+    assert run.findings(partition)
 
 
 def test_a_garbage_index_does_not_drown_the_rest(run: Run, partition: Path) -> None:
