@@ -14,7 +14,7 @@ from tests.integration.support.load import Load
 
 pytestmark = pytest.mark.minikafka_only
 
-ROUNDS = 3
+ROUNDS = 5
 TOPICS = ("one", "two", "three")
 GENEROUS_S = SESSION_TIMEOUT_MS / 1000 + 10
 
