@@ -47,12 +47,13 @@ HURRIED = Pace((0.2, 1.0), (0.2, 6.0))
 """Many kinds within a minute."""
 
 CLOCK_JUMP_S = (-50 * 60, 8 * 3600)
-"""A broker that is over an hour behind its clients refuses their records (message.timestamp.after.max.ms); one
+"""A broker over an hour behind its clients refuses their records (message.timestamp.after.max.ms). One
 that is a day ahead forgets producer ids (producer.id.expiration.ms), and takes twice what is tried again."""
 DRIFT_STEP_S = 0.5
 DRIFT_RATES = (-0.5, -0.05, 0.05, 0.5, 5.0)
 """What a clock gains in a second."""
 ADMIN_DEADLINE_S = 30
+SETTLE_DEADLINE_S = 60
 ABANDONED_S = 120
 """The last fault starts what it has killed, which is ended afterwards."""
 
@@ -339,8 +340,15 @@ class Nemesis:
             self._note("operator", "refused", error=str(error))
 
     def settle(self) -> None:
-        """min.insync.replicas as it was, so that everything can be written."""
-        for topic in self._topics:
+        """min.insync.replicas as it was, so that everything can be written. Raises AssertionError."""
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        left = list(self._topics)
+        while left:
             entry = ConfigEntry("min.insync.replicas", "2", incremental_operation=AlterConfigOpType.SET)
-            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-            self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)
+            resource = ConfigResource(ResourceType.TOPIC, left[-1], incremental_configs=[entry])
+            try:
+                self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)
+            except KafkaException as error:
+                assert time.monotonic() < deadline, f"min.insync.replicas cannot be set: {error}"
+            else:
+                left.pop()

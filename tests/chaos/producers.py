@@ -2,10 +2,10 @@
 
     python -m tests.chaos.producers CLIENT ROLE BOOTSTRAP TOPIC PARTITIONS HISTORY SEED
 
-CLIENT and ROLE: ``confluent`` or ``aiokafka``, ``idempotent`` or ``transactional``; ``kafka-python``, ``plain``
-(what fails is not tried again) or ``idempotent``. librdkafka is never plain: with no retries permitted, too, it
-tries again after NOT_LEADER_OR_FOLLOWER, which a leader says that has appended and then resigned. SIGTERM: what
-was sent is waited for, and the process ends.
+CLIENT and ROLE: ``confluent`` or ``aiokafka``, ``idempotent`` or ``transactional``; ``kafka-python``,
+``plain`` (what fails is not tried again) or ``idempotent``. librdkafka is never plain: even without retries
+it tries again after NOT_LEADER_OR_FOLLOWER, which a leader says that has appended and then resigned. SIGTERM:
+what was sent is waited for, and the process ends.
 """
 
 from __future__ import annotations
@@ -273,7 +273,11 @@ def by_kafka_python(producing: Producing) -> None:
     if producing.role == "plain":
         settings |= {"retries": 0, "max_in_flight_requests_per_connection": 1}
     while not producing.stop.is_set():
-        producer = KafkaProducer(**settings)
+        try:
+            producer = KafkaProducer(**settings)
+        except KafkaError as error:  # it reaches no broker yet
+            print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
+            continue
         try:
             while not producing.stop.is_set():
                 record, process, invoked_ms = producing.next_record(), producing.process, now_ms()

@@ -53,6 +53,8 @@ MEMBERS = (
 """Clients and their groups."""
 
 WHOLE_DEADLINE_S = 90
+ENOUGH, ENOUGH_DEADLINE_S = 200, 90
+"""Records acknowledged, of each role."""
 CLIENTS_END_S = 150
 READ_DEADLINE_S = 120
 DRAIN_S = 3
@@ -161,6 +163,7 @@ def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace)
         nemesis.stop()
         nemesis.settle()
         _wait_until_whole(world.cluster, topics)
+        _wait_until_enough(directory, clients)
         time.sleep(DRAIN_S)  # members read what was written last
         for client in clients:
             client.ask_to_end()
@@ -186,6 +189,25 @@ def _members(directory: Path, programs: Programs, bootstrap: str, topics: list[s
         where = (bootstrap, ",".join(topics), group, "{history}")
         if (program := programs.of(client, "member")) is not None:
             yield Client(directory, f"member-{number}-{client}", [*program, *where])
+
+
+def _wait_until_enough(directory: Path, clients: Sequence[Client]) -> None:
+    """A run shows little of a role that has written little. Those that write go on when the faults are over."""
+    deadline = time.monotonic() + ENOUGH_DEADLINE_S
+    while little := [role for role in sorted(TOPICS) if _acknowledged(directory, role) < ENOUGH]:
+        assert time.monotonic() < deadline, f"{little} have not {ENOUGH} records in {ENOUGH_DEADLINE_S} s"
+        for client in clients:
+            client.check_running()
+        time.sleep(1)
+
+
+def _acknowledged(directory: Path, role: str) -> int:
+    """Records so far."""
+    return sum(
+        b'"kind":"send"' in line and b'"outcome":"ok"' in line
+        for path in directory.glob(f"producer-*-{role}.jsonl")
+        for line in path.read_bytes().splitlines()
+    )
 
 
 def _wait_until_whole(cluster: ProcessCluster, topics: list[str]) -> None:
