@@ -192,7 +192,7 @@ def _members(directory: Path, programs: Programs, bootstrap: str, topics: list[s
 
 
 def _wait_until_enough(directory: Path, clients: Sequence[Client]) -> None:
-    """A run shows little of a role that has written little. Those that write go on when the faults are over."""
+    """A run shows little of a role that has written little: those that write go on after the faults."""
     deadline = time.monotonic() + ENOUGH_DEADLINE_S
     while little := [role for role in sorted(TOPICS) if _acknowledged(directory, role) < ENOUGH]:
         assert time.monotonic() < deadline, f"{little} have not {ENOUGH} records in {ENOUGH_DEADLINE_S} s"
