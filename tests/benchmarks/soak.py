@@ -56,8 +56,8 @@ PROPERTIES = {
     "transactional.id.expiration.ms": 60_000,
     "offsets.retention.minutes": 1,
 }
-"""So little is kept, and for so short a time, that everything is deleted and forgotten many times. The partitions
-of the coordinators are few, because their files are opened by the first client that needs them."""
+"""So little is kept, and for so short a time, that everything is deleted and forgotten many times. The
+partitions of the coordinators are few, because their files are opened by the first client that needs them."""
 
 
 class Series(NamedTuple):
