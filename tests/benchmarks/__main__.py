@@ -4,7 +4,8 @@ A benchmark module has ``run(quick: bool) -> list[dict]``: one dict a row, the s
 Each module runs in a process of its own, so that none measures what another left on the heap. The JSON
 says which machine, which versions and which commit the numbers belong to.
 
-``bin/bench profile`` takes profiles instead (``broker_profile``); it is none of the benchmarks.
+``bin/bench profile`` takes profiles instead (``broker_profile``), ``bin/bench soak`` looks for two hours
+whether a broker stays as it is (``soak``); they are none of the benchmarks.
 """
 
 from __future__ import annotations
@@ -42,11 +43,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         from tests.benchmarks import broker_profile
 
         return broker_profile.main(argv[1:], machine())
+    if argv[:1] == ["soak"]:
+        from tests.benchmarks import soak
+
+        return soak.main(argv[1:], machine())
     names = sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
     options = argparse.ArgumentParser(
         prog="bin/bench",
         description=f"Benchmarks: {', '.join(names)}.",
-        epilog="bin/bench profile [WORKLOAD ...] takes profiles of a broker under load.",
+        epilog="bin/bench profile [WORKLOAD ...] takes profiles of a broker under load; "
+        "bin/bench soak runs one for hours.",
     )
     options.add_argument("names", nargs="*", metavar="NAME", help="which ones; all unless given")
     options.add_argument("--quick", action="store_true", help="shorter runs, rougher numbers")

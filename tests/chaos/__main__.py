@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.chaos.nemesis import HURRIED, UNHURRIED
 from tests.chaos.run import run
 
 RUN_S = 180
@@ -21,6 +22,7 @@ def main() -> int:
     parser.add_argument(
         "--run-seconds", type=float, default=RUN_S, help="how long each run has faults (default: %(default)s)"
     )
+    parser.add_argument("--hurried", action="store_true", help="faults are shorter, and more of them")
     parser.add_argument("--seed", type=int, default=1, help="of the first run (default: %(default)s)")
     parser.add_argument(
         "--store",
@@ -37,12 +39,13 @@ def main() -> int:
     keep = options.dir is not None
     base = options.dir or Path(tempfile.mkdtemp(prefix="minikafka-chaos-"))
     ends = time.monotonic() + options.hours * 3600 + options.minutes * 60
+    pace = HURRIED if options.hurried else UNHURRIED
     stores = ("sqlite", "zookeeper") if options.store == "both" else (options.store,)
     seed, failed = options.seed, 0
     while True:
         store, directory = stores[seed % len(stores)], base / f"seed-{seed}"
         try:
-            report = run(directory, seed=seed, seconds=options.run_seconds, store=store)
+            report = run(directory, seed=seed, seconds=options.run_seconds, store=store, pace=pace)
         except AssertionError as error:
             print(f"seed {seed}, {store}: {error}\n  kept in {directory}", flush=True)
             failed += 1

@@ -126,29 +126,59 @@ def by_confluent(reading: Reading, settings: Mapping[str, Any]) -> None:
     consumer.close()
 
 
+# aiokafka began as kafka-python, so they are asked alike.
+
+
+def settings_of(reading: Reading) -> dict[str, Any]:
+    """Of both."""
+    return {
+        "bootstrap_servers": reading.bootstrap.split(","),
+        "group_id": reading.group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "isolation_level": "read_committed",
+        "session_timeout_ms": SESSION_TIMEOUT_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+        "metadata_max_age_ms": 2_000,
+    }
+
+
+def listener_of(base: type, reading: Reading) -> Any:
+    """Of the library's own class; it records what the member has."""
+
+    class Listener(base):  # type: ignore[misc]
+        def on_partitions_revoked(self, revoked: Iterable[tuple[str, int]]) -> None:
+            reading.assigned(())
+
+        def on_partitions_assigned(self, assigned: Iterable[tuple[str, int]]) -> None:
+            reading.assigned(sorted(assigned))
+
+    return Listener()
+
+
+def records_of(polled: Mapping[Any, Sequence[Any]]) -> list[Record]:
+    """What both return from a poll: messages by their partition."""
+    return [
+        Record(each.topic, each.partition, each.offset, each.value.decode())
+        for of_partition in polled.values()
+        for each in of_partition
+    ]
+
+
 async def by_aiokafka(reading: Reading) -> None:
     from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, OffsetAndMetadata, TopicPartition
     from aiokafka.errors import KafkaError
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-            reading.assigned(())
-
-        def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-            reading.assigned(sorted(assigned))
-
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=reading.bootstrap,
-        group_id=reading.group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        metadata_max_age_ms=2_000,
-    )
-    consumer.subscribe(reading.topics, listener=Listener())
-    await consumer.start()
+    while True:
+        consumer = AIOKafkaConsumer(**settings_of(reading))
+        consumer.subscribe(reading.topics, listener=listener_of(ConsumerRebalanceListener, reading))
+        try:
+            await consumer.start()
+        except KafkaError as error:  # it reaches no broker yet
+            print(f"begins again after {error!r}", file=sys.stderr)
+            await consumer.stop()
+        else:
+            break
     try:
         while not reading.stop.is_set():
             invoked_ms = now_ms()
@@ -157,11 +187,7 @@ async def by_aiokafka(reading: Reading) -> None:
             except KafkaError as error:
                 print(f"poll: {error!r}", file=sys.stderr)
                 continue
-            records = [
-                Record(each.topic, each.partition, each.offset, each.value.decode())
-                for of_partition in polled.values()
-                for each in of_partition
-            ]
+            records = records_of(polled)
             reading.polled(invoked_ms, records)
             if not records:
                 continue
@@ -183,32 +209,18 @@ def by_kafka_python(reading: Reading) -> None:
     from kafka.errors import KafkaError
     from kafka.structs import OffsetAndMetadata
 
-    class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
-        def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
-            reading.assigned(())
-
-        def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
-            reading.assigned(sorted(assigned))
-
-    consumer = KafkaConsumer(
-        bootstrap_servers=reading.bootstrap.split(","),
-        group_id=reading.group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-        isolation_level="read_committed",
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_MS,
-        metadata_max_age_ms=2_000,
-    )
-    consumer.subscribe(reading.topics, listener=Listener())
+    while True:
+        try:
+            consumer = KafkaConsumer(**settings_of(reading))
+        except KafkaError as error:  # it reaches no broker yet
+            print(f"begins again after {error!r}", file=sys.stderr)
+        else:
+            break
+    consumer.subscribe(reading.topics, listener=listener_of(ConsumerRebalanceListener, reading))
     while not reading.stop.is_set():
         invoked_ms = now_ms()
         polled = consumer.poll(timeout_ms=int(POLL_S * 1000), max_records=RECORDS_MAX)
-        records = [
-            Record(each.topic, each.partition, each.offset, each.value.decode())
-            for of_partition in polled.values()
-            for each in of_partition
-        ]
+        records = records_of(polled)
         reading.polled(invoked_ms, records)
         if not records:
             continue

@@ -1,6 +1,7 @@
 """What befalls a cluster of processes: faults drawn from a seed, one or two at a time, each of which ends.
 
-All that is changed is put right by ``Nemesis.heal``.
+Each kind comes once, in an order of the seed's, before any comes again. All that is changed is put right by
+``Nemesis.heal``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from confluent_kafka import ElectionType, KafkaException
 from confluent_kafka.admin import (
@@ -28,17 +29,31 @@ from kafka import TopicPartition as KafkaTopicPartition
 from kafka.errors import KafkaError
 
 from minikafka.testing.links import CLIENTS
-from tests.chaos.disks import SmallDisk
-from tests.chaos.links import Links
 from tests.chaos.recording import quiet_logger
-from tests.chaos.stores import Store
-from tests.integration.support.cluster import ProcessCluster
+from tests.chaos.world import World
 
-PAUSE_S = (0.5, 4.0)
-"""Between faults."""
-FAULT_S = (0.2, 12.0)
-"""How long one lasts: longer than a session, so that some are taken for a death."""
+
+class Pace(NamedTuple):
+    """Least and most."""
+
+    pause_s: tuple[float, float]
+    """Between faults."""
+    fault_s: tuple[float, float]
+    """How long one lasts: up to longer than a session, so that some are taken for a death."""
+
+
+UNHURRIED = Pace((0.5, 4.0), (0.2, 12.0))
+HURRIED = Pace((0.2, 1.0), (0.2, 6.0))
+"""Many kinds within a minute."""
+
+CLOCK_JUMP_S = (-50 * 60, 8 * 3600)
+"""A broker over an hour behind its clients refuses their records (message.timestamp.after.max.ms). One
+that is a day ahead forgets producer ids (producer.id.expiration.ms), and takes twice what is tried again."""
+DRIFT_STEP_S = 0.5
+DRIFT_RATES = (-0.5, -0.05, 0.05, 0.5, 5.0)
+"""What a clock gains in a second."""
 ADMIN_DEADLINE_S = 30
+SETTLE_DEADLINE_S = 60
 ABANDONED_S = 120
 """The last fault starts what it has killed, which is ended afterwards."""
 
@@ -49,22 +64,14 @@ class Nemesis:
     """Draws faults until it is stopped, and writes each of them down."""
 
     def __init__(
-        self,
-        cluster: ProcessCluster,
-        links: Links,
-        store: Store,
-        *,
-        disks: dict[int, SmallDisk],
-        topics: Sequence[str],
-        partitions: int,
-        bootstrap: str,
-        seed: int,
-        log: Path,
+        self, world: World, *, topics: Sequence[str], partitions: int, pace: Pace, seed: int, log: Path
     ) -> None:
-        self._cluster, self._links, self._store, self._disks = cluster, links, store, disks
-        self._topics, self._partitions, self._bootstrap = topics, partitions, bootstrap
+        self._cluster, self._links, self._store = world.cluster, world.links, world.store
+        self._disks, self._clocks = world.disks, world.clocks
+        self._topics, self._partitions, self._bootstrap = topics, partitions, world.bootstrap
+        self._pace = pace
         self._admin = AdminClient(
-            {"bootstrap.servers": bootstrap, "socket.timeout.ms": 10_000}, logger=quiet_logger()
+            {"bootstrap.servers": self._bootstrap, "socket.timeout.ms": 10_000}, logger=quiet_logger()
         )
         self._rng = random.Random(seed)
         self._log = log.open("a")
@@ -74,6 +81,9 @@ class Nemesis:
         self._throwaway = 0
         self._thread = threading.Thread(target=self._run, name="nemesis", daemon=True)
         self.failure: BaseException | None = None
+        self._weights = self._kinds()
+        self._first = self._rng.sample(list(self._weights), len(self._weights))
+        """Of each kind one, before any comes again."""
 
     def start(self) -> None:
         self._thread.start()
@@ -94,32 +104,42 @@ class Nemesis:
 
     def _run(self) -> None:
         try:
-            while not self._stop.wait(self._rng.uniform(*PAUSE_S)):
+            while not self._stop.wait(self._rng.uniform(*self._pace.pause_s)):
                 self._draw()
         except BaseException as error:  # noqa: BLE001 raised by stop
             self.failure = error
 
     def _draw(self) -> None:
-        faults: list[tuple[Fault, int]] = [
-            (self.kill, 4),
-            (self.pause, 3),
-            (self.isolate, 3),
-            (self.one_way, 3),
-            (self.one_link, 3),
-            (self.late, 2),
-            (self.drip, 1),
-            (self.reset_connections, 2),
-            (self.rolling_restart, 1),
-            (self.store_away, 2),
-            (self.full_disk, 2 if self._disks else 0),
-            (self.two_at_once, 1),
-            (self.move_partition, 3),
-            (self.elect, 2),
-            (self.churn_topics, 2),
-            (self.change_configs, 2),
-        ]
-        (fault,) = self._rng.choices([each for each, _ in faults], [weight for _, weight in faults])
+        if self._first:
+            self._do(self._first.pop())
+            return
+        (fault,) = self._rng.choices(list(self._weights), list(self._weights.values()))
         self._do(fault)
+
+    def _kinds(self) -> dict[Fault, int]:
+        """Those that this machine can have, and how often each comes beside the others."""
+        kinds: dict[Fault, int] = {
+            self.kill: 4,
+            self.pause: 3,
+            self.isolate: 3,
+            self.one_way: 3,
+            self.one_link: 3,
+            self.late: 2,
+            self.drip: 1,
+            self.reset_connections: 2,
+            self.rolling_restart: 1,
+            self.store_away: 2,
+            self.two_at_once: 1,
+            self.move_partition: 3,
+            self.elect: 2,
+            self.churn_topics: 2,
+            self.change_configs: 2,
+        }
+        if self._disks:
+            kinds[self.full_disk] = 2
+        if self._clocks:
+            kinds |= {self.clock_jumps: 2, self.clock_drifts: 1}
+        return kinds
 
     def _do(self, fault: Fault) -> None:
         name = fault.__name__
@@ -135,7 +155,7 @@ class Nemesis:
         self._log.flush()
 
     def _last(self, rng: random.Random) -> None:
-        self._stop.wait(rng.uniform(*FAULT_S))
+        self._stop.wait(rng.uniform(*self._pace.fault_s))
 
     def _victim(self, rng: random.Random) -> int:
         return rng.choice([each for each in self._cluster.brokers if each not in self._down])
@@ -146,6 +166,8 @@ class Nemesis:
         self._store.heal()
         for disk in self._disks.values():
             disk.empty()
+        for clock in self._clocks.values():
+            clock.turn(0)
         for node_id, broker in self._cluster.brokers.items():
             if broker.is_running():
                 self._cluster.thaw(node_id)
@@ -198,6 +220,26 @@ class Nemesis:
         if broker.is_running():
             broker.kill()  # a log directory that was taken offline stays so until the broker starts again
         broker.start()
+
+    # Clocks
+
+    def clock_jumps(self, rng: random.Random) -> None:
+        """A broker's wall clock is set, and set back."""
+        node_id, offset_s = self._victim(rng), rng.uniform(*CLOCK_JUMP_S)
+        self._note("clock_jumps", "broker", node_id=node_id, offset_s=offset_s)
+        self._clocks[node_id].turn(offset_s)
+        self._last(rng)
+        self._clocks[node_id].turn(0)
+
+    def clock_drifts(self, rng: random.Random) -> None:
+        """A broker's wall clock goes wrong, step by step, and is set right."""
+        node_id, rate = self._victim(rng), rng.choice(DRIFT_RATES)
+        self._note("clock_drifts", "broker", node_id=node_id, rate=rate)
+        for step in range(1, 1 + round(rng.uniform(*self._pace.fault_s) / DRIFT_STEP_S)):
+            self._clocks[node_id].turn(step * DRIFT_STEP_S * rate)
+            if self._stop.wait(DRIFT_STEP_S):
+                break
+        self._clocks[node_id].turn(0)
 
     # Links
 
@@ -298,8 +340,15 @@ class Nemesis:
             self._note("operator", "refused", error=str(error))
 
     def settle(self) -> None:
-        """min.insync.replicas as it was, so that everything can be written."""
-        for topic in self._topics:
+        """min.insync.replicas as it was, so that everything can be written. Raises AssertionError."""
+        deadline = time.monotonic() + SETTLE_DEADLINE_S
+        left = list(self._topics)
+        while left:
             entry = ConfigEntry("min.insync.replicas", "2", incremental_operation=AlterConfigOpType.SET)
-            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
-            self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)
+            resource = ConfigResource(ResourceType.TOPIC, left[-1], incremental_configs=[entry])
+            try:
+                self._admin.incremental_alter_configs([resource])[resource].result(ADMIN_DEADLINE_S)
+            except KafkaException as error:
+                assert time.monotonic() < deadline, f"min.insync.replicas cannot be set: {error}"
+            else:
+                left.pop()

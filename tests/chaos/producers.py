@@ -2,8 +2,10 @@
 
     python -m tests.chaos.producers CLIENT ROLE BOOTSTRAP TOPIC PARTITIONS HISTORY SEED
 
-CLIENT: ``confluent``, ``aiokafka`` or ``kafka-python``. ROLE: ``plain`` (what fails is not tried again),
-``idempotent`` or ``transactional``. SIGTERM: what was sent is waited for, and the process ends.
+CLIENT and ROLE: ``confluent`` or ``aiokafka``, ``idempotent`` or ``transactional``; ``kafka-python``,
+``plain`` (what fails is not tried again) or ``idempotent``. librdkafka is never plain: even without retries
+it tries again after NOT_LEADER_OR_FOLLOWER, which a leader says that has appended and then resigned. SIGTERM:
+what was sent is waited for, and the process ends.
 """
 
 from __future__ import annotations
@@ -80,16 +82,13 @@ def by_confluent(producing: Producing) -> None:
         "bootstrap.servers": producing.bootstrap,
         "acks": "all",
         "linger.ms": 5,
-        "message.timeout.ms": GIVE_UP_S * 1000,
         "request.timeout.ms": 3_000,
         "socket.timeout.ms": 5_000,
         "reconnect.backoff.max.ms": 500,
         "topic.metadata.refresh.interval.ms": 2_000,
+        "enable.idempotence": True,
+        "message.timeout.ms": NEVER_MS,
     }
-    if producing.role == "plain":
-        settings |= {"message.send.max.retries": 0, "max.in.flight": 1}
-    else:
-        settings |= {"enable.idempotence": True, "message.timeout.ms": NEVER_MS}
     logger = quiet_logger()
 
     def send(producer: Producer, transaction: str = "") -> None:
@@ -112,7 +111,7 @@ def by_confluent(producing: Producing) -> None:
         producer = Producer(settings, logger=logger)
         while not producing.stop.is_set():
             send(producer)
-            producer.poll(PAUSE_S)
+            _serve(producer)
         producer.flush(GIVE_UP_S * 2)
         return
 
@@ -135,6 +134,13 @@ def by_confluent(producing: Producing) -> None:
                 producer.flush(5)
 
 
+def _serve(producer: Any) -> None:
+    """Tell what was delivered, for the pause between sends: a ``poll`` ends with the first that it has."""
+    until = time.monotonic() + PAUSE_S
+    while (left := until - time.monotonic()) > 0:
+        producer.poll(left)
+
+
 def _confluent_transaction(producing: Producing, producer: Any, send: Any) -> None:
     from confluent_kafka import KafkaException
 
@@ -144,7 +150,7 @@ def _confluent_transaction(producing: Producing, producer: Any, send: Any) -> No
     producing.recorder.write(Kind.BEGIN, invoked_ms, Outcome.OK, process=process, transaction=transaction)
     for _ in range(producing.rng.randint(1, RECORDS_A_TRANSACTION_MAX)):
         send(producer, transaction)
-        producer.poll(PAUSE_S)
+        _serve(producer)
     commits = producing.rng.random() >= ABORTED
     kind = Kind.COMMIT_TRANSACTION if commits else Kind.ABORT_TRANSACTION
     invoked_ms = now_ms()
@@ -267,7 +273,11 @@ def by_kafka_python(producing: Producing) -> None:
     if producing.role == "plain":
         settings |= {"retries": 0, "max_in_flight_requests_per_connection": 1}
     while not producing.stop.is_set():
-        producer = KafkaProducer(**settings)
+        try:
+            producer = KafkaProducer(**settings)
+        except KafkaError as error:  # it reaches no broker yet
+            print(f"{producing.name}: begins again after {error!r}", file=sys.stderr)
+            continue
         try:
             while not producing.stop.is_set():
                 record, process, invoked_ms = producing.next_record(), producing.process, now_ms()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import time
@@ -15,23 +14,19 @@ from confluent_kafka import Consumer, TopicPartition
 
 from minikafka.testing.history.checker import PERMITTED, Report, check
 from minikafka.testing.history.operations import Kind, Operation, Outcome, Record, read_history
-from tests.chaos.disks import SmallDisk, small_disks
-from tests.chaos.links import Links
-from tests.chaos.nemesis import Nemesis
+from tests.chaos.nemesis import UNHURRIED, Nemesis, Pace
 from tests.chaos.programs import Programs
 from tests.chaos.recording import Recorder, now_ms
-from tests.chaos.stores import Store, opened
+from tests.chaos.world import World, running
 from tests.integration.support import confluent
 from tests.integration.support.cluster import ProcessCluster
-from tests.support.ports import free_port
 
-BROKERS = 5
 PARTITIONS = 4
 TOPICS = {"plain": "records", "idempotent": "records", "transactional": "transactions"}
 """By the role of those that write to them."""
 
 PRODUCERS = (
-    ("confluent", "plain"),
+    ("java", "plain"),
     ("kafka-python", "plain"),
     ("confluent", "idempotent"),
     ("aiokafka", "idempotent"),
@@ -58,25 +53,15 @@ MEMBERS = (
 """Clients and their groups."""
 
 WHOLE_DEADLINE_S = 90
+KINDS = 6
+"""Of faults, which a short run has."""
+ENOUGH, ENOUGH_DEADLINE_S = 200, 90
+"""Records acknowledged, of each role."""
 CLIENTS_END_S = 150
 READ_DEADLINE_S = 120
 DRAIN_S = 3
 JVM_TERMINATED = 143
 """The exit code of a JVM that has got SIGTERM, whatever it did then."""
-
-PROPERTIES = {
-    "auto.create.topics.enable": "false",
-    "offsets.topic.replication.factor": 3,
-    "transaction.state.log.replication.factor": 3,
-    "transaction.state.log.min.isr": 2,
-    "offsets.topic.num.partitions": 5,
-    "transaction.state.log.num.partitions": 5,
-    "log.roll.ms": 20_000,
-    "log.flush.offset.checkpoint.interval.ms": 2_000,
-    "group.initial.rebalance.delay.ms": 500,
-    "log.initial.task.delay.ms": 1_000,
-    "leader.imbalance.check.interval.seconds": 20,
-}
 
 
 class ChaosReport(msgspec.Struct):
@@ -86,17 +71,20 @@ class ChaosReport(msgspec.Struct):
     store: str
     seconds: float
     faults: dict[str, int]
-    acknowledged: int
+    acknowledged: dict[str, int]
+    """Records, by the role of their producers."""
     transactions: int
     polled: int
     judged: Report
 
     def __str__(self) -> str:
         faults = ", ".join(f"{count} × {name}" for name, count in sorted(self.faults.items()))
+        acknowledged = ", ".join(f"{count} {role}" for role, count in sorted(self.acknowledged.items()))
         return (
             f"seed {self.seed}, {self.store}, {self.seconds:.0f} s: {sum(self.faults.values())} faults "
-            f"({faults}); {self.acknowledged} records acknowledged, {self.transactions} transactions "
-            f"committed, {self.polled} records read by groups; {self._verdict()}"
+            f"({faults}); {sum(self.acknowledged.values())} records acknowledged ({acknowledged}), "
+            f"{self.transactions} transactions committed, {self.polled} records read by groups; "
+            f"{self._verdict()}"
         )
 
     def _verdict(self) -> str:
@@ -145,88 +133,39 @@ class Client:
         self._process.wait(60)
 
 
-def run(directory: Path, *, seed: int, seconds: float, store: str) -> ChaosReport:
+def run(directory: Path, *, seed: int, seconds: float, store: str, pace: Pace = UNHURRIED) -> ChaosReport:
     """Let it go on for so long, heal, read all, and judge. What was recorded stays in ``directory``.
 
     Raises:
         AssertionError: the cluster or a client did not come back.
     """
     directory.mkdir(parents=True)
-    paths = {node_id: directory / f"broker-{node_id}" for node_id in range(1, BROKERS + 1)}
-    with (
-        opened(store, directory) as opened_store,
-        small_disks(paths) as disks,
-        running(directory, opened_store) as (cluster, links, bootstrap),
-    ):
-        faults = _storm(directory, cluster, links, bootstrap, opened_store, disks, seed, seconds)
+    with running(directory, store) as world:
+        faults = _storm(directory, world, seed, seconds, pace)
     return judge(directory, seed=seed, store=store, seconds=seconds, faults=faults)
 
 
-@contextlib.contextmanager
-def running(directory: Path, store: Store) -> Iterator[tuple[ProcessCluster, Links, str]]:
-    """A cluster behind relays, and where clients find it."""
-    ports = {node_id: free_port() for node_id in range(1, BROKERS + 1)}
-    links = Links(ports)
-    own = {
-        node_id: {
-            "listeners": f"PLAINTEXT://127.0.0.1:{port}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{links.ports[node_id]}",
-        }
-        for node_id, port in ports.items()
-    }
-    cluster = ProcessCluster(
-        directory, store.engine, brokers=BROKERS, properties=PROPERTIES, own_properties=own
-    )
-    bootstrap = ",".join(f"127.0.0.1:{port}" for port in links.ports.values())
-    links.know(
-        lambda: {node_id: broker.pid for node_id, broker in cluster.brokers.items() if broker.is_running()}
-    )
-    try:
-        cluster.start()
-        yield cluster, links, bootstrap
-    finally:
-        cluster.close()
-        links.close()
-
-
-def _storm(
-    directory: Path,
-    cluster: ProcessCluster,
-    links: Links,
-    bootstrap: str,
-    store: Store,
-    disks: dict[int, SmallDisk],
-    seed: int,
-    seconds: float,
-) -> Counter[str]:
-    topics, programs = sorted(set(TOPICS.values())), Programs()
+def _storm(directory: Path, world: World, seed: int, seconds: float, pace: Pace) -> Counter[str]:
+    topics, programs, bootstrap = sorted(set(TOPICS.values())), Programs(), world.bootstrap
     for topic in topics:
         confluent.make_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3)
     clients = [
         *_producers(directory, programs, bootstrap, seed),
         *_members(directory, programs, bootstrap, topics),
     ]
-    nemesis = Nemesis(
-        cluster,
-        links,
-        store,
-        disks=disks,
-        topics=topics,
-        partitions=PARTITIONS,
-        bootstrap=bootstrap,
-        seed=seed,
-        log=directory / "faults.jsonl",
-    )
+    log = directory / "faults.jsonl"
+    nemesis = Nemesis(world, topics=topics, partitions=PARTITIONS, pace=pace, seed=seed, log=log)
     try:
         nemesis.start()
-        ends = time.monotonic() + seconds
-        while time.monotonic() < ends and nemesis.failure is None:
+        began = time.monotonic()
+        while nemesis.failure is None and not _is_over(time.monotonic() - began, seconds, nemesis):
             time.sleep(1)
             for client in clients:
                 client.check_running()
         nemesis.stop()
         nemesis.settle()
-        _wait_until_whole(cluster, topics)
+        _wait_until_whole(world.cluster, topics)
+        _wait_until_enough(directory, clients)
         time.sleep(DRAIN_S)  # members read what was written last
         for client in clients:
             client.ask_to_end()
@@ -238,6 +177,11 @@ def _storm(
         for client in clients:
             client.kill()
     return nemesis.counts
+
+
+def _is_over(so_far_s: float, seconds: float, nemesis: Nemesis) -> bool:
+    """On a machine with more to do one fault may take most of the time: others follow, for as long again."""
+    return so_far_s >= seconds and (len(nemesis.counts) >= KINDS or so_far_s >= 2 * seconds)
 
 
 def _producers(directory: Path, programs: Programs, bootstrap: str, seed: int) -> Iterator[Client]:
@@ -252,6 +196,25 @@ def _members(directory: Path, programs: Programs, bootstrap: str, topics: list[s
         where = (bootstrap, ",".join(topics), group, "{history}")
         if (program := programs.of(client, "member")) is not None:
             yield Client(directory, f"member-{number}-{client}", [*program, *where])
+
+
+def _wait_until_enough(directory: Path, clients: Sequence[Client]) -> None:
+    """A run shows little of a role that has written little: those that write go on after the faults."""
+    deadline = time.monotonic() + ENOUGH_DEADLINE_S
+    while little := [role for role in sorted(TOPICS) if _acknowledged(directory, role) < ENOUGH]:
+        assert time.monotonic() < deadline, f"{little} have not {ENOUGH} records in {ENOUGH_DEADLINE_S} s"
+        for client in clients:
+            client.check_running()
+        time.sleep(1)
+
+
+def _acknowledged(directory: Path, role: str) -> int:
+    """Records so far."""
+    return sum(
+        b'"kind":"send"' in line and b'"outcome":"ok"' in line
+        for path in directory.glob(f"producer-*-{role}.jsonl")
+        for line in path.read_bytes().splitlines()
+    )
 
 
 def _wait_until_whole(cluster: ProcessCluster, topics: list[str]) -> None:
@@ -322,15 +285,22 @@ def history_of(directory: Path) -> list[Operation]:
     ]
 
 
+def role_of(process: str) -> str:
+    """Of a producer, by its name in the history; after a failure there is a number behind it."""
+    return process.partition(".")[0].rpartition("-")[2]
+
+
 def judge(directory: Path, *, seed: int, store: str, seconds: float, faults: Counter[str]) -> ChaosReport:
     operations = history_of(directory)
-    sends = [each for each in operations if each.kind is Kind.SEND and each.outcome is Outcome.OK]
+    acknowledged = Counter(
+        role_of(each.process) for each in operations if each.kind is Kind.SEND and each.outcome is Outcome.OK
+    )
     commits = [
         each for each in operations if each.kind is Kind.COMMIT_TRANSACTION and each.outcome is Outcome.OK
     ]
     polled = sum(len(each.records) for each in operations if each.kind is Kind.POLL and each.group)
     report = ChaosReport(
-        seed, store, seconds, dict(faults), len(sends), len(commits), polled, check(operations)
+        seed, store, seconds, dict(faults), dict(acknowledged), len(commits), polled, check(operations)
     )
     (directory / "report.json").write_text(json.dumps(msgspec.to_builtins(report), indent=1))
     return report

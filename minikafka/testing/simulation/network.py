@@ -39,6 +39,10 @@ class Trace:
         """``detail`` must say the same whenever it is printed: numbers, texts, tuples of them."""
         self._notes.append((self._now_ns(), host, event, detail))
 
+    def forget(self) -> None:
+        """All of them, in a run so long that they would fill the memory."""
+        self._notes.clear()
+
     def lines(self) -> list[str]:
         """``milliseconds host: event detail``."""
         return [

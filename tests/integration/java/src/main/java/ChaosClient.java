@@ -34,7 +34,7 @@ import org.apache.kafka.common.serialization.StringSerializer;
  *     ChaosClient producer ROLE BOOTSTRAP TOPIC PARTITIONS HISTORY SEED
  *     ChaosClient member PROTOCOL BOOTSTRAP TOPICS GROUP HISTORY
  *
- * ROLE is idempotent or transactional, PROTOCOL classic or consumer. SIGTERM ends it in good order.
+ * ROLE is plain (what fails is not tried again), idempotent or transactional, PROTOCOL classic or consumer. SIGTERM ends it in good order.
  */
 public final class ChaosClient {
     static final int PAUSE_MS = 50;
@@ -112,6 +112,11 @@ public final class ChaosClient {
         if (transactional) {
             settings.put("transactional.id", name);
             settings.put("transaction.timeout.ms", "" + TRANSACTION_TIMEOUT_MS);
+        }
+        if (role.equals("plain")) {
+            settings.put("enable.idempotence", "false");
+            settings.put("retries", "0");
+            settings.put("max.in.flight.requests.per.connection", "1");
         }
         int[] life = {0}, number = {0}, transactions = {0};
         while (!stopping.get()) {
