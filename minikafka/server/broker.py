@@ -60,7 +60,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.connection_limits import apply_ip_quota, listener_limits
+from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
@@ -407,6 +407,10 @@ class Broker:
         services.close_sessions = server.close_sessions
         services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
+        overrides = ConnectionOverrides(config, server.limits)
+        services.configs.check_broker_with(overrides.check)
+        services.configs.subscribe_broker(overrides.apply)
+        services.supervisor.start("connection-overrides", overrides.run, restart=Restart.ALWAYS)
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
         }
@@ -474,7 +478,6 @@ class Broker:
             limits = self._socket_server.limits
             limits.max_connections = config.max_connections
             limits.max_connections_per_ip = config.max_connections_per_ip
-            limits.max_connections_per_ip_overrides = config.connection_overrides()
             limits.max_connection_creation_rate = config.max_connection_creation_rate
             limits.listeners = listener_limits(config)
 

@@ -291,10 +291,15 @@ async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:
     assert not await is_admitted()
     await set_dynamically(broker, max_connections=100, max_connections_per_ip=1)
     assert not await is_admitted()
-    await set_dynamically(broker, max_connections_per_ip_overrides="127.0.0.1:2")
-    assert await is_admitted()
     assert broker._socket_server is not None
     limits = broker._socket_server.limits
+    with pytest.raises(
+        KafkaError, match=r"max.connections.per.ip.overrides: the host 'no.invalid' is unknown"
+    ):
+        await set_dynamically(broker, max_connections_per_ip_overrides="no.invalid:2")
+    assert limits.max_connections_per_ip_overrides == {}
+    await set_dynamically(broker, max_connections_per_ip_overrides="localhost:2")
+    assert await is_admitted()
     await set_dynamically(broker, max_connection_creation_rate=7)
     assert limits.max_connection_creation_rate == 7
     own = {"listener.name.plaintext.max.connections": "5"}
