@@ -202,7 +202,8 @@ class Connection(asyncio.Protocol):
         "__weakref__", "_ahead_bytes", "_before_login", "_body", "_budget", "_collecting", "_frame_bytes",
         "_handler", "_held", "_hold", "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner",
         "_reader", "_reading", "_response_bytes", "_responses", "_room", "_serving", "_transport",
-        "_unfinished", "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
+        "_unfinished", "_unfinished_bytes", "_unsent_bytes", "client_software_name",
+        "client_software_version", "id",
         "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
         "peer_port", "principal", "received_ns",
     )  # fmt: skip

@@ -50,8 +50,9 @@ COMPACTION = {
     "log.cleaner.backoff.ms": "7",
     "log.cleaner.dedupe.buffer.size": "100000",
     "log.cleaner.io.buffer.load.factor": "0.5",
-    "log.cleaner.io.buffer.size": "70000",
+    "log.cleaner.io.buffer.size": "1400000",
     "log.cleaner.io.max.bytes.per.second": "5000.0",
+    "log.cleaner.threads": "2",
 }
 """What the log cleaner asks the configuration for when it has to do."""
 
@@ -149,7 +150,7 @@ async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:
     cleaner = LogCleaner(broker.services, remove_later=lambda deleted, *, delay_ms: None)
     assert await cleaner.clean_dirtiest(Runner())
     ((job, bytes_per_second),) = seen
-    assert (job.map_bytes, job.map_load_factor, job.read_bytes) == (100_000, 0.5, 70_000)
+    assert (job.map_bytes, job.map_load_factor, job.read_bytes) == (50_000, 0.5, 700_000), "of two threads"
     assert bytes_per_second == 5000
     assert broker.services.config.log_cleaner_backoff_ms == 7
 
