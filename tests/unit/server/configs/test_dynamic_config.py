@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -329,22 +330,61 @@ async def test_what_was_set_holds_after_a_restart(start: Start) -> None:
     assert limits.max_connections == 3
 
 
-def test_what_holds_only_together_is_used_after_a_restart() -> None:
-    """A mechanism that brokers use must be enabled: neither of the two can be set without the other."""
-    static = {
-        "listeners": "SAFE://127.0.0.1:0",
-        "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "SAFE",
-    }
-    dynamic = {
-        "listener.name.safe.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.safe.sasl.mechanism.inter.broker.protocol": "PLAIN",
-    }
-    properties = BrokerProperties(static=static)
-    assert usable_broker_properties(properties, dynamic_default={}, dynamic=dynamic).dynamic == dynamic
-    unusable = dynamic | {"max.connections": "many"}
-    kept = usable_broker_properties(properties, dynamic_default={}, dynamic=unusable).dynamic
-    assert "max.connections" not in kept
+SAFE = {
+    "listeners": "SAFE://127.0.0.1:0",
+    "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "SAFE",
+}
+TOGETHER = {
+    "listener.name.safe.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.safe.sasl.mechanism.inter.broker.protocol": "PLAIN",
+}
+"""A mechanism that brokers use must be enabled: neither of the two can be set without the other."""
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        {},
+        {"max.connections": "many"},
+        {"max.connections": "many", "listener.name.other.ssl.keystore.type": "?", "node.id": "7"},
+        {f"log.cleaner.{name}": "?" for name in ("threads", "backoff.ms", "io.buffer.size")},
+    ],
+    ids=["nothing", "a-value", "values-and-names", "several"],
+)
+def test_what_holds_only_together_is_used_after_a_restart(
+    unusable: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    properties = BrokerProperties(static=SAFE)
+    others = {"a.plugins.property": "1", "max.connections.per.ip": "7"}
+    kept = usable_broker_properties(
+        properties, dynamic_default={}, dynamic={**TOGETHER, **others, **unusable}
+    )
+    assert kept.dynamic == TOGETHER | others
+    assert kept.effective().max_connections_per_ip == 7
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == len(unusable)
+    for name in unusable:
+        assert any(f"stored configuration {name} of this broker is ignored: " in line for line in lines)
+
+
+def test_what_holds_only_with_what_all_brokers_have_is_used_after_a_restart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    of_all = {"log.cleaner.min.compaction.lag.ms": "900", "max.connections": "many"}
+    own = {"log.cleaner.max.compaction.lag.ms": "1000"}
+    static = SAFE | {"log.cleaner.max.compaction.lag.ms": "100"}
+    kept = usable_broker_properties(BrokerProperties(static=static), dynamic_default=of_all, dynamic=own)
+    assert (kept.dynamic_default, kept.dynamic) == ({"log.cleaner.min.compaction.lag.ms": "900"}, own)
+    assert "stored configuration max.connections of all brokers is ignored: " in caplog.text
+
+
+def test_of_two_that_contradict_each_other_one_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    own = {"log.cleaner.max.compaction.lag.ms": "100", "log.cleaner.min.compaction.lag.ms": "900"}
+    kept = usable_broker_properties(BrokerProperties(static=SAFE), dynamic_default={}, dynamic=own | TOGETHER)
+    assert kept.dynamic == {"log.cleaner.max.compaction.lag.ms": "100"} | TOGETHER
+    assert "stored configuration log.cleaner.min.compaction.lag.ms of this broker is ignored: " in caplog.text
 
 
 @pytest.mark.parametrize(("level", "flags"), [("9", 2), ("1", 4), ("-1", 0)])
