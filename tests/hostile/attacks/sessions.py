@@ -109,18 +109,20 @@ def parked(broker: BrokerProcess, short: bool) -> str:
 def expired(broker: BrokerProcess, short: bool) -> str:
     """Fetches wait for minutes, and their clients go on when their sessions are over: each is closed without
     an answer, as Kafka does (KIP-368), and its fetch waits no more."""
-    before, count = broker.resident_bytes(), 20 if short else 500
+    before, count = broker.resident_bytes(), 20 if short else 300
     with Peer("PLAINTEXT") as admin, ExitStack() as held:
         created = admin.ask(ApiKey.CREATE_ACLS, 2, {"creations": [may_read(2, TOPIC)]})
         assert {each.error_code for each in created.results} == {0}
-        peers = [held.enter_context(Peer("SASL_PLAINTEXT")) for _ in range(count)]
-        for peer in peers:
-            assert peer.log_in("PLAIN") == 0
-            peer.send(ApiKey.FETCH, 4, FETCH)
+        peers = []
+        for _ in range(count):
+            peers.append(held.enter_context(Peer("SASL_PLAINTEXT")))
+            assert peers[-1].log_in("PLAIN") == 0
+            peers[-1].send(ApiKey.FETCH, 4, FETCH)
         admin.ask(ApiKey.API_VERSIONS, 0, {})  # by when the fetches are handled
         waiting = delayed_fetches(broker)
         assert waiting >= count, f"{waiting} of {count} fetches wait"
         time.sleep(SESSION_MS / 1000)
+        admin.ask(ApiKey.API_VERSIONS, 0, {})  # by when the broker's timers have gone off
         for peer in peers:
             peer.send(ApiKey.METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
         for peer in peers:

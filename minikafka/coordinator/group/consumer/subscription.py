@@ -38,10 +38,10 @@ REMEMBERED_MAX = 32
 
 
 class Matches(NamedTuple):
-    """Which of ``names`` an expression matches, in alphabetical order."""
+    """Which of the names that it has ``seen`` an expression matches, in alphabetical order."""
 
     regex: str
-    names: frozenset[str]
+    seen: frozenset[str]
     matched: tuple[str, ...]
 
 
@@ -70,7 +70,7 @@ def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[Matches]:
     in_order = tuple(names)
     all_names = frozenset(in_order)
     known = _remembered.get(regex, Matches(regex, frozenset(), ()))
-    if known.names == all_names:
+    if known.seen == all_names:
         return known
     pattern = _compiled(regex)
     hits = frozenset(known.matched)
@@ -78,7 +78,7 @@ def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[Matches]:
     for name in in_order:
         if name in hits:
             matched.append(name)
-        elif name not in known.names:
+        elif name not in known.seen:
             if pattern.fullmatch(name):
                 matched.append(name)
             yield
