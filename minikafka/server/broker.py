@@ -434,17 +434,15 @@ class Broker:
         """Load the record codec soon after the first partition came: a broker without one saves 4 MB."""
         has_partitions = asyncio.Event()
         services.replica_manager.add_leadership_listener(lambda topic_partition: has_partitions.set())
-        services.supervisor.start("record-codec", lambda: self._load_record_codec(has_partitions))
+        work = partial(self._load_record_codec, has_partitions, services.log_io)
+        services.supervisor.start("record-codec", work)
 
-    async def _load_record_codec(self, has_partitions: asyncio.Event) -> None:
-        """Before the first produce needs it, but after the first client was answered.
-
-        On the loop, which waits a tenth of a second for it: aiokafka's modules import each other, so a thread
-        that imports them would show an unfinished one to a produce that comes meanwhile.
-        """
+    async def _load_record_codec(self, has_partitions: asyncio.Event, log_io: LogIo) -> None:
+        """Before the first produce needs it, but after the first client was answered. In the disk thread: on
+        the loop all others would wait a tenth of a second, and on a busy machine a whole one."""
         await has_partitions.wait()
         await asyncio.sleep(RECORD_CODEC_DELAY_MS / 1000)
-        record_codec.load()
+        await log_io.run(record_codec.load)
 
     async def _load_own_modules(self, log_io: LogIo) -> None:
         """All that the start has deferred, before an upgrade may replace its files.
