@@ -109,7 +109,7 @@ def parked(broker: BrokerProcess, short: bool) -> str:
 def expired(broker: BrokerProcess, short: bool) -> str:
     """Fetches wait for minutes, and their clients go on when their sessions are over: each is closed without
     an answer, as Kafka does (KIP-368), and its fetch waits no more."""
-    before, count = broker.resident_bytes(), 20 if short else 300
+    before, count = broker.resident_bytes(), 20 if short else 100
     with Peer("PLAINTEXT") as admin, ExitStack() as held:
         created = admin.ask(ApiKey.CREATE_ACLS, 2, {"creations": [may_read(2, TOPIC)]})
         assert {each.error_code for each in created.results} == {0}
