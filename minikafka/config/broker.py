@@ -263,7 +263,8 @@ class BrokerConfig(HttpConfig, frozen=True, kw_only=True):
         ),
     ] = sys.float_info.max
     log_cleaner_threads: Annotated[
-        int, prop(INT, MEDIUM, "How many logs are compacted at the same time.", ge=1)
+        int,
+        prop(INT, MEDIUM, "How many logs are compacted at the same time.", ge=1, update=CLUSTER_WIDE),
     ] = 1
 
     # Work that is done from time to time.

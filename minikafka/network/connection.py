@@ -9,10 +9,11 @@ Invariants:
 - What one connection can make us hold is bounded (``responses.py``, the constants below). Whatever is over a
   bound stops the *reading*, one bit of ``_hold`` per reason; frames already cut wait in ``_held``; both go on
   when the last bit is cleared.
-- The memory budget (all connections together) counts what has arrived of unfinished frames, responses that
-  wait for an earlier one, and responses that the peer does not read. A connection that has more of a frame
-  than its share is not read on, unless the overdraft is its. Handlers of requests whose answers may be large
-  ask for room first (``wait_for_room``). A body that does not come, and who stalls while others wait, is
+- The memory budget (all connections together) counts what has arrived of unfinished frames, chunks of which
+  frames have to wait, responses that wait for an earlier one, and responses that the peer does not read. A
+  connection that has more of a frame than its share is not read on, unless the overdraft is its; one that
+  sends ahead when nothing is left is closed. Handlers of requests whose answers may be large ask for room
+  first (``wait_for_room``). A body that does not come, and who stalls while others wait, is
   closed by the sweeper.
 - A handler's bug closes its connection and is logged with a traceback; nothing else happens.
 
@@ -198,10 +199,11 @@ class Connection(asyncio.Protocol):
     """
 
     __slots__ = (
-        "__weakref__", "_before_login", "_body", "_budget", "_collecting", "_frame_bytes", "_handler",
-        "_held", "_hold", "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner", "_reader",
-        "_reading", "_response_bytes", "_responses", "_room", "_serving", "_transport", "_unfinished",
-        "_unfinished_bytes", "_unsent_bytes", "client_software_name", "client_software_version", "id",
+        "__weakref__", "_ahead_bytes", "_before_login", "_body", "_budget", "_collecting", "_frame_bytes",
+        "_handler", "_held", "_hold", "_idleness", "_lags", "_loop", "_mute_timer", "_now_ns", "_owner",
+        "_reader", "_reading", "_response_bytes", "_responses", "_room", "_serving", "_transport",
+        "_unfinished", "_unfinished_bytes", "_unsent_bytes", "client_software_name",
+        "client_software_version", "id",
         "is_follower", "leader_hints", "listener_name", "local_host", "local_port", "memory", "peer_host",
         "peer_port", "principal", "received_ns",
     )  # fmt: skip
@@ -238,6 +240,7 @@ class Connection(asyncio.Protocol):
         self._reading = True
         self._serving = False
         self._held: list[Buffer] = []
+        self._ahead_bytes = 0  # of the chunks that held frames are in
         self._unsent_bytes = 0  # in the transport above its high-water mark
         self._lags = False  # when all frames are handled, ``received_ns`` or ``_collecting`` is to be reset
         self._collecting = False  # a frame is being collected; once it is handled, an overdraft is settled
@@ -368,6 +371,8 @@ class Connection(asyncio.Protocol):
                 self._held += frames
         elif frames:
             self._serve(frames)
+        if self._held:
+            self._keep_ahead(len(data))
         reader = self._reader
         if (
             self._hold
@@ -378,6 +383,21 @@ class Connection(asyncio.Protocol):
             or reader.error
         ):
             self._settle()
+
+    def _keep_ahead(self, chunk_bytes: int) -> None:
+        """Frames of a chunk have to wait, which keep all of it."""
+        budget, before_login = self._budget, self._before_login
+        if budget.left_bytes(self.peer_host, before_login=before_login) < chunk_bytes:
+            if not budget.may_overdraw(self, before_login=before_login):
+                logger.info(
+                    "closing the connection from %s (%s): it sends ahead, and no memory is left for that",
+                    self.peer,
+                    self.id,
+                )
+                self.abort()
+                return
+            self._collecting = self._lags = True
+        self._ahead_bytes += chunk_bytes
 
     def pause_writing(self) -> None:
         self._hold |= _WRITE
@@ -529,15 +549,16 @@ class Connection(asyncio.Protocol):
             self._serve(frames)
         if self._hold & _CLOSING:
             return
+        if not self._held:
+            self._ahead_bytes = 0
         self._count()
+        budget, before_login = self._budget, self._before_login
         if self._reader.expected_bytes and not self._held:
-            budget = self._budget
-            before_login = self._before_login
             if budget.may_collect(
                 self._frame_bytes, self.peer_host, before_login=before_login
             ) or budget.may_overdraw(self, before_login=before_login):
                 self._collecting = self._lags = True
-            elif before_login and budget.has_no_room_for_login(self.peer_host):
+            elif before_login and budget.left_bytes(self.peer_host, before_login=True) < 0:
                 logger.info(
                     "closing the connection from %s (%s): others that have not logged in hold the memory for "
                     "that",
@@ -579,7 +600,7 @@ class Connection(asyncio.Protocol):
         # A connection that is closing gets nothing more and owes nothing, but may still be served.
         frame_bytes, response_bytes = self._unfinished_bytes, 0
         if not self._hold & _CLOSING:
-            frame_bytes += self._reader.buffered_bytes
+            frame_bytes += self._reader.buffered_bytes + self._ahead_bytes
             response_bytes = self._responses.queued_bytes + self._unsent_bytes
             if frame_bytes > self._frame_bytes and self._budget.is_overdrawn_by(self):
                 frame_bytes = self._frame_bytes
@@ -627,6 +648,7 @@ class Connection(asyncio.Protocol):
         """From here on nothing is handled and nothing is owed."""
         self._hold |= _CLOSING
         self._held = []
+        self._ahead_bytes = 0
         self._collecting = False
         self._unsent_bytes = 0
         self._budget.settle(self)

@@ -20,6 +20,10 @@ Connections that have not logged in count there too, and besides have a much sma
 (CVE-2022-34917), with an overdraft of their own. What comes in one piece, as logins do, takes nothing of it;
 who sends a piece of a frame for which it has no room at all is closed.
 
+What is read at once may hold many whole frames. When they have to wait, because their connection has requests
+under way, the chunk counts as well; it cannot be sent back, so who brings one when nothing is left is closed,
+but for the one that overdraws.
+
 **Responses.** They are there before they can be refused. So requests whose answers may be far larger than
 themselves wait while there is no room (``has_room``): consumers' fetches below the others, so that peers
 which do not read their records leave room for metadata. Their answers are cut to a part of what is left
@@ -183,14 +187,12 @@ class MemoryBudget:
 
     def may_collect(self, held_bytes: int, address: str, *, before_login: bool = False) -> bool:
         """Whether a connection that holds ``held_bytes`` of a frame is within its share."""
-        left_bytes = self._frames.left_bytes(address)
-        if before_login:
-            left_bytes = min(left_bytes, self._logins.left_bytes(address))
-        return held_bytes * CONNECTION_SHARES <= left_bytes
+        return held_bytes * CONNECTION_SHARES <= self.left_bytes(address, before_login=before_login)
 
-    def has_no_room_for_login(self, address: str) -> bool:
-        """Whether those from ``address`` that have not logged in hold more than there is for them."""
-        return self._logins.left_bytes(address) < 0
+    def left_bytes(self, address: str, *, before_login: bool = False) -> int:
+        """What connections from ``address`` may still take; negative when they hold too much."""
+        left_bytes = self._frames.left_bytes(address)
+        return min(left_bytes, self._logins.left_bytes(address)) if before_login else left_bytes
 
     def may_overdraw(self, who: object, *, before_login: bool = False) -> bool:
         """Whether ``who`` may go on beyond its share: the one that asked first, until ``settle``."""

@@ -57,6 +57,9 @@ BODY_SECONDS_MAX = 30.0
 """How long the remainder of a request may be late when its memory is not waited for: after that Kafka's
 clients have given the request up (``request.timeout.ms``)."""
 
+RESOLVE_SECONDS_MAX = 10.0
+"""How long a host in ``max.connections.per.ip.overrides`` is looked up."""
+
 PORT_ATTEMPTS = 16
 """Tries to find a port that is free on several addresses, when the system picks it for the first one."""
 
@@ -165,7 +168,10 @@ class SocketServer:
         self.budget = MemoryBudget(
             budget_bytes if budget_bytes > 0 else MEMORY_BUDGET_BYTES, call_soon=loop.call_soon
         )
-        await self._resolve_overrides(loop)
+        overrides, unknown = await resolved_overrides(self._config.max_connections_per_ip_overrides)
+        if unknown:
+            raise StartError(unknown[0])
+        self.limits.max_connections_per_ip_overrides = overrides
         if self._tls:
             self.handshakes = tls_acceptor.Handshakes(loop)
         try:
@@ -352,24 +358,6 @@ class SocketServer:
             _set_options(listening, config)
         return server
 
-    async def _resolve_overrides(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Overrides may name hosts; connections come from addresses."""
-        overrides: dict[str, int] = {}
-        for host, allowed in self._config.max_connections_per_ip_overrides.items():
-            try:
-                overrides[str(ipaddress.ip_address(host))] = allowed
-                continue
-            except ValueError:
-                pass
-            try:
-                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            except OSError as error:
-                raise StartError(
-                    f"max.connections.per.ip.overrides: the host {host!r} is unknown: {_cause(error)}"
-                ) from error
-            overrides.update((str(address[0]), allowed) for *_, address in found)
-        self.limits.max_connections_per_ip_overrides = overrides
-
     # Sweeping
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -415,6 +403,29 @@ async def _addresses(loop: asyncio.AbstractEventLoop, listener: Listener) -> lis
     except OSError as error:
         raise StartError(f"cannot listen on {listener}: {_cause(error)}") from error
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+async def resolved_overrides(overrides: Mapping[str, int]) -> tuple[dict[str, int], list[str]]:
+    """``max.connections.per.ip.overrides`` by address: they may name hosts, connections come from addresses.
+    And a line for each host that is unknown. Names are looked up in a thread."""
+    loop = asyncio.get_running_loop()
+    by_address: dict[str, int] = {}
+    unknown: list[str] = []
+    for host, allowed in overrides.items():
+        try:
+            by_address[str(ipaddress.ip_address(host))] = allowed
+            continue
+        except ValueError:
+            pass
+        try:
+            async with asyncio.timeout(RESOLVE_SECONDS_MAX):
+                found = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            cause = _cause(error) if isinstance(error, OSError) else "it is no host name"
+            unknown.append(f"max.connections.per.ip.overrides: the host {host!r} is unknown: {cause}")
+        else:
+            by_address.update((str(address[0]), allowed) for *_, address in found)
+    return by_address, unknown
 
 
 def _cause(error: OSError) -> str:

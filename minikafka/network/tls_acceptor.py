@@ -50,6 +50,11 @@ HANDSHAKE_SECONDS_MAX = 10.0
 HANDSHAKES_MAX = 2_048
 """At once; each takes 50 KB or so."""
 
+HANDSHAKE_BYTES_MAX = 32 * 1024 * 1024
+"""What all of them may have in memory beyond the piece that is looked at (``PIECE_BYTES``): a client may send
+ahead with the last of its messages, up to 256 KiB at once. Half a gigabyte of 2,048 that have proved nothing
+would be too much (CVE-2022-34917)."""
+
 HANDSHAKE_THREADS = min(4, os.cpu_count() or 1)
 
 READ_BYTES = 16 * 1024
@@ -127,6 +132,11 @@ class Handshakes:
         """Harmless when it is not under way."""
         self._under_way.pop(transport, None)
 
+    @property
+    def unread_bytes(self) -> int:
+        """What those under way have in memory, and OpenSSL has not seen."""
+        return sum(each.unread_bytes for each in self._under_way)
+
     def step(self, ssl_object: ssl.SSLObject) -> asyncio.Future[None]:
         """Go on with a handshake, in a thread."""
         return self.loop.run_in_executor(self._threads, ssl_object.do_handshake)
@@ -198,6 +208,11 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
     def __repr__(self) -> str:
         return f"TlsTransport({self._peer()}, {self._state.name})"
 
+    @property
+    def unread_bytes(self) -> int:
+        """Of what came, what is not given to OpenSSL yet."""
+        return len(self._unread)
+
     # The socket's protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -220,7 +235,9 @@ class TlsTransport(asyncio.Transport, asyncio.Protocol):
                 self._read()
         elif self._state is _State.HANDSHAKE:
             self._unread += data
-            if not self._is_stepping:
+            if self.unread_bytes > PIECE_BYTES and self._handshakes.unread_bytes > HANDSHAKE_BYTES_MAX:
+                self.expire("too much has come ahead of the ends of handshakes")
+            elif not self._is_stepping:
                 self._step()
 
     def eof_received(self) -> bool:

@@ -60,7 +60,7 @@ from minikafka.server.cluster_membership import ClusterMembership
 from minikafka.server.configs.changes import ConfigChangeListener
 from minikafka.server.configs.service import ConfigService
 from minikafka.server.dispatch.dispatcher import Dispatcher
-from minikafka.server.quota.connection_limits import apply_ip_quota, listener_limits
+from minikafka.server.quota.connection_limits import ConnectionOverrides, apply_ip_quota, listener_limits
 from minikafka.server.replica.pending_disk_work import PendingDiskWork
 from minikafka.server.runtime.descriptors import DescriptorBudget
 from minikafka.server.runtime.log_io import LogIo
@@ -407,6 +407,10 @@ class Broker:
         services.close_sessions = server.close_sessions
         services.configs.client_quotas.follow(partial(apply_ip_quota, server.limits))
         await server.start()
+        overrides = ConnectionOverrides(config, server.limits)
+        services.configs.check_broker_with(overrides.check)
+        services.configs.subscribe_broker(overrides.apply)
+        services.supervisor.start("connection-overrides", overrides.run, restart=Restart.ALWAYS)
         self._advertised = {
             listener.name: self._advertise(listener, server) for listener in config.advertised_endpoints()
         }
@@ -430,17 +434,15 @@ class Broker:
         """Load the record codec soon after the first partition came: a broker without one saves 4 MB."""
         has_partitions = asyncio.Event()
         services.replica_manager.add_leadership_listener(lambda topic_partition: has_partitions.set())
-        services.supervisor.start("record-codec", lambda: self._load_record_codec(has_partitions))
+        work = partial(self._load_record_codec, has_partitions, services.log_io)
+        services.supervisor.start("record-codec", work)
 
-    async def _load_record_codec(self, has_partitions: asyncio.Event) -> None:
-        """Before the first produce needs it, but after the first client was answered.
-
-        On the loop, which waits a tenth of a second for it: aiokafka's modules import each other, so a thread
-        that imports them would show an unfinished one to a produce that comes meanwhile.
-        """
+    async def _load_record_codec(self, has_partitions: asyncio.Event, log_io: LogIo) -> None:
+        """Before the first produce needs it, but after the first client was answered. In the disk thread: on
+        the loop all others would wait a tenth of a second, and on a busy machine a whole one."""
         await has_partitions.wait()
         await asyncio.sleep(RECORD_CODEC_DELAY_MS / 1000)
-        record_codec.load()
+        await log_io.run(record_codec.load)
 
     async def _load_own_modules(self, log_io: LogIo) -> None:
         """All that the start has deferred, before an upgrade may replace its files.
@@ -474,7 +476,6 @@ class Broker:
             limits = self._socket_server.limits
             limits.max_connections = config.max_connections
             limits.max_connections_per_ip = config.max_connections_per_ip
-            limits.max_connections_per_ip_overrides = config.connection_overrides()
             limits.max_connection_creation_rate = config.max_connection_creation_rate
             limits.listeners = listener_limits(config)
 

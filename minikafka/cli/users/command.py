@@ -119,7 +119,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 async def _run(arguments: argparse.Namespace) -> int:
     if getattr(arguments, "coordination", None) is not None:
-        async with await StoredUsers.open(arguments.coordination, arguments.properties) as stored:
+        creates = arguments.action == "create"  # also before the first broker starts
+        async with await StoredUsers.open(
+            arguments.coordination, arguments.properties, creates=creates
+        ) as stored:
             return await _act(stored, arguments)
     async with AdminClient.of(arguments, "minikafka-users") as admin:
         if arguments.action == "kill-sessions":

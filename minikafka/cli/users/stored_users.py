@@ -7,6 +7,8 @@ beside the user's quotas. What is written carries the notification that running 
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -48,7 +50,7 @@ class StoredUsers:
         return f"StoredUsers({self._store!r})"
 
     @classmethod
-    async def open(cls, url: str, properties: Mapping[str, str]) -> Self:
+    async def open(cls, url: str, properties: Mapping[str, str], *, creates: bool = False) -> Self:
         """``sqlite:///PATH`` (of an absolute path: four slashes) or ``zookeeper://HOST:PORT,…/CHROOT``, as
         ``coordination`` and ``zookeeper.connect`` of a broker name it. ``properties``: a broker's; of these
         ``zookeeper.…`` count, as those of ``--zk-tls-config-file`` do for Kafka's tools.
@@ -57,7 +59,7 @@ class StoredUsers:
             CommandError: the store cannot be used, or a property is wrong.
         """
         try:
-            return cls(await _open(url, properties))
+            return cls(await _open(url, properties, creates=creates))
         except ConfigError as error:
             raise CommandError(f"--command-config: {error}") from None
         except StoreError as error:
@@ -134,12 +136,17 @@ class StoredUsers:
         return paths.decode_config(found.data, path), found.stat.version
 
 
-async def _open(url: str, properties: Mapping[str, str]) -> CoordinationStore:
+async def _open(url: str, properties: Mapping[str, str], *, creates: bool) -> CoordinationStore:
     """Raises StoreError, CommandError, ConfigError."""
     config = _zookeeper_config(properties)
     session_timeout_ms = config.zookeeper_session_timeout_ms
     if url.startswith(SQLITE_SCHEME) and url.removeprefix(SQLITE_SCHEME).strip("/"):
         path = url.removeprefix(SQLITE_SCHEME)
+        if not creates and not await asyncio.to_thread(os.path.isfile, path):
+            raise CommandError(
+                f"--coordination {url}: there is no store at {path}; give the path that the "
+                "brokers have as coordination, else coordination.sqlite in their first log directory"
+            )
         return await SqliteStore.open(path, clock=SystemClock(), session_timeout_ms=session_timeout_ms)
     if not url.startswith(ZOOKEEPER_SCHEME) or not url.removeprefix(ZOOKEEPER_SCHEME):
         raise CommandError(f"--coordination {url}: must be sqlite:///PATH or zookeeper://HOST:PORT/CHROOT")

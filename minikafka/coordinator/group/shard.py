@@ -157,6 +157,10 @@ class GroupShard:
         """Answered with a ConsumerGroupHeartbeatResult."""
         return self._consumer.heartbeat(request, ticket, now_ms)
 
+    def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
+        """What is to be matched before a member's next heartbeat or join: ``subscription.regexes_due``."""
+        return self._consumer.regexes_due(group_id, now_ms, has_rules=has_rules)
+
     # Offsets
 
     def commit_offsets(self, request: OffsetCommit, ticket: Ticket, now_ms: int) -> Effects:

@@ -24,15 +24,9 @@ class RecordCodec(NamedTuple):
 
 @cache
 def load() -> RecordCodec:
-    """The codec; the first call imports it."""
-    from aiokafka.errors import CorruptRecordException  # type: ignore[import-untyped]
-    from aiokafka.record.default_records import (  # type: ignore[import-untyped]
-        DefaultRecordBatch,
-        DefaultRecordBatchBuilder,
-    )
+    """The codec; the first call imports it. While a thread does that, others wait for its end. Python sees to
+    it for modules that are in no circle, such as ours; aiokafka's import each other, and one that is half
+    done does not have all of its names."""
+    from minikafka.protocol.records.aiokafka_codec import CODEC
 
-    return RecordCodec(
-        DefaultRecordBatch,
-        DefaultRecordBatchBuilder,
-        (CorruptRecordException, ValueError, OverflowError, MemoryError),
-    )
+    return CODEC

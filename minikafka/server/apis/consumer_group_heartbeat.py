@@ -11,29 +11,26 @@ Versions: 0; 1 regular expressions, and the client makes the member's id (KIP-10
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Generator
-from functools import partial
+from collections.abc import Coroutine
 from typing import Any
 
-from minikafka.coordinator.group.consumer.subscription import check_regex, resolve_regex_in_steps
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
 from minikafka.server.apis.shared.authorization import Permission, denied, permission
-from minikafka.server.apis.shared.coordinator_requests import GroupQuestion, ask_group, client_host, client_id
-from minikafka.server.coordinator.hosted_shard import RequestTicket
+from minikafka.server.apis.shared.coordinator_requests import (
+    GroupQuestion,
+    answer_of_group,
+    ask_group,
+    client_host,
+    client_id,
+)
+from minikafka.server.apis.shared.group_regexes import describable_topics, matched_and_decided, regexes_due
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.runtime.error_fields import NO_ERROR, error_fields
 from minikafka.server.services import Services
-from minikafka.steps import each
-
-DECISIONS_A_STEP = 16
-"""Authorized between two looks at the clock."""
-DECIDED_AGAIN_MAX = 4
-"""How often names are gone through while the rules change meanwhile."""
 
 
 def handle(
@@ -42,50 +39,16 @@ def handle(
     error = refusal(services, context, request)
     if error is not None:
         return _body(error)
-    regex = field(request, "subscribed_topic_regex", None)
-    if regex:
-        return _with_regex(services, context, request, regex)
+    regex = field(request, "subscribed_topic_regex", None) or None
+    if regex is not None or regexes_due(services, request.group_id):
+        return _with_regexes(services, context, request, regex)
     return ask_group(services, context, *question(services, context, request))
 
 
-async def _with_regex(services: Services, context: RequestContext, request: Any, regex: str) -> Body:
-    """Compile the pattern in a thread, match it and authorize what it matches in slices; the group then finds
-    all three remembered."""
-    asked = question(services, context, request)
-    try:
-        await services.scheduler.finished(services.scheduler.apart(partial(check_regex, regex)))
-    except KafkaError:
-        pass  # the group says so, unless something else is wrong first
-    else:
-        names = (topic.name for topic in services.metadata.topics())
-        matched = await services.scheduler.finished(resolve_regex_in_steps(regex, names))
-        describable = await _decided(services, context, matched)
-        asked = question(services, context, request, describable)
-    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def answer(result: Any) -> None:
-        if not answered.done():
-            answered.set_result(result)
-
-    services.groups.ask(asked.group_id, asked.call, RequestTicket(answer))
-    body = asked.body(await answered)
-    return (await services.scheduler.finished(body)) if isinstance(body, Generator) else body
-
-
-async def _decided(services: Services, context: RequestContext, names: tuple[str, ...]) -> Permission | None:
-    """Which of ``names`` the client may describe, by the rules as they are now: where they change on the way,
-    the decisions are taken again. With rules that never rest nothing is decided here, and the group asks in
-    its own turn, which is slow and right. Kafka: ``TopicRegexResolver``, in another thread."""
-    describable = _describable(services, context)
-    for _ in range(DECIDED_AGAIN_MAX):
-        if describable is None:
-            break
-        epoch = services.fast_paths.epoch
-        await services.scheduler.finished(each(describable.__getitem__, names, a_step=DECISIONS_A_STEP))
-        if services.fast_paths.epoch == epoch:
-            break
-        describable = _describable(services, context)
-    return describable
+async def _with_regexes(services: Services, context: RequestContext, request: Any, regex: str | None) -> Body:
+    """The same after what is long about expressions, which the group then finds remembered."""
+    describable = await matched_and_decided(services, context, request.group_id, regex)
+    return await answer_of_group(services, question(services, context, request, describable))
 
 
 def refusal(
@@ -103,10 +66,6 @@ def refusal(
     return error
 
 
-def _describable(services: Services, context: RequestContext) -> Permission | None:
-    return permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denied=False)
-
-
 def question(
     services: Services, context: RequestContext, request: Any, describable: Permission | None = None
 ) -> GroupQuestion:
@@ -115,7 +74,7 @@ def question(
     names = request.subscribed_topic_names
     owned = request.topic_partitions
     if describable is None:
-        describable = _describable(services, context)
+        describable = describable_topics(services, context)
     heartbeat = ConsumerGroupHeartbeat(
         group_id=request.group_id,
         member_id=request.member_id,

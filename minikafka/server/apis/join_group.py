@@ -13,6 +13,7 @@ skip the assignment (KIP-814). Versions 0 and 1 were gone in 4.0 and came back (
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
 from typing import Any
 
 from minikafka.coordinator.group.messages import JoinGroup, JoinGroupResult
@@ -20,13 +21,16 @@ from minikafka.errors import KafkaError
 from minikafka.network.connection import Result
 from minikafka.protocol.wire.codec import Body, field
 from minikafka.security.acl import AclOperation, ResourceType
-from minikafka.server.apis.shared.authorization import denied, permission
+from minikafka.server.apis.shared.authorization import Permission, denied
 from minikafka.server.apis.shared.coordinator_requests import (
+    GroupQuestion,
+    answer_of_group,
     ask_group,
     check_group_id,
     client_host,
     client_id,
 )
+from minikafka.server.apis.shared.group_regexes import describable_topics, matched_and_decided, regexes_due
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 
@@ -38,31 +42,42 @@ REASON_LENGTH_MAX = 255
 """``JoinGroupRequest.maybeTruncateReason``."""
 
 
-def handle(services: Services, context: RequestContext, request: Any) -> Body | Result:
-    version = context.api_version
-    join = _join(services, context, request)
-
-    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, join.group_id)
+def handle(
+    services: Services, context: RequestContext, request: Any
+) -> Body | Result | Coroutine[Any, Any, Body]:
+    error = denied(services, context, AclOperation.READ, ResourceType.GROUP, request.group_id)
     if error is not None:
-        return _body(JoinGroupResult(error=error.code, member_id=""), version)
+        return _body(JoinGroupResult(error=error.code, member_id=""), context.api_version)
+    if regexes_due(services, request.group_id):  # it is a KIP-848 group
+        return _with_regexes(services, context, request)
+    return ask_group(services, context, *_question(context, request, describable_topics(services, context)))
+
+
+async def _with_regexes(services: Services, context: RequestContext, request: Any) -> Body:
+    describable = await matched_and_decided(services, context, request.group_id)
+    return await answer_of_group(services, _question(context, request, describable))
+
+
+def _question(context: RequestContext, request: Any, describable: Permission | None) -> GroupQuestion:
+    version = context.api_version
+    join = _join(context, request, describable)
+
+    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
+        check_group_id(join.group_id)
+        return shard.join_group(join, ticket, now_ms)
 
     def body(result: JoinGroupResult | KafkaError) -> Body:
         if isinstance(result, KafkaError):
             result = JoinGroupResult(error=result.code, member_id=request.member_id)
         return _body(result, version)
 
-    def call(shard: Any, ticket: Any, now_ms: int) -> Any:
-        check_group_id(join.group_id)
-        return shard.join_group(join, ticket, now_ms)
-
-    return ask_group(services, context, join.group_id, call, body)
+    return GroupQuestion(join.group_id, call, body)
 
 
-def _join(services: Services, context: RequestContext, request: Any) -> JoinGroup:
+def _join(context: RequestContext, request: Any, describable: Permission | None) -> JoinGroup:
     version = context.api_version
     group_instance_id = field(request, "group_instance_id", None)
     reason = field(request, "reason", None)
-    describable = permission(services, context, AclOperation.DESCRIBE, ResourceType.TOPIC, logs_denied=False)
     return JoinGroup(
         group_id=request.group_id,
         member_id=request.member_id,

@@ -45,7 +45,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
 from uuid import UUID
+
+import msgspec
 
 from minikafka.config.broker import BROKER_CONFIG_KEYS, BrokerConfig, broker_config_key
 from minikafka.config.client_metrics import CLIENT_METRICS_CONFIG_KEYS, client_metrics_config
@@ -320,27 +324,74 @@ async def alter_scram_credentials(
 logger = logging.getLogger(__name__)
 
 
+class _Stored(NamedTuple):
+    """A property in the store, of this broker or of all."""
+
+    per_broker: bool
+    name: str
+    text: str
+
+
+TOGETHER_MAX = 8
+"""Properties of which all combinations are tried, of those that cannot be used one by one."""
+
+
 def usable_broker_properties(
     properties: BrokerProperties, *, dynamic_default: Mapping[str, str], dynamic: Mapping[str, str]
 ) -> BrokerProperties:
-    """``properties`` with the stored ones that this broker can use; each of the others gets a log line."""
-    for per_broker, overrides in ((False, dynamic_default), (True, dynamic)):
+    """``properties`` with the stored ones that this broker can use; each of the others gets a log line.
+
+    Some hold only together, of a broker and of all, too: they are kept whatever else is unusable. Kafka
+    (``DynamicBrokerConfig.updateBrokerConfig``) then uses nothing of what is stored.
+    """
+    stored = [_Stored(False, *each) for each in sorted(dynamic_default.items())]
+    stored += [_Stored(True, *each) for each in sorted(dynamic.items())]
+    try:
+        return _with_stored(properties, stored)
+    except KafkaError:
+        pass
+    usable = [
+        each for each in stored if broker_config_key(each.name) is None and _is_usable(properties, [each])
+    ]
+    left = [each for each in stored if each not in usable]
+    has_grown = True
+    while has_grown:
+        has_grown = False
+        for each in [*left]:
+            if _is_usable(properties, [*usable, each]):
+                has_grown = True
+                usable.append(each)
+                left.remove(each)
+    if len(left) <= TOGETHER_MAX:
+        groups = (group for size in range(len(left), 1, -1) for group in combinations(left, size))
+        together = next((group for group in groups if _is_usable(properties, [*usable, *group])), ())
+        usable += together
+        left = [each for each in left if each not in together]
+    for each in left:
         try:
-            properties = check_broker_overrides(properties, overrides, per_broker=per_broker)
-        except KafkaError:  # one by one then; not at first, because some hold only together
-            pass
-        else:
-            continue
-        usable: dict[str, str] = {}
-        properties = check_broker_overrides(properties, {}, per_broker=per_broker)
-        for name, text in sorted(overrides.items()):
-            try:
-                properties = check_broker_overrides(properties, {**usable, name: text}, per_broker=per_broker)
-            except KafkaError as error:
-                logger.error("stored broker configuration ignored: %s", error.message)
-            else:
-                usable[name] = text
-    return properties
+            _with_stored(properties, [*usable, each])
+        except KafkaError as error:
+            whose = "this broker" if each.per_broker else "all brokers"
+            logger.error("stored configuration %s of %s is ignored: %s", each.name, whose, error.message)
+    return _with_stored(properties, usable)
+
+
+def _with_stored(properties: BrokerProperties, stored: Iterable[_Stored]) -> BrokerProperties:
+    """Raises KafkaError: one cannot be used, or not with another one."""
+    texts: dict[bool, dict[str, str]] = {False: {}, True: {}}
+    for per_broker, name, text in stored:
+        texts[per_broker][name] = text
+    own = msgspec.structs.replace(properties, dynamic=texts[True])
+    of_all = check_broker_overrides(own, texts[False], per_broker=False)
+    return check_broker_overrides(of_all, texts[True], per_broker=True)
+
+
+def _is_usable(properties: BrokerProperties, stored: Iterable[_Stored]) -> bool:
+    try:
+        _with_stored(properties, stored)
+    except KafkaError:
+        return False
+    return True
 
 
 def usable_topic_properties(broker: BrokerConfig, overrides: Mapping[str, str]) -> dict[str, str]:

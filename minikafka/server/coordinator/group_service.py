@@ -112,6 +112,14 @@ class GroupService(CoordinatorService["GroupShard"]):
         """What all groups that are coordinated here take."""
         return sum(shard.shard.memory_bytes for shard in self.hosted_shards())
 
+    def regexes_due(self, group_id: str, *, has_rules: bool) -> list[str]:
+        """The expressions that a group's next heartbeat looks at; none where it is not coordinated here."""
+        try:
+            shard = self.shard_of(group_id)
+        except KafkaError:
+            return []
+        return shard.regexes_due(group_id, self._clock.now_ms(), has_rules=has_rules)
+
     def topics_deleted(self, topics: Collection[str]) -> None:
         """Forget the offsets of topics that are gone."""
         for shard in self.hosted_shards():

@@ -17,8 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from heapq import merge
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import chain
 from typing import NamedTuple
 
@@ -42,13 +41,13 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.security.acl import (
     SUPPORTED_OPERATIONS,
     AccessControlEntry,
-    AccessControlEntryFilter,
     AclBinding,
     AclBindingFilter,
     ResourcePattern,
     ResourceType,
     by_name,
 )
+from minikafka.security.acl_filters import AclFilters
 from minikafka.security.authorizer_data import AuthorizerData
 from minikafka.server.cluster.change_notifications import RETRY_PAUSE_MS, ChangeNotifications
 from minikafka.server.cluster.store_failures import gather_some, mapped_store_failures
@@ -228,32 +227,32 @@ class AclStore:
         """Remove the ACLs that filters find. Returns for each filter what it found; what several find belongs
         to the first of them, as in ``AclAuthorizer``: the answer is never more than all ACLs.
 
-        Patterns that a filter names are looked up in the store even if this broker has not heard of them yet.
+        Patterns that a filter names are looked up in the store even if this broker has not heard of them yet;
+        of the others only those of which it knows an ACL that is found.
         """
         found: list[list[Deletion]] = [[] for _ in filters]
-        naming: dict[ResourcePattern, list[int]] = {}
-        searching: list[int] = []
+        wanted = AclFilters()
+        patterns: dict[ResourcePattern, None] = {}
+        is_searching = False
         time_slice = TimeSlice()
-        for at, each in enumerate(filters):
+        for each in filters:
             await time_slice.give_way()
-            for pattern in each.pattern.exact():
-                naming.setdefault(pattern, []).append(at)
-            if not each.pattern.exact():
-                searching.append(at)
-        for pattern in dict.fromkeys(chain(naming, self._data.patterns if searching else ())):
-            wanted: dict[AccessControlEntryFilter, int] = {}
-            for at in merge(naming.get(pattern, ()), searching):
+            wanted.add(each)
+            exact = each.pattern.exact()
+            patterns.update(dict.fromkeys(exact))
+            is_searching = is_searching or not exact
+        for pattern in self._data.patterns if is_searching else ():
+            for entry in self._data.of_pattern(pattern):
                 await time_slice.give_way()
-                if filters[at].pattern.matches(pattern):
-                    wanted.setdefault(filters[at].entry, at)
-            if wanted:
-                for deletion, at in await self._delete(pattern, wanted):
-                    found[at].append(deletion)
+                if wanted.first(pattern, entry) is not None:
+                    patterns[pattern] = None
+                    break
+        for pattern in patterns:
+            for deletion, at in await self._delete(pattern, wanted):
+                found[at].append(deletion)
         return found
 
-    async def _delete(
-        self, pattern: ResourcePattern, wanted: Mapping[AccessControlEntryFilter, int]
-    ) -> list[tuple[Deletion, int]]:
+    async def _delete(self, pattern: ResourcePattern, wanted: AclFilters) -> list[tuple[Deletion, int]]:
         """What was found of one pattern, with the place of the first filter that found it."""
         deleted: dict[AccessControlEntry, int] = {}
 
@@ -262,7 +261,7 @@ class AclStore:
             time_slice = TimeSlice()
             for entry in entries:
                 await time_slice.give_way()
-                first = next((at for each, at in wanted.items() if each.matches(entry)), None)
+                first = wanted.first(pattern, entry)
                 if first is not None:
                     deleted[entry] = first
             return entries - deleted.keys()

@@ -55,8 +55,9 @@ import msgspec
 
 import minikafka
 from minikafka.clock import Clock
+from minikafka.config.broker import BrokerConfig
 from minikafka.deferred import deferred
-from minikafka.errors import ErrorCode, KafkaError, MinikafkaError
+from minikafka.errors import ConfigError, ErrorCode, KafkaError, MinikafkaError
 from minikafka.files import Files, OsFiles
 from minikafka.log.manager.cleanable_log import CleanableLog, check_manifest, dirtiest
 from minikafka.log.manager.disk_work import SwapSync
@@ -268,8 +269,11 @@ class LogCleaner:
         self._disk = DiskWriter(services)
         self._in_progress: dict[TopicPartition, UnifiedLog] = {}
         self._uncleanable: dict[TopicPartition, UnifiedLog] = {}
-        self._started = 0
-        self._running: set[CompactionRunner] = set()
+        self._wanted = 0
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        """By the cleaner's number, below ``_wanted`` but for those that still have to end."""
+        self._running: set[int] = set()
+        """Those that no bug has ended."""
         self._last: dict[CompactionRunner, CleanerStats] = {}
         self._looked_ms = self._services.clock.monotonic_ms()
         self.compactions = 0
@@ -301,7 +305,7 @@ class LogCleaner:
     @property
     def dead_count(self) -> int:
         """Cleaners that a bug has ended; the supervisor starts them again after a moment."""
-        return self._started - len(self._running)
+        return sum(number not in self._running for number in range(self._wanted))
 
     @property
     def since_last_look_ms(self) -> int:
@@ -309,27 +313,53 @@ class LogCleaner:
         return self._services.clock.monotonic_ms() - self._looked_ms
 
     def start(self) -> None:
-        config = self._services.config
-        if config.log_cleaner_enable:
-            self._started = config.log_cleaner_threads
-            for number in range(self._started):
-                self._services.supervisor.start(f"log-cleaner-{number}", self._run, restart=Restart.ALWAYS)
+        if self._services.config.log_cleaner_enable:
+            self.apply(self._services.config)
+            self._services.configs.check_broker_with(self.check)
+            self._services.configs.subscribe_broker(self.apply)
 
-    async def _run(self) -> None:
+    async def check(self, config: BrokerConfig) -> None:
+        """``LogCleaner.validateReconfiguration``. Raises ConfigError."""
+        wanted = config.log_cleaner_threads
+        if wanted < self._wanted // 2:
+            how = "reduced to less than half"
+        elif wanted > self._wanted * 2:
+            how = "increased to more than double"
+        else:
+            return
+        raise ConfigError(f"Log cleaner threads cannot be {how} the current value {self._wanted}")
+
+    def apply(self, config: BrokerConfig) -> None:
+        """As many cleaners as ``config`` says. One too many ends when it has done what it is at; Kafka aborts
+        that and begins with all others again."""
+        self._wanted = config.log_cleaner_threads
+        for number in range(self._wanted):
+            if number not in self._tasks:
+                self._tasks[number] = task = self._services.supervisor.start(
+                    f"log-cleaner-{number}", partial(self._run, number), restart=Restart.ALWAYS
+                )
+                task.add_done_callback(partial(self._ended, number))
+
+    def _ended(self, number: int, task: asyncio.Task[None]) -> None:
+        del self._tasks[number]
+        if number < self._wanted and not task.cancelled():  # it was wanted again when it had just ended
+            self.apply(self._services.config)
+
+    async def _run(self, number: int) -> None:
         services = self._services
         runner: CompactionRunner = (
             CompactionSubprocess()
             if type(services.files) is OsFiles
             else InProcess(services.log_io, services.files, services.clock)
         )
-        self._running.add(runner)
+        self._running.add(number)
         try:
-            while True:
+            while number < self._wanted:
                 if not await self.clean_dirtiest(runner):
                     await runner.release()
                     await asyncio.sleep(services.config.log_cleaner_backoff_ms / 1000)
         finally:
-            self._running.discard(runner)
+            self._running.discard(number)
             self._last.pop(runner, None)
             runner.close()
 

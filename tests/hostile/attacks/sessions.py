@@ -11,6 +11,7 @@ from functools import partial
 from minikafka.config.client_quotas import KILL, SESSIONS
 from minikafka.protocol.wire.api_versions import ApiKey
 from tests.hostile.attacks.group_members import make_coordinator
+from tests.hostile.attacks.http import page
 from tests.hostile.attacks.security_apis import ALLOW, LITERAL, READ
 from tests.hostile.bystander import TOPIC
 from tests.hostile.secured import USER, Peer, make_scram_user, secured
@@ -38,6 +39,7 @@ JOIN = {
     "protocols": [{"name": "range", "metadata": b""}],
 }
 GROWTH_BYTES_MAX = 160 * 1024 * 1024
+SESSION_MS = 2_000
 
 
 def frames(listener: str, broker: BrokerProcess, short: bool) -> str:
@@ -104,6 +106,48 @@ def parked(broker: BrokerProcess, short: bool) -> str:
     return f"{count} parked requests ended"
 
 
+def expired(broker: BrokerProcess, short: bool) -> str:
+    """Fetches wait for minutes, and their clients go on when their sessions are over: each is closed without
+    an answer, as Kafka does (KIP-368), and its fetch waits no more."""
+    before, count = broker.resident_bytes(), 20 if short else 100
+    with Peer("PLAINTEXT") as admin, ExitStack() as held:
+        created = admin.ask(ApiKey.CREATE_ACLS, 2, {"creations": [may_read(2, TOPIC)]})
+        assert {each.error_code for each in created.results} == {0}
+        peers = []
+        for _ in range(count):
+            peers.append(held.enter_context(Peer("SASL_PLAINTEXT")))
+            assert peers[-1].log_in("PLAIN") == 0
+            peers[-1].send(ApiKey.FETCH, 4, FETCH)
+        admin.ask(ApiKey.API_VERSIONS, 0, {})  # by when the fetches are handled
+        waiting = delayed_fetches(broker)
+        assert waiting >= count, f"{waiting} of {count} fetches wait"
+        time.sleep(SESSION_MS / 1000)
+        admin.ask(ApiKey.API_VERSIONS, 0, {})  # by when the broker's timers have gone off
+        for peer in peers:
+            peer.send(ApiKey.METADATA, 4, {"topics": [], "allow_auto_topic_creation": False})
+        for peer in peers:
+            assert peer.is_closed(), "a session that is over is still served"
+        assert delayed_fetches(broker) <= waiting - count, "a fetch waits on for a client that is gone"
+        killed = sample(broker, "kafka_network_socketserver_expiredconnectionskilledcount")
+        assert killed == count
+    grown = broker.resident_bytes() - before
+    assert grown < GROWTH_BYTES_MAX, f"{grown >> 20} MB are held for {count} sessions that are over"
+    return f"{count} parked requests of sessions that were over"
+
+
+def delayed_fetches(broker: BrokerProcess) -> int:
+    return sample(
+        broker, 'kafka_server_delayedoperationpurgatory_numdelayedoperations{delayedOperation="Fetch"}'
+    )
+
+
+def sample(broker: BrokerProcess, series: str) -> int:
+    """Of the broker's metrics."""
+    lines = page(broker, "/metrics").decode().splitlines()
+    (value,) = [line.removeprefix(series) for line in lines if line.startswith(f"{series} ")]
+    return int(float(value))
+
+
 def may_read(resource_type: int, name: str) -> dict[str, object]:
     """An ACL for the attacker."""
     return {
@@ -124,6 +168,7 @@ ATTACKS = [
         prepare=make_coordinator,
         group_initial_rebalance_delay_ms=600_000,
     ),
+    secured("parked requests of sessions that are over", expired, connections_max_reauth_ms=SESSION_MS),
     secured("random frames of a user without a right", partial(frames, "SASL_PLAINTEXT")),
     secured("random frames of a user with all rights", partial(frames, "PLAINTEXT")),
     secured("re-authentications of many connections", login_storm, prepare=make_scram_user),

@@ -52,7 +52,6 @@ async def stored(tmp_path: Path, user: str) -> dict[str, str]:
 def test_a_user_is_made_changed_listed_and_removed_before_any_broker(
     users: Any, tmp_path: Path, password_file: Path
 ) -> None:
-    assert users("list")[1] == "There are no users.\n"
     made = users("create", "ann b", "--password-file", str(password_file))
     assert made == (0, "Created the user ann b (SCRAM-SHA-512).\n", "")
     texts = asyncio.run(stored(tmp_path, "ann%20b"))
@@ -103,6 +102,14 @@ def test_a_password_comes_from_a_file_of_its_owner_or_the_environment(
 def test_the_salted_password_is_in_no_repr() -> None:
     made = salted(MECHANISMS["SCRAM-SHA-256"], 4096, PASSWORD)
     assert repr(made) == "SaltedPassword(SCRAM-SHA-256, iterations=4096)"
+
+
+@pytest.mark.parametrize("action", [["list"], ["delete", "ann"], ["change-password", "ann"]])
+def test_a_wrong_path_is_an_error_and_makes_no_store(users: Any, tmp_path: Path, action: list[str]) -> None:
+    status, _, error = users(*action)
+    assert status == 1
+    assert f"there is no store at {tmp_path}/store.sqlite" in error
+    assert not (tmp_path / "store.sqlite").exists()
 
 
 @pytest.mark.parametrize("url", ["sqlite:///", "zookeeper://", "/data/store.sqlite"])

@@ -308,7 +308,7 @@ def test_responses_that_are_expected_or_held_back_are_bounded_in_bytes(
     desk.parked[b"p2"].complete((b"x" * 200,))
     wire.send(b"a")
     assert len(desk.seen) == 3, "a large one is held back by the first"
-    assert wire.connection.held_bytes == 200 + len(framed(b"p1"))
+    assert wire.connection.held_bytes == 200 + len(framed(b"p1")) + len(framed(b"a"))
     desk.answer(b"p0")
     assert desk.seen[3:] == [b"a"]
     assert wire.connection.held_bytes == 0
@@ -555,6 +555,48 @@ def test_who_logs_in_no_longer_counts_among_those_who_have_not() -> None:
     peer.connection.data_received(begun[504:])
     assert peer.sent() == [b"x" * 4000]
     assert peer.budget.used_bytes == 0
+
+
+def test_whole_frames_that_have_to_wait_count_with_all_of_their_chunk() -> None:
+    parked: list[PendingResponse] = []
+
+    def park(connection: Connection, frame: Buffer) -> Result:
+        parked.append(PendingResponse())
+        connection.mute()
+        return parked[-1]
+
+    first = Wire(park, budget_bytes=25_000)
+    ahead = b"".join(framed(b"x" * 96) for _ in range(40))
+    wires = [first, *(Wire(park, like=first) for _ in range(9))]
+    for wire in wires:
+        wire.connection.data_received(ahead)
+    elsewhere = Wire(park, like=first, host="10.0.0.2")
+    elsewhere.connection.data_received(ahead[:1000])
+    open_wires = [wire for wire in wires if not wire.transport.is_closing()]
+    assert open_wires == wires[:3], "two are within the share of an address, and one overdraws"
+    assert first.budget.frame_bytes == 2 * 4000 + 1000
+    assert not elsewhere.transport.is_closing(), "another address has its own"
+    for wire in open_wires:
+        for _ in range(40):
+            wire.connection.unmute()
+    for response in parked:
+        response.complete((framed(b"done"),))
+    elsewhere.connection.close()
+    assert [len(wire.sent()) for wire in open_wires] == [40, 40, 40]
+    assert first.budget.used_bytes == 0
+    late = Wire(park, like=first)
+    late.connection.data_received(ahead)
+    assert not late.transport.is_closing(), "the overdraft is given back"
+
+
+def test_before_a_login_much_less_may_be_sent_ahead() -> None:
+    first = login()
+    wires = [first, *(login(first, host=f"10.0.0.{index}") for index in range(20))]
+    for wire in wires:
+        wire.connection.mute()
+        wire.connection.data_received(framed(b"x" * 996))
+    assert sum(not wire.transport.is_closing() for wire in wires) <= 9
+    assert first.budget.login_bytes <= 9000
 
 
 class Careful:
@@ -940,7 +982,7 @@ def test_a_connection_says_what_it_waits_for(caplog: pytest.LogCaptureFixture) -
     wire.send(b"p1")
     wire.connection.mute()
     wire.send(b"a")
-    assert repr(wire.connection) == "Connection(test, PLAINTEXT, pending=1, held=1, bytes=0, holds=['muted'])"
+    assert repr(wire.connection) == "Connection(test, PLAINTEXT, pending=1, held=1, bytes=5, holds=['muted'])"
 
 
 @given(st.lists(st.binary(max_size=60), max_size=20))

@@ -17,7 +17,7 @@ import pytest
 
 from minikafka.config.listeners import Listener
 from minikafka.network import tls_acceptor
-from minikafka.network.connection import Connection, Result
+from minikafka.network.connection import Connection, Handler, Result
 from minikafka.network.socket_server import Gate, SocketServer
 from minikafka.network.tls_acceptor import Handshakes
 from minikafka.security.certificate_principal import SslPrincipalMapper
@@ -101,8 +101,10 @@ def who(connection: Connection, frame: Buffer) -> Result:
 
 
 @contextlib.asynccontextmanager
-async def serving(tls: Tls, gates: Mapping[str, Gate] | None = None, **limits: Any) -> AsyncIterator[Served]:
-    server = SocketServer([Listener("SSL", "127.0.0.1", 0, "SSL")], who, tls={"SSL": tls}, gates=gates)
+async def serving(
+    tls: Tls, gates: Mapping[str, Gate] | None = None, *, handler: Handler = who, **limits: Any
+) -> AsyncIterator[Served]:
+    server = SocketServer([Listener("SSL", "127.0.0.1", 0, "SSL")], handler, tls={"SSL": tls}, gates=gates)
     await server.start()
     if limits:
         server.handshakes = Handshakes(asyncio.get_running_loop(), **limits)
@@ -446,6 +448,63 @@ async def test_what_comes_during_a_step_waits_for_its_end(monkeypatch: pytest.Mo
     transport.connection_lost(None)
     assert above.is_lost and len(handshakes) == 0
     handshakes.close()
+
+
+async def test_what_comes_ahead_of_a_handshakes_end_is_bounded_for_all(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CVE-2022-34917: the peers have proved nothing, and steps wait for a thread."""
+    caplog.set_level(logging.INFO)
+    loop = asyncio.get_running_loop()
+    handshakes = Handshakes(loop)
+    monkeypatch.setattr(Handshakes, "step", lambda self, ssl_object: loop.create_future())
+    monkeypatch.setattr(tls_acceptor, "HANDSHAKE_BYTES_MAX", 1 << 20)
+    tls = server_tls()
+    transports = []
+    for _ in range(10):
+        transport = tls_acceptor.TlsTransport(AboveTls(), listener_name="SSL", tls=tls, handshakes=handshakes)
+        transport.connection_made(MemoryTransport(transport))
+        transport.data_received(hello() + bytes(1 << 18))
+        transports.append(transport)
+    assert len(handshakes) == 4
+    assert handshakes.unread_bytes <= 1 << 20
+    assert "too much has come ahead" in caplog.text
+    assert handshakes.failed == {"SSL": 6}
+    small = tls_acceptor.TlsTransport(AboveTls(), listener_name="SSL", tls=tls, handshakes=handshakes)
+    small.connection_made(MemoryTransport(small))
+    small.data_received(hello())
+    assert len(handshakes) == 5, "a handshake as all are is not refused"
+    for transport in [*transports, small]:
+        transport.connection_lost(None)
+    handshakes.close()
+
+
+async def test_what_tls_has_read_ahead_counts_as_what_is_read_in_plain_does() -> None:
+    """A chunk is handed up to its end also to a connection that is not read any more; no other is read."""
+    seen: list[bytes] = []
+
+    def once(connection: Connection, frame: Buffer) -> Result:
+        seen.append(bytes(frame))
+        connection.mute()
+        return (framed(b"once"),)
+
+    async with serving(server_tls(), handler=once) as served:
+        reader, writer = await served.connect(client_context(settings_of(AUTHORITY)))
+        writer.write(b"".join(framed(b"x" * 96) for _ in range(20_000)))
+        await until(lambda: bool(seen))
+        (connection,) = served.server.connections
+        budget = served.server.budget
+        await until(lambda: "muted" in repr(connection))
+        ahead_bytes = connection.held_bytes
+        assert 0 < ahead_bytes == budget.frame_bytes < 600_000 < 20_000 * 100
+        assert await reader.readexactly(8) == framed(b"once")
+        assert connection.held_bytes == ahead_bytes, "no more is read"
+        connection.unmute()
+        assert await reader.readexactly(8) == framed(b"once")
+        writer.close()
+        connection.abort()
+        await until(lambda: not served.server.connections)
+        assert budget.used_bytes == 0
 
 
 class AboveTls(asyncio.Protocol):

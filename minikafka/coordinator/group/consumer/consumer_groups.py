@@ -40,7 +40,7 @@ from minikafka.coordinator.group.consumer.membership import (
     static_member_leave,
 )
 from minikafka.coordinator.group.consumer.migration import draft_in_place_of
-from minikafka.coordinator.group.consumer.subscription import metadata_of_heartbeat
+from minikafka.coordinator.group.consumer.subscription import metadata_of_heartbeat, regexes_due
 from minikafka.coordinator.group.consumer.updater import GroupUpdater, forget_timers, revocation
 from minikafka.coordinator.group.effects import (
     Answer,
@@ -271,6 +271,11 @@ class ConsumerGroups:
         return self._classic_members.leave(request, ticket, now_ms)
 
     # What others ask
+
+    def regexes_due(self, group_id: str, now_ms: int, *, has_rules: bool) -> list[str]:
+        """See ``subscription.regexes_due``; none of a group that is not there."""
+        group = self._updater.find(group_id)
+        return [] if group is None else regexes_due(group, self._topics, now_ms, has_rules=has_rules)
 
     def describe(self, group_id: str) -> DescribedConsumerGroup:
         """A group that is not there, or not of this protocol, is described as GROUP_ID_NOT_FOUND."""

@@ -9,7 +9,9 @@ Beside names an expression that is new to the group waits for the group's next h
 member has the topics that it names with the first answer, and those that match with another one.
 
 Regular expressions that members subscribe with (KIP-848): resolved here. A pattern must match the whole
-name. Which names a pattern matches is remembered, so that later only names that are new are matched.
+name. Which names a pattern matches is remembered, so that later only names that are new are matched, and so
+that a request's handler can do most of it before the group's turn: what topics have come meanwhile the group
+still sees, by the names that are not remembered.
 """
 
 from __future__ import annotations
@@ -35,12 +37,15 @@ REMEMBERED_MAX = 32
 """Patterns, as many as are kept compiled."""
 
 
-class _Resolved(NamedTuple):
+class Matches(NamedTuple):
+    """Which of the names that it has ``seen`` an expression matches, in alphabetical order."""
+
+    regex: str
     seen: frozenset[str]
-    hits: frozenset[str]
+    matched: tuple[str, ...]
 
 
-_remembered: dict[str, _Resolved] = {}
+_remembered: dict[str, Matches] = {}
 """What patterns match, which nothing but their names decides; the latest last."""
 
 
@@ -51,29 +56,41 @@ def check_regex(regex: str) -> None:
 
 def resolve_regex(regex: str, topics: TopicImage, may_describe: MayDescribe | None = None) -> tuple[str, ...]:
     """The names of the topics that ``regex``, which compiles, matches, and that may be described; in
-    alphabetical order."""
-    names = finish(resolve_regex_in_steps(regex, topics.names()))
-    return names if may_describe is None else tuple(name for name in names if may_describe(name))
+    alphabetical order. Where most of them are remembered this costs little."""
+    matches = finish(resolve_regex_in_steps(regex, topics.names()))
+    remember(matches)
+    if may_describe is None:
+        return matches.matched
+    return tuple(name for name in matches.matched if may_describe(name))
 
 
-def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[tuple[str, ...]]:
-    """The same in steps, of ``names`` in alphabetical order."""
-    names = tuple(names)
-    known = _remembered.get(regex, _Resolved(frozenset(), frozenset()))
+def resolve_regex_in_steps(regex: str, names: Iterable[str]) -> Steps[Matches]:
+    """What it matches of ``names``, which are in alphabetical order; only those are matched that are not
+    remembered."""
+    in_order = tuple(names)
+    all_names = frozenset(in_order)
+    known = _remembered.get(regex, Matches(regex, frozenset(), ()))
+    if known.seen == all_names:
+        return known
     pattern = _compiled(regex)
+    hits = frozenset(known.matched)
     matched = []
-    for name in names:
-        if name in known.hits:
+    for name in in_order:
+        if name in hits:
             matched.append(name)
         elif name not in known.seen:
             if pattern.fullmatch(name):
                 matched.append(name)
             yield
-    _remembered.pop(regex, None)
-    _remembered[regex] = _Resolved(frozenset(names), frozenset(matched))
+    return Matches(regex, all_names, tuple(matched))
+
+
+def remember(matches: Matches) -> None:
+    """So that ``resolve_regex`` finds it, until so many others are remembered."""
+    _remembered.pop(matches.regex, None)
+    _remembered[matches.regex] = matches
     if len(_remembered) > REMEMBERED_MAX:
         del _remembered[next(iter(_remembered))]
-    return tuple(matched)
 
 
 def _compiled(regex: str) -> Any:
@@ -88,7 +105,7 @@ RIGHTS_REFRESH_INTERVAL_MS = 600_000
 topic that it was allowed to describe meanwhile, or has lost one. Without an authorizer there is no need."""
 REGEXES_PER_HEARTBEAT = 4
 """So many are looked at in one heartbeat, the others in the next ones: one expression against 10,000 topics
-takes 30 ms, in which no other client is served. Kafka has a thread for it."""
+takes 30 ms. Kafka has a thread for it; here the request's handler does it in steps (``regexes_due``)."""
 
 
 def metadata_of_heartbeat(
@@ -156,6 +173,29 @@ def resolve_new_regexes(
     return bool(unresolved)
 
 
+def regexes_due(group: ConsumerGroup, topics: TopicImage, now_ms: int, *, has_rules: bool) -> list[str]:
+    """The expressions that the group's next heartbeat looks at, if that were now, beside one that it brings:
+    what they match is found in steps and remembered before, and the heartbeat does not hold up others.
+    ``has_rules``: there is an authorizer."""
+    round_ = _round(group, group, topics, now_ms, has_rules=has_rules)
+    return [*round_[:REGEXES_PER_HEARTBEAT], *group.unresolved_regexes()[:REGEXES_PER_HEARTBEAT]]
+
+
+def _round(
+    draft: ConsumerGroup, group: ConsumerGroup, topics: TopicImage, now_ms: int, *, has_rules: bool
+) -> list[str]:
+    """Which of the draft's expressions are to be looked at again, a few with each heartbeat."""
+    if not draft.regexes:
+        return []
+    if group.regexes_to_check:
+        return group.regexes_to_check
+    has_changed = group.regexes_checked_version != topics.version or (
+        has_rules and now_ms >= group.regexes_checked_ms + RIGHTS_REFRESH_INTERVAL_MS
+    )
+    is_due = has_changed and now_ms >= group.regexes_checked_ms + REGEX_REFRESH_INTERVAL_MS
+    return list(draft.regexes) if is_due else []
+
+
 def refresh_regexes(
     draft: GroupDraft,
     group: ConsumerGroup,
@@ -166,38 +206,29 @@ def refresh_regexes(
     """Look for topics that have come or gone, or that may be described now or not any more; whether there are
     any. ``group`` is the one that is no draft,
     where it is noted what is up to date."""
-    if not draft.group.regexes:
+    round_ = _round(draft.group, group, topics, now_ms, has_rules=may_describe is not None)
+    if not round_:
         return False
     if not group.regexes_to_check:
-        if group.regexes_checked_version == topics.version and (
-            may_describe is None or now_ms < group.regexes_checked_ms + RIGHTS_REFRESH_INTERVAL_MS
-        ):
-            return False
-        if now_ms < group.regexes_checked_ms + REGEX_REFRESH_INTERVAL_MS:
-            return False
-        group.regexes_to_check = list(draft.group.regexes)
         group.regexes_checked_version, group.regexes_checked_ms = topics.version, now_ms
-    now, later = (
-        group.regexes_to_check[:REGEXES_PER_HEARTBEAT],
-        group.regexes_to_check[REGEXES_PER_HEARTBEAT:],
-    )
-    changed = [
-        regex
-        for regex in now
-        if regex in draft.group.regexes
-        and resolve_regex(regex, topics, may_describe) != draft.group.regexes[regex].topics
-    ]
-    for regex in changed:
-        _resolve(draft, regex, topics, now_ms, may_describe)
+    changed = []
+    for regex in round_[:REGEXES_PER_HEARTBEAT]:
+        if regex in draft.group.regexes:
+            names = resolve_regex(regex, topics, may_describe)
+            if names != draft.group.regexes[regex].topics:
+                _write(draft, regex, names, topics, now_ms)
+                changed.append(regex)
     # What has changed is looked at again: the log may refuse to have it.
-    group.regexes_to_check = later + changed
+    group.regexes_to_check = round_[REGEXES_PER_HEARTBEAT:] + changed
     return bool(changed)
 
 
 def _resolve(
     draft: GroupDraft, regex: str, topics: TopicImage, now_ms: int, may_describe: MayDescribe | None
 ) -> None:
-    value = ConsumerGroupRegularExpressionValue(
-        topics=resolve_regex(regex, topics, may_describe), version=topics.version, timestamp_ms=now_ms
-    )
+    _write(draft, regex, resolve_regex(regex, topics, may_describe), topics, now_ms)
+
+
+def _write(draft: GroupDraft, regex: str, names: tuple[str, ...], topics: TopicImage, now_ms: int) -> None:
+    value = ConsumerGroupRegularExpressionValue(topics=names, version=topics.version, timestamp_ms=now_ms)
     draft.write(ConsumerGroupRegularExpressionKey(draft.group.group_id, regex), value)

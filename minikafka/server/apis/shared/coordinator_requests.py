@@ -8,6 +8,7 @@ What the handlers of the transaction APIs have in common.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple, TypeVar
 
@@ -43,6 +44,19 @@ def ask_group(
     answer = CoordinatorAnswer(services, context, body)
     services.groups.ask(group_id, call, RequestTicket(answer.answer))
     return answer.pending
+
+
+async def answer_of_group(services: Services, asked: GroupQuestion) -> Body:
+    """The same for a handler that has awaited something: the response's body."""
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answer(result: Any) -> None:
+        if not answered.done():
+            answered.set_result(result)
+
+    services.groups.ask(asked.group_id, asked.call, RequestTicket(answer))
+    body = asked.body(await answered)
+    return (await services.scheduler.finished(body)) if isinstance(body, Generator) else body
 
 
 def check_group_id(group_id: str) -> None:

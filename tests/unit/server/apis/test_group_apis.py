@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 
+from minikafka.coordinator.group.consumer import subscription
 from minikafka.errors import ErrorCode
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.security.acl import SUPPORTED_OPERATIONS, AclOperation, ResourceType
@@ -453,6 +455,51 @@ async def test_what_a_regex_matches_is_authorized_a_few_topics_at_a_time(
     topics_asked = [right.name for right in authorizer.asked if right.operation is AclOperation.DESCRIBE]
     assert topics_asked[-len(names) :] == names
     assert changes or len(topics_asked) == len(names), "each is asked about once"
+
+
+async def test_expressions_are_looked_at_again_in_steps_and_topics_may_come_meanwhile(
+    broker: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The group's own turn matches no more than the name that it has not seen before."""
+    joined = await beat(broker, 1, subscribed_topic_names=None, subscribed_topic_regex="orders.*|late")
+    for number in range(40):
+        await broker.topics.create_topic(f"orders-{number:02}")
+    matched: list[str] = []
+    matched_in_a_step = [0]
+    compiled = subscription.compile_regex
+
+    def counting(regex: str, *, name: str) -> Any:
+        pattern = compiled(regex, name=name)
+
+        def fullmatch(topic: str) -> Any:
+            matched.append(topic)
+            return pattern.fullmatch(topic)
+
+        return SimpleNamespace(fullmatch=fullmatch)
+
+    async def one_by_one(steps: Steps[Any]) -> Any:
+        while True:
+            before = len(matched)
+            try:
+                waits_for = next(steps)
+            except StopIteration as end:
+                return end.value
+            matched_in_a_step.append(len(matched) - before)
+            if waits_for is not None:
+                await waits_for
+            if len(matched) == 20 and broker.metadata.topic("late") is None:
+                await broker.topics.create_topic("late")
+
+    monkeypatch.setattr(subscription, "compile_regex", counting)
+    monkeypatch.setattr(broker.services.scheduler, "finished", one_by_one)
+    monkeypatch.setattr(subscription, "REGEX_REFRESH_INTERVAL_MS", 0)
+    names = ["orders", *(f"orders-{number:02}" for number in range(40)), "late"]
+    answer = await beat(broker, 1, member_epoch=1, subscribed_topic_names=None, topic_partitions=None)
+    ids = {topic.topic_id for topic in answer.assignment.topic_partitions}
+    assert ids == {broker.metadata.topic(name).topic_id for name in names}
+    assert max(matched_in_a_step) == 1
+    assert (sorted(matched), matched[-1]) == (sorted(names[1:]), "late")
+    assert joined.member_epoch < answer.member_epoch
 
 
 # What members may bring

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -50,8 +51,9 @@ COMPACTION = {
     "log.cleaner.backoff.ms": "7",
     "log.cleaner.dedupe.buffer.size": "100000",
     "log.cleaner.io.buffer.load.factor": "0.5",
-    "log.cleaner.io.buffer.size": "70000",
+    "log.cleaner.io.buffer.size": "1400000",
     "log.cleaner.io.max.bytes.per.second": "5000.0",
+    "log.cleaner.threads": "2",
 }
 """What the log cleaner asks the configuration for when it has to do."""
 
@@ -149,7 +151,7 @@ async def test_the_next_compaction_follows_what_is_set(start: Start) -> None:
     cleaner = LogCleaner(broker.services, remove_later=lambda deleted, *, delay_ms: None)
     assert await cleaner.clean_dirtiest(Runner())
     ((job, bytes_per_second),) = seen
-    assert (job.map_bytes, job.map_load_factor, job.read_bytes) == (100_000, 0.5, 70_000)
+    assert (job.map_bytes, job.map_load_factor, job.read_bytes) == (50_000, 0.5, 700_000), "of two threads"
     assert bytes_per_second == 5000
     assert broker.services.config.log_cleaner_backoff_ms == 7
 
@@ -291,10 +293,15 @@ async def test_connections_over_the_new_limit_are_refused(start: Start) -> None:
     assert not await is_admitted()
     await set_dynamically(broker, max_connections=100, max_connections_per_ip=1)
     assert not await is_admitted()
-    await set_dynamically(broker, max_connections_per_ip_overrides="127.0.0.1:2")
-    assert await is_admitted()
     assert broker._socket_server is not None
     limits = broker._socket_server.limits
+    with pytest.raises(
+        KafkaError, match=r"max.connections.per.ip.overrides: the host 'no.invalid' is unknown"
+    ):
+        await set_dynamically(broker, max_connections_per_ip_overrides="no.invalid:2")
+    assert limits.max_connections_per_ip_overrides == {}
+    await set_dynamically(broker, max_connections_per_ip_overrides="localhost:2")
+    assert await is_admitted()
     await set_dynamically(broker, max_connection_creation_rate=7)
     assert limits.max_connection_creation_rate == 7
     own = {"listener.name.plaintext.max.connections": "5"}
@@ -323,22 +330,61 @@ async def test_what_was_set_holds_after_a_restart(start: Start) -> None:
     assert limits.max_connections == 3
 
 
-def test_what_holds_only_together_is_used_after_a_restart() -> None:
-    """A mechanism that brokers use must be enabled: neither of the two can be set without the other."""
-    static = {
-        "listeners": "SAFE://127.0.0.1:0",
-        "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
-        "inter.broker.listener.name": "SAFE",
-    }
-    dynamic = {
-        "listener.name.safe.sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.safe.sasl.mechanism.inter.broker.protocol": "PLAIN",
-    }
-    properties = BrokerProperties(static=static)
-    assert usable_broker_properties(properties, dynamic_default={}, dynamic=dynamic).dynamic == dynamic
-    unusable = dynamic | {"max.connections": "many"}
-    kept = usable_broker_properties(properties, dynamic_default={}, dynamic=unusable).dynamic
-    assert "max.connections" not in kept
+SAFE = {
+    "listeners": "SAFE://127.0.0.1:0",
+    "listener.security.protocol.map": "SAFE:SASL_PLAINTEXT",
+    "inter.broker.listener.name": "SAFE",
+}
+TOGETHER = {
+    "listener.name.safe.sasl.enabled.mechanisms": "PLAIN",
+    "listener.name.safe.sasl.mechanism.inter.broker.protocol": "PLAIN",
+}
+"""A mechanism that brokers use must be enabled: neither of the two can be set without the other."""
+
+
+@pytest.mark.parametrize(
+    "unusable",
+    [
+        {},
+        {"max.connections": "many"},
+        {"max.connections": "many", "listener.name.other.ssl.keystore.type": "?", "node.id": "7"},
+        {f"log.cleaner.{name}": "?" for name in ("threads", "backoff.ms", "io.buffer.size")},
+    ],
+    ids=["nothing", "a-value", "values-and-names", "several"],
+)
+def test_what_holds_only_together_is_used_after_a_restart(
+    unusable: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    properties = BrokerProperties(static=SAFE)
+    others = {"a.plugins.property": "1", "max.connections.per.ip": "7"}
+    kept = usable_broker_properties(
+        properties, dynamic_default={}, dynamic={**TOGETHER, **others, **unusable}
+    )
+    assert kept.dynamic == TOGETHER | others
+    assert kept.effective().max_connections_per_ip == 7
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == len(unusable)
+    for name in unusable:
+        assert any(f"stored configuration {name} of this broker is ignored: " in line for line in lines)
+
+
+def test_what_holds_only_with_what_all_brokers_have_is_used_after_a_restart(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    of_all = {"log.cleaner.min.compaction.lag.ms": "900", "max.connections": "many"}
+    own = {"log.cleaner.max.compaction.lag.ms": "1000"}
+    static = SAFE | {"log.cleaner.max.compaction.lag.ms": "100"}
+    kept = usable_broker_properties(BrokerProperties(static=static), dynamic_default=of_all, dynamic=own)
+    assert (kept.dynamic_default, kept.dynamic) == ({"log.cleaner.min.compaction.lag.ms": "900"}, own)
+    assert "stored configuration max.connections of all brokers is ignored: " in caplog.text
+
+
+def test_of_two_that_contradict_each_other_one_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    own = {"log.cleaner.max.compaction.lag.ms": "100", "log.cleaner.min.compaction.lag.ms": "900"}
+    kept = usable_broker_properties(BrokerProperties(static=SAFE), dynamic_default={}, dynamic=own | TOGETHER)
+    assert kept.dynamic == {"log.cleaner.max.compaction.lag.ms": "100"} | TOGETHER
+    assert "stored configuration log.cleaner.min.compaction.lag.ms of this broker is ignored: " in caplog.text
 
 
 @pytest.mark.parametrize(("level", "flags"), [("9", 2), ("1", 4), ("-1", 0)])

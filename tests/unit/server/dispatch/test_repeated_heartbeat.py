@@ -88,6 +88,10 @@ class Groups:
         self.heard: list[Any] = []
         self.waiting: list[Any] = []
         self.failures: list[type[Exception]] = []
+        self.due: list[str] = []
+
+    def regexes_due(self, group_id: str, *, has_rules: bool) -> list[str]:
+        return self.due
 
     def ask(self, group_id: str, call: Any, ticket: Any) -> None:
         shard = SimpleNamespace(heartbeat=self._hear, consumer_group_heartbeat=self._hear)
@@ -113,6 +117,15 @@ class Groups:
 
     def _hear(self, request: Any, ticket: Any, now_ms: int) -> None:
         self.heard.append(request)
+
+
+def frame_of(number: int, correlation_id: int = 7, *, client_id: str = "c") -> memoryview:
+    """Of ``REQUESTS``, without its size."""
+    key, version, body = REQUESTS[number]
+    frame = encode_request(
+        api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id, body=body
+    )
+    return memoryview(frame)[4:]
 
 
 class Served:
@@ -145,11 +158,8 @@ class Served:
         return list(result) if isinstance(result, tuple) else result
 
     def dispatch(self, number: int, correlation_id: int = 7, *, client_id: str = "c") -> Any:
-        key, version, body = REQUESTS[number]
-        frame = encode_request(
-            api_key=key, api_version=version, correlation_id=correlation_id, client_id=client_id, body=body
-        )
-        return self._dispatch(cast(Connection, self.connection), memoryview(frame)[4:])
+        frame = frame_of(number, correlation_id, client_id=client_id)
+        return self._dispatch(cast(Connection, self.connection), frame)
 
     def counted(self) -> list[Any]:
         of = [self.metrics.of(key) for key in RESULTS]
@@ -233,6 +243,18 @@ def test_under_a_request_quota_every_heartbeat_takes_the_slow_path(decoded: list
     for _ in range(3):
         served.send(CLASSIC_4)
     assert len(decoded) == 5
+
+
+def test_a_group_that_looks_at_expressions_is_asked_by_the_slow_path() -> None:
+    served = Served()
+    served.groups.result = MODERN_RESULT
+    served.send(MODERN_0)
+    served.groups.due = ["orders.*"]
+    remembered = served.connection.memory
+    assert isinstance(remembered, RepeatedHeartbeat)
+    assert remembered.serve(frame_of(MODERN_0)) is None
+    served.groups.due = []
+    assert remembered.serve(frame_of(MODERN_0)) is not None
 
 
 def test_a_connection_that_produces_goes_on_remembering_that() -> None:

@@ -218,6 +218,25 @@ async def test_an_acl_that_two_filters_find_is_told_once(start_member: Start) ->
     assert third == []
 
 
+async def test_the_store_is_not_asked_for_what_no_filter_finds(
+    open_client: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = Member(await open_client())  # which follows no notification, so all that it reads is for this
+    await one.acls.load()
+    await one.acls.create([allow(ALICE), allow(BOB, PREFIX)])
+    read = []
+    get = one.store.get
+
+    async def counting(path: str) -> Any:
+        read.append(path)
+        return await get(path)
+
+    monkeypatch.setattr(one.store, "get", counting)
+    nothing, found = await one.acls.delete([only(CAROL), only(BOB)])
+    assert (nothing, [each.binding for each in found]) == ([], [allow(BOB, PREFIX)])
+    assert read == [paths.acl_path(PREFIX)]
+
+
 async def test_a_filter_that_names_its_pattern_finds_what_was_not_heard_of_yet(
     open_client: Open, start_member: Start
 ) -> None:

@@ -10,12 +10,14 @@ import signal
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from minikafka.clock import ManualClock
-from minikafka.errors import KafkaError
+from minikafka.config.broker import BrokerConfig
+from minikafka.errors import ConfigError, KafkaError
 from minikafka.files import OsFiles
 from minikafka.log.compaction.cleaner import Compaction, Steps
 from minikafka.log.compaction.offset_map import ENTRY_BYTES
@@ -159,6 +161,46 @@ async def test_a_log_that_should_have_been_compacted_long_ago_is_told(tmp_path: 
         assert CleanableLog(log, now_ms=asked_ms + 61_000).overdue_ms == late_ms
         assert CleanableLog(log, now_ms=first_ms + 1000).overdue_ms == 0
         assert stage.cleaner.dead_count == 0, "there are none"
+
+
+async def test_cleaners_come_and_go_with_their_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``log.cleaner.threads`` while the broker runs: one that is at work ends when it is done."""
+    async with running(tmp_path, **OFF) as broker:
+        cleaner = Stage(broker).cleaner
+        at_work = asyncio.Queue[asyncio.Event]()
+
+        async def busy(runner: Any) -> bool:
+            may_end = asyncio.Event()
+            at_work.put_nowait(may_end)
+            return await may_end.wait()
+
+        def threads(count: int) -> BrokerConfig:
+            return msgspec.structs.replace(broker.services.config, log_cleaner_threads=count)
+
+        monkeypatch.setattr(cleaner, "clean_dirtiest", busy)
+        cleaner.apply(threads(2))
+        busy_ones = [await at_work.get() for _ in range(2)]
+        with pytest.raises(ConfigError, match=r"to more than double the current value 2"):
+            await cleaner.check(threads(5))
+        await cleaner.check(threads(4))
+        cleaner.apply(threads(4))
+        busy_ones += [await at_work.get() for _ in range(2)]
+        assert cleaner.dead_count == 0
+        with pytest.raises(ConfigError, match=r"to less than half the current value 4"):
+            await cleaner.check(threads(1))
+        tasks = list(cleaner._tasks.values())
+        cleaner.apply(threads(2))
+        for each in busy_ones[1:]:
+            each.set()
+        await asyncio.wait(tasks[2:])
+        again = await at_work.get()
+        assert [task.done() for task in tasks] == [False, False, True, True]
+        assert cleaner.dead_count == 0
+        cleaner.apply(threads(3))
+        await at_work.get()
+        assert not again.is_set() and cleaner.dead_count == 0
 
 
 async def test_what_cannot_be_compacted_is_measured_without_reading_it(tmp_path: Path) -> None:
