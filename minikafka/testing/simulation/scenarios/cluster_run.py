@@ -11,6 +11,7 @@ from typing import NamedTuple
 from minikafka.errors import KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.testing.broker import Property
+from minikafka.testing.history.recorder import Recorder
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
@@ -68,6 +69,7 @@ class ClusterRun:
         self.addresses = [(f"broker-{node_id}", 9092) for node_id in self.brokers]
         self.checker = InvariantChecker(simulation)
         self.client = SimulatedClient(self.addresses)
+        self.recorder = Recorder(lambda: simulation.loop.time() * 1000)
         self.acked: list[tuple[int, int, bytes]] = []
         """Partition, offset and value, as acknowledged with acks=all."""
         self.calls: list[Call] = []
