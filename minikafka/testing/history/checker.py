@@ -219,7 +219,7 @@ class _Analysis:
                     self._collect_write(operation, self._log(record.topic, record.partition), record.value)
             elif operation.kind in (Kind.COMMIT_TRANSACTION, Kind.ABORT_TRANSACTION):
                 self._transactions[operation.transaction].ends.append(operation)
-            elif operation.kind is Kind.DELETE:
+            elif operation.kind is Kind.DELETE and operation.outcome is not Outcome.FAIL:
                 for record in operation.records:
                     log = self._log(record.topic, record.partition)
                     log.deleted_below = max(log.deleted_below, record.offset or 0)

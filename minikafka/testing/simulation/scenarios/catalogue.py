@@ -11,16 +11,18 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+from minikafka.testing.history.operations import Operation, write_history
 from minikafka.testing.simulation.scenarios.administrator import (
     Administrator,
     check_hosts,
     draw_moves,
     until_moved,
 )
-from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, Call, ClusterRun
+from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, ClusterRun
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
 from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
@@ -35,10 +37,10 @@ TIME_LIMIT_MS = 600_000
 
 
 class Scenario(NamedTuple):
-    """``draw`` makes a plan of a seed's dice, ``play`` carries one out and raises what is wrong."""
+    """``draw`` makes a plan of a seed's dice, ``run`` carries one out and raises what is wrong."""
 
     draw: Callable[[int, random.Random], Plan]
-    play: Callable[[Simulation, Plan], Awaitable[ClusterRun]]
+    run: type[ClusterRun]
 
 
 class Played(NamedTuple):
@@ -49,7 +51,8 @@ class Played(NamedTuple):
     virtual_ms: int
     faults: Counter[str]
     """How many of each kind."""
-    calls: list[Call]
+    history: list[Operation]
+    """What clients did and were told, in the order of the answers."""
     trace: list[str]
 
 
@@ -84,50 +87,29 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     )  # fmt: skip
 
 
-async def _play_faults(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = ClusterRun(simulation, plan)
-    await run.start()
-    run.produce()
-    await carry_out(run, plan.steps)
-    await run.finish()
-    return run
+class ReassignmentRun(ClusterRun):
+    """With an administrator who moves the partitions."""
 
-
-async def _play_reassignments(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = ClusterRun(simulation, plan)
-    await run.start()
-    run.produce()
-    administrator = Administrator(run)
-    working = asyncio.create_task(administrator.work())
-    await carry_out(run, plan.steps)
-    await working
-    await until_moved(run, [TOPIC])
-    await run.finish()
-    check_hosts(run, TOPIC)
-    assert administrator.accepted or not plan.actions, "no move was ever accepted: this has shown nothing"
-    return run
-
-
-async def _play_transactions(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = TransactionRun(simulation, plan)
-    await run.start()
-    run.produce()
-    await carry_out(run, plan.steps)
-    await run.finish()
-    return run
-
-
-async def _play_swarm(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = SwarmRun(simulation, plan)
-    await run.play()
-    return run
+    async def play(self) -> None:
+        await self.start()
+        self.produce()
+        administrator = Administrator(self)
+        working = asyncio.create_task(administrator.work())
+        await carry_out(self, self.plan.steps)
+        await working
+        await until_moved(self, [TOPIC])
+        await self.finish()
+        check_hosts(self, TOPIC)
+        assert administrator.accepted or not self.plan.actions, (
+            "no move was ever accepted: this has shown nothing"
+        )
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "faults": Scenario(_draw_faults, _play_faults),
-    "reassignments": Scenario(_draw_reassignments, _play_reassignments),
-    "transactions": Scenario(_draw_transactions, _play_transactions),
-    "swarm": Scenario(draw_swarm, _play_swarm),
+    "faults": Scenario(_draw_faults, ClusterRun),
+    "reassignments": Scenario(_draw_reassignments, ReassignmentRun),
+    "transactions": Scenario(_draw_transactions, TransactionRun),
+    "swarm": Scenario(draw_swarm, SwarmRun),
 }
 
 
@@ -136,16 +118,25 @@ def draw(scenario: str, seed: int) -> Plan:
     return SCENARIOS[scenario].draw(seed, random.Random(f"{seed}/plan of {scenario}"))
 
 
-def play(plan: Plan, simulation: Simulation | None = None) -> Played:
-    """Carry out a plan. Raises what went wrong: AssertionError and InvariantError for what must hold."""
+def play(plan: Plan, simulation: Simulation | None = None, *, history: Path | None = None) -> Played:
+    """Carry out a plan. Raises what went wrong: AssertionError and InvariantError for what must hold.
+
+    Args:
+        history: where to write what clients did and were told, also when something goes wrong.
+    """
     simulation = simulation or simulation_of(plan)
+    run = SCENARIOS[plan.scenario].run(simulation, plan)
 
-    async def scenario(simulation: Simulation) -> ClusterRun:
-        return await SCENARIOS[plan.scenario].play(simulation, plan)
+    async def scenario(simulation: Simulation) -> None:
+        await run.play()
 
-    run = simulation.run(scenario, time_limit_ms=TIME_LIMIT_MS)
+    try:
+        simulation.run(scenario, time_limit_ms=TIME_LIMIT_MS)
+    finally:
+        if history is not None:
+            write_history(history, run.recorder.history())
     virtual_ms = simulation.loop.now_ns // 1_000_000
-    return Played(len(run.acked), virtual_ms, run.faults_done, run.calls, simulation.trace)
+    return Played(run.acked, virtual_ms, run.faults_done, run.recorder.history(), simulation.trace)
 
 
 def simulation_of(plan: Plan) -> Simulation:

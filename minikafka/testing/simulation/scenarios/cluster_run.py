@@ -6,14 +6,15 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
-from minikafka.errors import KafkaError
+from minikafka.errors import InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.testing.broker import Property
+from minikafka.testing.history.checker import check
 from minikafka.testing.history.recorder import Recorder
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
+from minikafka.testing.simulation.scenarios.faults import carry_out
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
 from minikafka.testing.simulation.simulation import Simulation
 
@@ -43,20 +44,6 @@ async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HE
     raise TimeoutError(f"not within {within_ms} ms: {what}")
 
 
-class Call(NamedTuple):
-    """What a client sent and got, in virtual milliseconds: all that it knows."""
-
-    client: str
-    operation: str
-    began_ms: float
-    ended_ms: float
-    partition: int
-    sent: bytes | int | str
-    """A record's value, or the offset that was asked for."""
-    got: object
-    """An offset, records; or the name of an error, after which the outcome of a write is not known."""
-
-
 class ClusterRun:
     """Some brokers, a topic, and producers for its partitions."""
 
@@ -70,15 +57,20 @@ class ClusterRun:
         self.checker = InvariantChecker(simulation)
         self.client = SimulatedClient(self.addresses)
         self.recorder = Recorder(lambda: simulation.loop.time() * 1000)
-        self.acked: list[tuple[int, int, bytes]] = []
-        """Partition, offset and value, as acknowledged with acks=all."""
-        self.calls: list[Call] = []
-        """All that clients sent and got, in the order of the answers."""
+        """Of all that clients did and were told."""
         self.faults_done: Counter[str] = Counter()
         self.at_broker = {node_id: asyncio.Lock() for node_id in self.brokers}
         """Held while a fault is at a broker."""
         self._stopping = False
         self._producers: list[asyncio.Task[None]] = []
+        self._consumers: list[asyncio.Task[None]] = []
+
+    async def play(self) -> None:
+        """From the start to the last check. Raises what is wrong."""
+        await self.start()
+        self.produce()
+        await carry_out(self, self.plan.steps)
+        await self.finish()
 
     async def start(self) -> None:
         for node_id in self.brokers:
@@ -91,19 +83,6 @@ class ClusterRun:
             self.topic, partitions=self.plan.partitions, replication_factor=self.plan.replicas
         )
 
-    def note(
-        self,
-        client: str,
-        operation: str,
-        began_s: float,
-        partition: int,
-        sent: bytes | int | str,
-        got: object,
-    ) -> None:
-        """Keep what a client sent and got."""
-        now_ms = self.simulation.loop.time() * 1000
-        self.calls.append(Call(client, operation, began_s * 1000, now_ms, partition, sent, got))
-
     def produce(self) -> None:
         """Begin to produce with acks=all."""
         for number, producer in enumerate(self.plan.producers):
@@ -113,19 +92,13 @@ class ClusterRun:
         """One record after the other."""
         name = f"producer-{number}"
         rng = self.simulation.rng(name)
-        producer = SimulatedProducer(self.client_of(name, plan))
+        producer = self.recorder.producer(name, SimulatedProducer(self.client_of(name, plan)))
         count = 0
         while not self._stopping:
-            value = b"%d-%d" % (number, count)
-            began_s = self.simulation.loop.time()
             try:
-                offset = await producer.send(self.topic, plan.partition, [value])
-            except (KafkaError, BrokerUnavailable) as error:
-                self.note(name, "send", began_s, plan.partition, value, repr(error))
+                await producer.send(self.topic, plan.partition, [b"%d-%d" % (number, count)])
+            except (KafkaError, BrokerUnavailable):
                 continue  # the same record again, with the same sequence number
-            self.note(name, "send", began_s, plan.partition, value, offset)
-            if offset >= 0:
-                self.acked.append((plan.partition, offset, value))
             count += 1
             await self.rest(rng, plan.pause_ms, lulls=plan.rests)
 
@@ -160,14 +133,23 @@ class ClusterRun:
     async def finish(self) -> None:
         """Heal over, everything is running: it must become whole, go on, and have kept what was acked."""
         await self.until_whole()
-        before = len(self.acked)
+        before = self.acked
         await until(lambda: self._has_acked(before + self.acked_at_the_end), "records are acked again")
         self._stopping = True
-        await asyncio.gather(*self._producers)
+        await asyncio.gather(*self._producers, *self._consumers)
         await asyncio.sleep(2)
         self.checker.look()
         self.checker.check_replicas()
-        await self.check_records()
+        await self.check_history()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def acked(self) -> int:
+        """How many records, or transactions, were acknowledged with acks=all."""
+        return self.recorder.acknowledged
 
     @property
     def acked_at_the_end(self) -> int:
@@ -178,20 +160,16 @@ class ClusterRun:
         for producer in self._producers:
             if producer.done():
                 producer.result()  # which is what went wrong
-        return len(self.acked) >= count
+        return self.acked >= count
 
-    async def check_records(self) -> None:
-        """I1: what was acked is where it was acked. I11: once."""
-        plain = {number for number, each in enumerate(self.plan.producers) if not each.idempotent}
-        for partition in range(self.plan.partitions):
-            read = await self.client.read_all(self.topic, partition)
-            start = await self.client.log_start(self.topic, partition)
-            by_offset = dict(read)
-            for acked_partition, offset, value in self.acked:
-                if acked_partition == partition and offset >= start:
-                    assert by_offset.get(offset) == value, (
-                        f"I1: {value!r} was acked at {offset} of partition {partition}, where there is "
-                        f"{by_offset.get(offset)!r}"
-                    )
-            once = [value for value in by_offset.values() if int((value or b"").split(b"-")[0]) not in plain]
-            assert len(set(once)) == len(once), f"I11: a record is twice in partition {partition}"
+    async def check_history(self) -> None:
+        """What clients did and saw, and what is there at the end, is what a log can do (I1, I10, I11, I13).
+
+        Raises InvariantError.
+        """
+        partitions = [(self.topic, number) for number in range(self.plan.partitions)]
+        await self.recorder.read_to_end("final", self.client, partitions)
+        await self.recorder.read_to_end("final-committed", self.client, partitions, read_committed=True)
+        report = check(self.recorder.history())
+        if not report.is_valid:
+            raise InvariantError(f"clients saw: {report}")
