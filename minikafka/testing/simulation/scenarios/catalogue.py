@@ -2,7 +2,8 @@
 
 ``faults``         three brokers, two idempotent producers with acks=all, four steps of faults
 ``reassignments``  four brokers; an administrator moves the partitions meanwhile
-``transactions``   three brokers, two transactional producers that write to both partitions
+``transactions``   three brokers, two transactional producers that write to both partitions, and a
+                   read_committed consumer
 ``swarm``          each seed draws its own cluster, clients, administrator and kinds of faults (``swarm``)
 """
 
@@ -83,7 +84,7 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     return Plan(
         scenario="transactions", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config={**CONFIG, **TRANSACTIONS_CONFIG}, transactions=2, steps=draw_steps(rng, brokers),
+        config={**CONFIG, **TRANSACTIONS_CONFIG}, transactions=2, consumers=1, steps=draw_steps(rng, brokers),
     )  # fmt: skip
 
 

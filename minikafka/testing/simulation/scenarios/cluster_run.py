@@ -30,6 +30,8 @@ CONFIG: dict[str, Property] = {
 SESSION_TIMEOUT_MS = 6_000
 HEAL_WITHIN_MS = 30_000
 """I16."""
+POLL_PAUSE_MS = 250
+"""Of a consumer, between two rounds through all partitions."""
 LULL_SHARE = 0.06
 """After how many of its records a producer says nothing for a while."""
 LULL_MS = (200, 2_500)
@@ -69,6 +71,7 @@ class ClusterRun:
         """From the start to the last check. Raises what is wrong."""
         await self.start()
         self.produce()
+        self.consume()
         await carry_out(self, self.plan.steps)
         await self.finish()
 
@@ -101,6 +104,31 @@ class ClusterRun:
                 continue  # the same record again, with the same sequence number
             count += 1
             await self.rest(rng, plan.pause_ms, lulls=plan.rests)
+
+    def consume(self) -> None:
+        """Begin to read."""
+        self._consumers += [
+            asyncio.create_task(self._consume(number)) for number in range(self.plan.consumers)
+        ]
+
+    async def _consume(self, number: int) -> None:
+        """Reads every partition from its start, and from there on; committed transactions only."""
+        name = f"consumer-{number}"
+        rng = self.simulation.rng(name)
+        client = SimulatedClient(self.addresses, client_id=name)
+        readers = [
+            self.recorder.reader(
+                name, client, self.topic, partition, read_committed=bool(self.plan.transactions)
+            )
+            for partition in range(self.plan.partitions)
+        ]
+        while not self._stopping:
+            for reader in readers:
+                try:
+                    await reader.poll()
+                except (KafkaError, BrokerUnavailable) as error:
+                    await reader.recover(error)
+            await self.rest(rng, POLL_PAUSE_MS)
 
     def client_of(self, name: str, plan: Producer) -> SimulatedClient:
         """A connection to the cluster of its own."""

@@ -22,7 +22,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.testing.history.operations import Kind, Record
 from minikafka.testing.history.recorder import at_offsets, text
-from minikafka.testing.simulation.client import SimulatedClient, make_batch, pause_or_raise
+from minikafka.testing.simulation.client import make_batch, pause_or_raise
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios.administrator import (
     PAUSE_MS,
@@ -170,9 +170,7 @@ class SwarmRun(ClusterRun):
     async def play(self) -> None:
         await self.start()
         self.produce()
-        self._consumers = [
-            asyncio.create_task(self._consume(number)) for number in range(self.plan.consumers)
-        ]
+        self.consume()
         members = (GroupMember(self, number) for number in range(self.plan.members))
         self._consumers += [asyncio.create_task(member.work()) for member in members]
         administrator = asyncio.create_task(Administrator(self).work())
@@ -203,22 +201,6 @@ class SwarmRun(ClusterRun):
             if partition.is_leader and set(partition.isr) == set(partition.replicas)
         }
         return wanted <= whole
-
-    async def _consume(self, number: int) -> None:
-        """Reads every partition from its start, and from there on."""
-        name = f"consumer-{number}"
-        rng = self.simulation.rng(name)
-        client = SimulatedClient(self.addresses, client_id=name)
-        readers = [
-            self.recorder.reader(name, client, TOPIC, partition) for partition in range(self.plan.partitions)
-        ]
-        while not self._stopping:
-            for reader in readers:
-                try:
-                    await reader.poll()
-                except (KafkaError, BrokerUnavailable) as error:
-                    await reader.recover(error)
-            await self.rest(rng, 100)
 
     async def finish(self) -> None:
         """And of the other topics, that they are whole or gone."""
