@@ -8,8 +8,8 @@ for:
 then a unified diff against the repository's root, in as few lines as show the defect. ``git apply`` takes it
 or the run fails: a patch that no longer fits the code is mended, not skipped.
 
-``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``), and keeps
-what became of them (``results``).
+``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``), and
+keeps what became of them (``results``).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``python -m tests.sim.ablations [NAME…] --seeds 0-300 --jobs 2``: which defects are found, and when.
 
-Each ablation runs in a copy of the package of its own until the first seed fails. What became of it is written
-to ``results.jsonl``: the next run leaves out what was found, and goes on with what survived. Exit status 1 when
-one survives, 2 when a patch does not apply.
+Each ablation runs in a copy of the package of its own until the first seed fails. What became of it is kept
+in ``results.jsonl``: the next run leaves out what was found, and goes on with what survived. Exit status 1
+when one survives, 2 when a patch does not apply.
 """
 
 from __future__ import annotations
