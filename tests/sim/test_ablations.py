@@ -64,7 +64,7 @@ def test_a_run_goes_on_where_the_one_before_ended() -> None:
 def test_results_are_kept_and_told_as_a_table(tmp_path: Path) -> None:
     found = Result(
         name="duplicate-sequence-accepted", patch=1, seeds=3, scenario="faults",
-        error="InvariantError: clients saw: 300 operations: 2 × lost write, 1 × duplicate",
+        error="InvariantError: clients saw: 300 operations: 2 × lost write, 1 × duplicate | lost write: 7",
     )  # fmt: skip
     survived = Result(name="acknowledged-before-replicated", patch=2, seeds=26)
     write_results([found, survived], tmp_path / "results.jsonl")

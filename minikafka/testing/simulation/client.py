@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
@@ -297,6 +297,7 @@ class SimulatedClient:
 
         Raises:
             KafkaError: the broker's answer. BrokerUnavailable.
+            InvariantError: there are records that are not committed.
         """
         wanted = {
             "partition": partition,
@@ -327,6 +328,11 @@ class SimulatedClient:
         (found,) = of_topic.partitions
         check(found.error_code)
         records, next_offset = visible(found, offset)
+        bound = found.last_stable_offset if read_committed else found.high_watermark
+        if records and records[-1].offset >= bound:
+            raise InvariantError(
+                f"R16: {topic}-{partition}: {address} gave {records[-1].offset}, above {bound}"
+            )
         return Fetched(found.high_watermark, found.log_start_offset, records, next_offset)
 
     async def read_all(

@@ -4,10 +4,12 @@ The checker reads the brokers' state and the store's tree every few milliseconds
 process: it sees what no broker can see, and costs the cluster nothing. A violation fails the run.
 
     I3   a leader's high watermark does not fall within its epoch
-    I5   a new leader holds everything below any earlier high watermark (clean elections)
+    I5   a new leader holds everything below any earlier high watermark, and was in the ISR or eligible (clean
+         elections)
     I6   one leader for each partition and epoch; epochs in the store only rise
     I9   log start <= last stable offset <= high watermark <= log end
-    I12  the ISR is a part of the replicas
+    I12  the ISR is a part of the replicas; its members hold everything below the high watermark of their
+         leader; an election adds none to it
     I14  the controller epochs of what is written only rise
 
 ``check_replicas`` at the end, when all is calm: I2 (offsets without gaps), I4 (the same bytes below the high
@@ -16,18 +18,17 @@ watermark), I8 (the same leader epochs). Not of compacted logs, which differ by 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from minikafka.coordination import paths
-from minikafka.coordination.store import NoNodeError
 from minikafka.errors import InvariantError
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.links import HARDWARE
-from minikafka.testing.simulation.store_tree import StoreTree
-from minikafka.types import Offset, TopicPartition
+from minikafka.types import NO_LEADER, Offset, PartitionState, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
@@ -36,6 +37,8 @@ LOOK_EVERY_MS = 20
 """Replication takes some milliseconds for a step."""
 
 READ_BYTES = 1 << 20
+
+_STATE_PATH = re.compile(rf"{paths.TOPICS}/([^/]+)/partitions/(\d+)/state")
 
 
 _Incarnation = tuple[object, TopicPartition]
@@ -52,11 +55,20 @@ class InvariantChecker:
         self._high_watermarks: dict[tuple[_Incarnation, int, int, int], int] = {}
         self._committed: dict[_Incarnation, dict[int, int]] = {}
         """The highest high watermark of each leader epoch."""
-        self._states: dict[_Incarnation, tuple[int, int]] = {}
+        self._states: dict[TopicPartition, PartitionState] = {}
+        """As the store has them."""
+        self._written: list[tuple[TopicPartition, bytes | None]] = []
+        """To the store since the last look, in order."""
+        self._sound: dict[tuple[_Incarnation, int], int] = {}
+        """By replica: the life of its broker in which it was seen to hold what is committed, or to be out of
+        the ISR."""
         self._seen: dict[Partition, tuple[object, ...]] = {}
         """What was found in order: most of what a look finds, and all of it need not be checked again."""
-        self._seen_zxid = -1
         self.looks = 0
+        tree = simulation.store.tree
+        for path, node in tree.nodes.items():
+            self._note_write(path, node.data)
+        tree.on_write = self._note_write
 
     def __repr__(self) -> str:
         return f"InvariantChecker({self.looks} looks, {len(self._leaders)} leaderships)"
@@ -72,6 +84,7 @@ class InvariantChecker:
     def look(self) -> None:
         """Check everything that has changed since the last look. Raises InvariantError."""
         self.looks += 1
+        moved = self._check_store()
         seen = self._seen
         for broker in self._simulation.brokers.values():
             if not broker.has_started:
@@ -93,10 +106,9 @@ class InvariantChecker:
                 if seen.get(partition) != state:
                     self._check(broker, partition, bounds)
                     seen[partition] = state
-        zxid = self._simulation.store.tree.zxid
-        if zxid != self._seen_zxid:
-            self._check_store()
-            self._seen_zxid = zxid
+                    moved.add(partition.topic_partition)
+        for at in moved:
+            self._check_members(at)
 
     def _check(
         self, broker: SimulatedBroker, partition: Partition, bounds: tuple[int, int, int, int]
@@ -133,24 +145,65 @@ class InvariantChecker:
             )
         by_epoch[epoch] = max(by_epoch.get(epoch, 0), log.high_watermark)
 
-    def _check_store(self) -> None:
-        tree = self._simulation.store.tree
-        for topic in _children(tree, paths.TOPICS):
-            topic_id = paths.decode_topic(topic, tree.get(paths.topic_path(topic)).data).topic_id
-            for partition in _children(tree, paths.partitions_path(topic)):
-                at = TopicPartition(topic, int(partition))
-                try:
-                    data = tree.get(paths.partition_state_path(*at)).data
-                except NoNodeError:
-                    continue
-                state = paths.decode_partition_state(*at, data)
-                now = (state.leader_epoch, state.controller_epoch)
-                before = self._states.get((topic_id, at), now)
-                if now[0] < before[0]:
-                    raise InvariantError(f"I6: the store's leader epoch of {at} fell: {before} to {now}")
-                if now[1] < before[1]:
-                    raise InvariantError(f"I14: {at} was written by an older controller: {before} to {now}")
-                self._states[topic_id, at] = now
+    def _note_write(self, path: str, data: bytes | None) -> None:
+        """Of a node. It is checked at the next look: the store itself does not fail."""
+        found = _STATE_PATH.fullmatch(path)
+        if found is not None:
+            self._written.append((TopicPartition(found[1], int(found[2])), data))
+
+    def _check_store(self) -> set[TopicPartition]:
+        """Every write since the last look. Returns the partitions that it was of."""
+        written, self._written = self._written, []
+        for at, data in written:
+            if data is None:
+                self._states.pop(at, None)  # another topic of this name has another history
+                continue
+            state = paths.decode_partition_state(*at, data)
+            before = self._states.get(at)
+            self._states[at] = state
+            if before is not None:
+                self._check_change(at, before, state)
+        return {at for at, _ in written}
+
+    def _check_change(self, at: TopicPartition, before: PartitionState, after: PartitionState) -> None:
+        change = f"{at}: {before} became {after}"
+        if after.leader_epoch < before.leader_epoch:
+            raise InvariantError(f"I6: the leader epoch fell in the store: {change}")
+        if after.controller_epoch < before.controller_epoch:
+            raise InvariantError(f"I14: an older controller has written: {change}")
+        if after.leader_epoch > before.leader_epoch and self._clean_elections:
+            safe = {*before.isr, *before.eligible}
+            if after.leader not in {NO_LEADER, *safe}:
+                raise InvariantError(f"I5: the new leader was neither in the ISR nor eligible: {change}")
+            if not safe.issuperset(after.isr):
+                raise InvariantError(f"I12: an election has added to the ISR: {change}")
+
+    def _check_members(self, at: TopicPartition) -> None:
+        """What the members of an ISR hold, while they and their leader run."""
+        state = self._states.get(at)
+        hosted = {broker.node_id: self._hosted(broker, at) for broker in self._simulation.brokers.values()}
+        leader = None if state is None else hosted.get(state.leader)
+        if state is None or leader is None or leader.leader_epoch != state.leader_epoch:
+            return
+        high_watermark = leader.log.high_watermark
+        for node_id, partition in hosted.items():
+            if partition is None or partition is leader or partition.topic_id != leader.topic_id:
+                continue
+            replica = ((leader.topic_id, at), node_id)
+            life = self._simulation.brokers[node_id].process.number
+            if node_id not in state.isr or partition.log.log_end_offset >= high_watermark:
+                self._sound[replica] = life
+            elif self._sound.get(replica) == life:  # else it has lost its end with the power, and must leave
+                raise InvariantError(
+                    f"I12: {at} on broker {node_id}, of the ISR, ends at {partition.log.log_end_offset}; "
+                    f"broker {state.leader} has committed {high_watermark}"
+                )
+
+    def _hosted(self, broker: SimulatedBroker, at: TopicPartition) -> Partition | None:
+        if not broker.has_started:
+            return None
+        partition = broker.server.services.replica_manager.partitions.get(at)
+        return partition if partition is not None and partition.log.is_open else None
 
     def check_replicas(self) -> None:
         """Compare all replicas with their leaders. Raises InvariantError."""
@@ -216,10 +269,3 @@ def read_up_to(partition: Partition, start: int, end: int) -> bytes:
         if not whole_bytes:
             break
     return bytes(found)
-
-
-def _children(tree: StoreTree, path: str) -> list[str]:
-    try:
-        return tree.children(path)
-    except NoNodeError:
-        return []

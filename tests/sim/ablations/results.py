@@ -76,7 +76,7 @@ def table(ablations: Iterable[Ablation], results: dict[str, Result]) -> Iterator
 
 def what_was_broken(result: Result) -> str:
     """The anomalies that clients saw, an invariant's name, or the type of the error."""
-    seen = re.search(r"clients saw: \d+ operations: (.*)", result.error)
+    seen = re.search(r"clients saw: \d+ operations: ([^|]*)", result.error)
     if seen is not None:
         return ", ".join(sorted(re.findall(r"× ([a-z ]+)", seen.group(1))))
     invariant = re.search(r"\bI\d+\b", result.error)

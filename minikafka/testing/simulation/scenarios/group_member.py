@@ -77,6 +77,10 @@ class GroupOffsets:
         if is_committed:
             self._committed[partition] = offset
 
+    def told(self, partition: int, offset: int) -> None:
+        """A member was told this: it does not go back, but for a commit without an answer that comes late."""
+        self._committed[partition] = offset
+
     def owned(self, generation: int, partition: int, member: str) -> None:
         """Raises AssertionError."""
         owner = self._owners.setdefault((generation, partition), member)
@@ -218,6 +222,7 @@ class GroupMember:
                 f"I13: {GROUP} had committed {least[partition]} of partition {partition}, and is told "
                 f"{each.committed_offset}"
             )
+            self._run.group.told(partition, offset)
             positions[partition] = offset
         return positions
 
