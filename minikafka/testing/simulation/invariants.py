@@ -3,13 +3,15 @@
 The checker reads the brokers' state and the store's tree every few milliseconds of virtual time, in no
 process: it sees what no broker can see, and costs the cluster nothing. A violation fails the run.
 
+    I1   nothing is appended with acks=all while the ISR is smaller than min.insync.replicas
     I3   a leader's high watermark does not fall within its epoch
     I5   a new leader holds everything below any earlier high watermark, and was in the ISR or eligible (clean
          elections)
     I6   one leader for each partition and epoch; epochs in the store only rise
     I9   log start <= last stable offset <= high watermark <= log end
     I12  the ISR is a part of the replicas; its members hold everything below the high watermark of their
-         leader; an election adds none to it
+         leader; an election adds none to it; nothing is committed while it is smaller than
+         min.insync.replicas or another replica is eligible (KIP-966)
     I14  the controller epochs of what is written only rise
 
 ``check_replicas`` at the end, when all is calm: I2 (offsets without gaps), I4 (the same bytes below the high
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.coordination import paths
 from minikafka.errors import InvariantError
@@ -41,6 +43,27 @@ READ_BYTES = 1 << 20
 _STATE_PATH = re.compile(rf"{paths.TOPICS}/([^/]+)/partitions/(\d+)/state")
 
 
+class _Looked(NamedTuple):
+    """What a look saw of a replica."""
+
+    log_start: int
+    stable: int
+    high_watermark: int
+    log_end: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    eligible: tuple[int, ...]
+    min_isr: int
+
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """By which its leader appends and commits."""
+        return self[4:]
+
+
 _Incarnation = tuple[object, TopicPartition]
 """A partition with its topic's id: one that is deleted and made again has another history."""
 
@@ -57,18 +80,20 @@ class InvariantChecker:
         """The highest high watermark of each leader epoch."""
         self._states: dict[TopicPartition, PartitionState] = {}
         """As the store has them."""
-        self._written: list[tuple[TopicPartition, bytes | None]] = []
-        """To the store since the last look, in order."""
+        self._violations: list[InvariantError] = []
+        """By writes to the store; raised by the next look, for the store itself does not fail."""
         self._sound: dict[tuple[_Incarnation, int], int] = {}
         """By replica: the life of its broker in which it was seen to hold what is committed, or to be out of
         the ISR."""
-        self._seen: dict[Partition, tuple[object, ...]] = {}
+        self._seen: dict[Partition, _Looked] = {}
         """What was found in order: most of what a look finds, and all of it need not be checked again."""
+        self.durable_topics: frozenset[str] = frozenset()
+        """To which nothing is written but with acks=all."""
         self.looks = 0
         tree = simulation.store.tree
         for path, node in tree.nodes.items():
-            self._note_write(path, node.data)
-        tree.on_write = self._note_write
+            self._see_write(path, node.data)
+        tree.on_write = self._see_write
 
     def __repr__(self) -> str:
         return f"InvariantChecker({self.looks} looks, {len(self._leaders)} leaderships)"
@@ -84,7 +109,9 @@ class InvariantChecker:
     def look(self) -> None:
         """Check everything that has changed since the last look. Raises InvariantError."""
         self.looks += 1
-        moved = self._check_store()
+        if self._violations:
+            raise self._violations[0]
+        moved: set[TopicPartition] = set()
         seen = self._seen
         for broker in self._simulation.brokers.values():
             if not broker.has_started:
@@ -93,34 +120,52 @@ class InvariantChecker:
                 log = partition.log
                 if not log.is_open:
                     continue
-                bounds = (
-                    log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset,
-                )  # fmt: skip
-                state = (
-                    *bounds,
+                replication = partition.replication
+                state = _Looked(
+                    log.log_start_offset,
+                    log.last_stable_offset,
+                    log.high_watermark,
+                    log.log_end_offset,
                     partition.leader_id,
                     partition.leader_epoch,
+                    partition.partition_epoch,
                     partition.isr,
                     partition.replicas,
+                    replication.isr.eligible,
+                    partition.effective_min_isr,
                 )
-                if seen.get(partition) != state:
-                    self._check(broker, partition, bounds)
+                before = seen.get(partition)
+                if before != state:
+                    self._check(broker, partition, before, state)
                     seen[partition] = state
                     moved.add(partition.topic_partition)
         for at in moved:
             self._check_members(at)
 
     def _check(
-        self, broker: SimulatedBroker, partition: Partition, bounds: tuple[int, int, int, int]
+        self, broker: SimulatedBroker, partition: Partition, before: _Looked | None, now: _Looked
     ) -> None:
         where = f"{partition.topic_partition} on broker {broker.node_id}"
-        start, stable, high_watermark, end = bounds
-        if not start <= stable <= high_watermark <= end:
+        bounds = now[:4]
+        if not now.log_start <= now.stable <= now.high_watermark <= now.log_end:
             raise InvariantError(f"I9: {where}: log start, stable, high watermark, end are {bounds}")
-        if not set(partition.isr) <= set(partition.replicas):
-            raise InvariantError(f"I12: {where}: ISR {partition.isr}, replicas {partition.replicas}")
+        if not set(now.isr) <= set(now.replicas):
+            raise InvariantError(f"I12: {where}: ISR {now.isr}, replicas {now.replicas}")
         if partition.is_leader:
             self._check_leader(broker, partition, where)
+            if before is not None and before.rules == now.rules:
+                self._check_progress(partition.topic_partition, where, before, now)
+
+    def _check_progress(self, at: TopicPartition, where: str, before: _Looked, now: _Looked) -> None:
+        """Of a leader whose ISR has not changed meanwhile."""
+        is_too_small = len(now.isr) < now.min_isr
+        if now.high_watermark > before.high_watermark and (is_too_small or now.eligible):
+            raise InvariantError(
+                f"I12: {where} commits {now.high_watermark} with ISR {now.isr}, of {now.min_isr}, while "
+                f"{now.eligible} are eligible"
+            )
+        if now.log_end > before.log_end and is_too_small and at.topic in self.durable_topics:
+            raise InvariantError(f"I1: {where} appends {now.log_end} with ISR {now.isr}, of {now.min_isr}")
 
     def _check_leader(self, broker: SimulatedBroker, partition: Partition, where: str) -> None:
         log, epoch = partition.log, partition.leader_epoch
@@ -145,25 +190,23 @@ class InvariantChecker:
             )
         by_epoch[epoch] = max(by_epoch.get(epoch, 0), log.high_watermark)
 
-    def _note_write(self, path: str, data: bytes | None) -> None:
-        """Of a node. It is checked at the next look: the store itself does not fail."""
+    def _see_write(self, path: str, data: bytes | None) -> None:
+        """Of a node of the store, at the moment of the write: a follower needs a millisecond to catch up."""
         found = _STATE_PATH.fullmatch(path)
-        if found is not None:
-            self._written.append((TopicPartition(found[1], int(found[2])), data))
-
-    def _check_store(self) -> set[TopicPartition]:
-        """Every write since the last look. Returns the partitions that it was of."""
-        written, self._written = self._written, []
-        for at, data in written:
-            if data is None:
-                self._states.pop(at, None)  # another topic of this name has another history
-                continue
-            state = paths.decode_partition_state(*at, data)
-            before = self._states.get(at)
-            self._states[at] = state
+        if found is None:
+            return
+        at = TopicPartition(found[1], int(found[2]))
+        if data is None:
+            self._states.pop(at, None)  # another topic of this name has another history
+            return
+        before, after = self._states.get(at), paths.decode_partition_state(*at, data)
+        self._states[at] = after
+        try:
             if before is not None:
-                self._check_change(at, before, state)
-        return {at for at, _ in written}
+                self._check_change(at, before, after)
+            self._check_members(at)
+        except InvariantError as error:
+            self._violations.append(error)
 
     def _check_change(self, at: TopicPartition, before: PartitionState, after: PartitionState) -> None:
         change = f"{at}: {before} became {after}"

@@ -83,7 +83,7 @@ def main() -> None:
         print(error, file=sys.stderr)
         sys.exit(2)
     found = [each for each in ablations if each.name in results and results[each.name].is_found]
-    print(f"{len(found)} of {len(ablations)} are found; python -m docs.generator writes the table")
+    print(f"{len(found)} of {len(ablations)} are found; python -m docs.generator writes the page")
     sys.exit(len(found) < len(ablations))
 
 

@@ -1,14 +1,14 @@
 """``results.jsonl``: what became of each ablation, so that a run goes on where the one before ended.
 
 A result is of a patch as it was: one that is changed is tried from the beginning, one that survived with more
-seeds goes on after those that it has survived. ``docs.generator`` makes the table of them.
+seeds goes on after those that it has survived. ``docs.generator`` makes a page of them.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -54,30 +54,10 @@ def write_results(results: Iterable[Result], path: Path = FILE) -> None:
     path.write_bytes(b"".join(msgspec.json.encode(each) + b"\n" for each in ordered))
 
 
-def table(ablations: Iterable[Ablation], results: dict[str, Result]) -> Iterator[str]:
-    """As Markdown, first those that are found soon."""
-    yield "| defect | story | found by | after seeds |"
-    yield "|---|---|---|---|"
-
-    def order(ablation: Ablation) -> tuple[bool, int]:
-        result = results.get(ablation.name)
-        return result is None or not result.is_found, 0 if result is None else result.seeds
-
-    for ablation in sorted(ablations, key=order):
-        result = results.get(ablation.name)
-        if result is None:
-            found = "not tried |"
-        elif result.is_found:
-            found = f"`{result.scenario}`: {what_was_broken(result)} | {result.seeds}"
-        else:
-            found = f"nothing yet in {', '.join(f'`{each}`' for each in ablation.scenarios)} | {result.seeds}"
-        yield f"| `{ablation.name}` | {ablation.story} | {found} |"
-
-
 def what_was_broken(result: Result) -> str:
     """The anomalies that clients saw, an invariant's name, or the type of the error."""
     seen = re.search(r"clients saw: \d+ operations: ([^|]*)", result.error)
     if seen is not None:
-        return ", ".join(sorted(re.findall(r"× ([a-z ]+)", seen.group(1))))
+        return ", ".join(sorted(re.findall(r"× ([a-z ]*[a-z])", seen.group(1))))
     invariant = re.search(r"\bI\d+\b", result.error)
     return invariant.group() if invariant else result.error.partition(":")[0]

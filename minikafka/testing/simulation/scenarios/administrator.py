@@ -208,3 +208,17 @@ def check_hosts(run: ClusterRun, topic: str) -> None:
             if partition.topic_partition.topic == topic:
                 hosts.setdefault(partition.topic_partition.partition, set()).add(node_id)
     assert hosts == wanted, f"replicas of {topic} are on {hosts}, and should be on {wanted}"
+
+
+def check_configs(run: ClusterRun, topic: str) -> None:
+    """Each replica obeys the topic's configuration as the store has it."""
+    told = paths.decode_config(run.simulation.store.tree.get(paths.topic_config_path(topic)).data)
+    wanted = int(told.get("min.insync.replicas", run.plan.config["min.insync.replicas"]))
+    for node_id, broker in run.simulation.brokers.items():
+        for partition in hosted_partitions(broker):
+            if partition.topic_partition.topic == topic:
+                obeyed = partition.log.config.min_insync_replicas
+                assert obeyed == wanted, (
+                    f"{partition.topic_partition} on broker {node_id} has min.insync.replicas {obeyed}, and "
+                    f"should have {wanted}"
+                )

@@ -57,6 +57,8 @@ class ClusterRun:
         self.brokers = tuple(range(1, plan.brokers + 1))
         self.addresses = [(f"broker-{node_id}", 9092) for node_id in self.brokers]
         self.checker = InvariantChecker(simulation)
+        if all(each.acks == -1 for each in plan.producers):
+            self.checker.durable_topics = frozenset({self.topic})
         self.client = SimulatedClient(self.addresses)
         self.recorder = Recorder(lambda: simulation.loop.time() * 1000)
         """Of all that clients did and were told."""
@@ -185,10 +187,14 @@ class ClusterRun:
         return 4 if self.plan.transactions or any(each.acks == -1 for each in self.plan.producers) else 0
 
     def _has_acked(self, count: int) -> bool:
-        for producer in self._producers:
-            if producer.done():
-                producer.result()  # which is what went wrong
+        self.raise_what_failed()
         return self.acked >= count
+
+    def raise_what_failed(self) -> None:
+        """What has ended a producer or a consumer before its time, if anything has."""
+        for client in (*self._producers, *self._consumers):
+            if client.done():
+                client.result()
 
     async def check_history(self) -> None:
         """What clients did and saw, and what is there at the end, is what a log can do (I1, I10, I11, I13).

@@ -28,6 +28,7 @@ from minikafka.testing.simulation.scenarios.administrator import (
     PAUSE_MS,
     Administrator,
     assignments,
+    check_configs,
     check_hosts,
     until_moved,
 )
@@ -179,6 +180,7 @@ class SwarmRun(ClusterRun):
         await until_moved(self, [TOPIC, *OTHER_TOPICS])
         await self.finish()
         check_hosts(self, TOPIC)
+        check_configs(self, TOPIC)
 
     async def _produce(self, number: int, plan: Producer) -> None:
         if plan.idempotent and plan.in_flight == 1:
@@ -207,9 +209,12 @@ class SwarmRun(ClusterRun):
         await until(lambda: not self._unsettled(), "other topics are whole or gone")
         await self.until_whole()
         self.read_by_group.clear()
-        everything = set(range(self.plan.partitions)) if self.plan.members else set()
-        await until(lambda: self.read_by_group >= everything, "the group reads every partition")
+        await until(self._is_read_by_group, "the group reads every partition")
         await super().finish()
+
+    def _is_read_by_group(self) -> bool:
+        self.raise_what_failed()
+        return not self.plan.members or self.read_by_group >= set(range(self.plan.partitions))
 
     async def check_history(self) -> None:
         """And where the group is."""
