@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from minikafka.testing.broker import Property
 from minikafka.testing.history.operations import Operation, write_history
 from minikafka.testing.simulation.scenarios.administrator import (
     Administrator,
@@ -33,6 +34,8 @@ from minikafka.testing.simulation.simulation import Simulation
 
 PARTITIONS = 2
 REPLICAS = 3
+FETCH_BYTES = (300, 1 << 20)
+"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
 TIME_LIMIT_MS = 600_000
 """Ten times what a plan takes, so that one that waits for ever ends soon."""
 
@@ -57,6 +60,10 @@ class Played(NamedTuple):
     trace: list[str]
 
 
+def _draw_config(seed: int) -> dict[str, Property]:
+    return {**CONFIG, "replica.fetch.max.bytes": random.Random(f"{seed}/config").choice(FETCH_BYTES)}
+
+
 def _draw_faults(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     producers = tuple(
@@ -64,7 +71,7 @@ def _draw_faults(seed: int, rng: random.Random) -> Plan:
     )
     return Plan(
         scenario="faults", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config=CONFIG, producers=producers, steps=draw_steps(rng, brokers),
+        config=_draw_config(seed), producers=producers, steps=draw_steps(rng, brokers),
     )  # fmt: skip
 
 
@@ -75,7 +82,7 @@ def _draw_reassignments(seed: int, rng: random.Random) -> Plan:
     )
     return Plan(
         scenario="reassignments", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config=CONFIG, producers=producers, steps=draw_steps(rng, brokers),
+        config=_draw_config(seed), producers=producers, steps=draw_steps(rng, brokers),
         actions=draw_moves(rng, brokers, PARTITIONS),
     )  # fmt: skip
 
@@ -84,7 +91,7 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     return Plan(
         scenario="transactions", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config={**CONFIG, **TRANSACTIONS_CONFIG}, transactions=2, consumers=1, steps=draw_steps(rng, brokers),
+        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2, consumers=1, steps=draw_steps(rng, brokers),
     )  # fmt: skip
 
 
