@@ -91,7 +91,8 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     return Plan(
         scenario="transactions", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2, consumers=1, steps=draw_steps(rng, brokers),
+        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2, consumers=1,
+        steps=draw_steps(rng, brokers),
     )  # fmt: skip
 
 
