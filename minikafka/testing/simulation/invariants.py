@@ -111,7 +111,7 @@ class InvariantChecker:
         self.looks += 1
         if self._violations:
             raise self._violations[0]
-        moved: set[TopicPartition] = set()
+        moved: dict[TopicPartition, None] = {}
         seen = self._seen
         for broker in self._simulation.brokers.values():
             if not broker.has_started:
@@ -138,7 +138,7 @@ class InvariantChecker:
                 if before != state:
                     self._check(broker, partition, before, state)
                     seen[partition] = state
-                    moved.add(partition.topic_partition)
+                    moved[partition.topic_partition] = None
         for at in moved:
             self._check_members(at)
 
