@@ -74,7 +74,7 @@ def test_results_are_kept(tmp_path: Path) -> None:
     ("error", "broken"),
     [
         (
-            "InvariantError: clients saw: 9 operations: 2 × unseen, 1 × lost write | unseen: 7",
+            "InvariantError: clients saw: 9 operations: 2 × unseen, 1 × lost write, 3 × write cycle | unseen",
             "lost write, unseen",
         ),
         ("InvariantError: I3: t-0 on broker 1 fell", "I3"),

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from minikafka.testing.history.checker import PERMITTED
 from tests.sim.ablations import HERE, Ablation
 
 FILE: Final = HERE / "results.jsonl"
@@ -58,6 +59,6 @@ def what_was_broken(result: Result) -> str:
     """The anomalies that clients saw, an invariant's name, or the type of the error."""
     seen = re.search(r"clients saw: \d+ operations: ([^|]*)", result.error)
     if seen is not None:
-        return ", ".join(sorted(re.findall(r"× ([a-z ]*[a-z])", seen.group(1))))
+        return ", ".join(sorted({*re.findall(r"× ([a-z ]*[a-z])", seen.group(1))} - PERMITTED))
     invariant = re.search(r"\bI\d+\b", result.error)
     return invariant.group() if invariant else result.error.partition(":")[0]
