@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from docs.generator.ablations import ablations
 from docs.generator.cli import cli
 from docs.generator.configuration import configuration
 from docs.generator.metrics import metrics
@@ -15,6 +16,7 @@ REFERENCE = ROOT / "reference"
 def files() -> dict[Path, str]:
     """The text of each generated file."""
     return {
+        REFERENCE / "ablations.md": ablations(),
         REFERENCE / "cli.md": cli(),
         REFERENCE / "configuration.md": configuration(),
         REFERENCE / "metrics.md": metrics(),

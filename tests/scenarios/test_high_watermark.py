@@ -89,9 +89,9 @@ def test_r15_the_latest_offset_is_not_told_while_it_could_be_one_that_was_told_b
     play(story)
 
 
-@pytest.mark.parametrize("isolation_level", [0, 1], ids=["read_uncommitted", "read_committed"])
+@pytest.mark.parametrize("read_committed", [False, True], ids=["read_uncommitted", "read_committed"])
 def test_r16_a_read_that_waits_for_the_disk_returns_nothing_above_the_bound_that_it_tells(
-    isolation_level: int,
+    read_committed: bool,
 ) -> None:
     """KAFKA-9807, KAFKA-9835: the high watermark moves while the records are fetched from a cold disk."""
 
@@ -105,7 +105,7 @@ def test_r16_a_read_that_waits_for_the_disk_returns_nothing_above_the_bound_that
         broker.host.disk_delay_ms = (1_000, 1_000)
         broker.disk.drop_caches()
         reading: asyncio.Task[Fetched] = asyncio.create_task(
-            cluster.new_client().fetch(TOPIC, 0, 0, isolation_level=isolation_level, address=broker.address)
+            cluster.new_client().fetch(TOPIC, 0, 0, read_committed=read_committed, address=broker.address)
         )
         await cluster.pause(100)
         cluster.expect("A: e0[0..9] HW 5")

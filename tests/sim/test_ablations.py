@@ -7,9 +7,17 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.sim.ablations import ROOT, Ablation, PatchError, apply, load, names
-from tests.sim.ablations.__main__ import try_ablation
+from tests.sim.ablations.__main__ import seeds_left, try_ablation
+from tests.sim.ablations.results import (
+    Result,
+    patch_crc,
+    read_results,
+    what_was_broken,
+    write_results,
+)
 
 
 def _copy_what_it_changes(ablation: Ablation, directory: Path) -> None:
@@ -38,5 +46,40 @@ def test_a_patch_that_does_not_fit_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["duplicate-sequence-accepted", "acknowledged-before-replicated"])
 def test_a_defect_is_found(name: str) -> None:
-    verdict = try_ablation(load(name), 0, 5)
-    assert verdict.seed is not None, verdict
+    result = try_ablation(load(name), 0, 4)
+    assert result.is_found, result
+
+
+def test_a_run_goes_on_where_the_one_before_ended() -> None:
+    ablation = load("duplicate-sequence-accepted")
+    result = Result(name=ablation.name, patch=patch_crc(ablation), seeds=26)
+    assert seeds_left(ablation, None, 0, 300) == range(301)
+    assert seeds_left(ablation, result, 0, 300) == range(26, 301)
+    assert not seeds_left(ablation, result, 0, 25)
+    assert not seeds_left(ablation, replace(result, scenario="faults"), 0, 300), "it is found"
+    assert seeds_left(ablation, replace(result, patch=0), 0, 300) == range(301), "it was another patch"
+
+
+def test_results_are_kept(tmp_path: Path) -> None:
+    results = [
+        Result(name="b", patch=1, seeds=3, scenario="faults", error="I1"),
+        Result(name="a", patch=2, seeds=9),
+    ]
+    assert read_results(tmp_path / "results.jsonl") == {}
+    write_results(results, tmp_path / "results.jsonl")
+    assert read_results(tmp_path / "results.jsonl") == {each.name: each for each in results}
+
+
+@pytest.mark.parametrize(
+    ("error", "broken"),
+    [
+        (
+            "InvariantError: clients saw: 9 operations: 2 × unseen, 1 × lost write, 3 × write cycle | unseen",
+            "lost write, unseen",
+        ),
+        ("InvariantError: I3: t-0 on broker 1 fell", "I3"),
+        ("TimeoutError: not within 30000 ms", "TimeoutError"),
+    ],
+)
+def test_a_result_says_what_was_broken(error: str, broken: str) -> None:
+    assert what_was_broken(Result(name="a", patch=0, seeds=1, scenario="faults", error=error)) == broken

@@ -48,7 +48,7 @@ class Stop:
         """Until the broker is down, and for 2 s more."""
         clock = asyncio.get_running_loop().time
         stopping = asyncio.create_task(self._broker.stop())
-        acked, since, end = len(self._run.acked), clock(), float("inf")
+        acked, since, end = self._run.acked, clock(), float("inf")
         while clock() < end:
             if stopping.done():
                 end = min(end, clock() + 2)
@@ -56,8 +56,8 @@ class Stop:
             if leader is not None and leader.node_id != self._broker.node_id:
                 self.isrs.add(self._isr(leader))
                 await self._ask(leader.node_id)
-            if len(self._run.acked) != acked:
-                acked, since = len(self._run.acked), clock()
+            if self._run.acked != acked:
+                acked, since = self._run.acked, clock()
             self.gap_ms = max(self.gap_ms, (clock() - since) * 1000)
             await asyncio.sleep(LOOK_MS / 1000)
         await stopping

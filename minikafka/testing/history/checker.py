@@ -134,6 +134,8 @@ class _Log:
         self.seen: dict[int, tuple[str, Operation]] = {}
         """By offset, with who said so."""
         self.deleted_below = 0
+        self.is_read_committed = False
+        """Whether read_committed consumers have read it: then they must have seen all that is committed."""
         self.committed_offsets: list[int] = []
         """What every read_committed consumer must come by, in order."""
         self.all_offsets: list[int] = []
@@ -219,7 +221,7 @@ class _Analysis:
                     self._collect_write(operation, self._log(record.topic, record.partition), record.value)
             elif operation.kind in (Kind.COMMIT_TRANSACTION, Kind.ABORT_TRANSACTION):
                 self._transactions[operation.transaction].ends.append(operation)
-            elif operation.kind is Kind.DELETE:
+            elif operation.kind is Kind.DELETE and operation.outcome is not Outcome.FAIL:
                 for record in operation.records:
                     log = self._log(record.topic, record.partition)
                     log.deleted_below = max(log.deleted_below, record.offset or 0)
@@ -241,6 +243,7 @@ class _Analysis:
                     self._transactions[operation.transaction].polls.append(operation)
                 for record in operation.records:
                     log = self._log(record.topic, record.partition)
+                    log.is_read_committed = log.is_read_committed or operation.read_committed
                     if record.offset is None or record.value is None:
                         raise HistoryError(f"a poll without offset or value: {operation}")
                     self._collect_place(log, record.offset, record.value, operation)
@@ -316,11 +319,14 @@ class _Analysis:
             end = -1 if last is None or last.offset is None else last.offset
             for value, write in log.writes.items():
                 send = write.operation
-                if write.reader is not None or self._outcome(send) is not Outcome.OK:
+                reader = write.committed_reader if log.is_read_committed else write.reader
+                if reader is not None or self._outcome(send) is not Outcome.OK:
                     continue
                 if log.deleted_below and (write.offset is None or write.offset < log.deleted_below):
                     continue
                 where = f"{value}, acknowledged at {write.offset} of {log.partition}, is not there"
+                if write.reader is not None:
+                    where += " for consumers with read_committed"
                 if send.transaction:
                     ends = self._transactions[send.transaction].ends
                     text = f"{where}; transaction {send.transaction} is committed"

@@ -8,7 +8,8 @@ A history can be judged when
 
 - each value is sent to a partition once: it names the record (a client that tries again what may have failed
   goes on with the same operation);
-- it ends with polls up to the end of each partition: what is not seen by then is missing.
+- it ends with polls up to the end of each partition, read_committed ones too where there are any: what is not
+  seen by then is missing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Kind(StrEnum):
     FETCH_COMMITTED = "fetch-committed"
     """``records`` are the positions of ``group`` that were told; offset -1: none."""
     DELETE = "delete"
-    """What lies below the offsets of ``records`` may be gone: DeleteRecords, retention, compaction."""
+    """What lies below the offsets of ``records`` may be gone, unless it failed: DeleteRecords, retention,
+    compaction."""
 
 
 class Outcome(StrEnum):
@@ -76,8 +78,8 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     value: str | None = None
 
 
-class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One call of a client, from when it was made to when its outcome was known."""
+class Operation(msgspec.Struct, kw_only=True, omit_defaults=True, gc=False):
+    """One call of a client, from when it was made to when its outcome was known. A recorder fills it in."""
 
     process: str
     kind: Kind

@@ -61,6 +61,13 @@ def _parser() -> argparse.ArgumentParser:
         "--scenario", choices=[*SCENARIOS, "all"], default="all", help="which to run (default: all)"
     )
     replay = commands.add_parser("replay", help="one seed again: its plan, the brokers' logs, its trace")
+    replay.add_argument(
+        "--history",
+        type=Path,
+        default=Path("history.jsonl"),
+        help="write what clients did and saw there, for python -m minikafka.testing.history (default: "
+        "%(default)s)",
+    )
     shrinking = commands.add_parser("shrink", help="fewer faults and operations, as long as it fails")
     for each in (replay, shrinking):
         each.add_argument("seed", type=int, nargs="?", default=0)
@@ -120,7 +127,7 @@ def _replay(options: argparse.Namespace) -> int:
     simulation = simulation_of(plan)
     print(*plan.lines(), sep="\n")
     try:
-        played = play(plan, simulation)
+        played = play(plan, simulation, history=options.history)
     except Exception as error:  # noqa: BLE001 - that is what is shown
         print(*simulation.trace, sep="\n")
         print(f"FAILED after {simulation.loop.time():.3f} virtual s: {type(error).__name__}: {error}")

@@ -15,7 +15,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from minikafka.errors import ErrorCode, KafkaError
+from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
@@ -65,7 +65,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     log_start_offset: int
     records: list[Record]
-    """Without those of control batches."""
+    """Without those of control batches, and for read_committed without what was aborted."""
     next_offset: int
     """Where to continue; the offset that was asked for when nothing was there."""
 
@@ -153,6 +153,22 @@ class SimulatedClient:
         if known not in self._brokers:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
         return known
+
+    async def follower(self, topic: str, partition: int) -> Address:
+        """A broker of the ISR that does not lead the partition; its leader when it is alone.
+
+        Raises:
+            KafkaError: LEADER_NOT_AVAILABLE. BrokerUnavailable.
+        """
+        answer = await self.metadata([topic])
+        for found in answer.topics:
+            for each in found.partitions:
+                if each.partition_index == partition and each.leader_id in self._brokers:
+                    others = [
+                        node for node in each.isr_nodes if node in self._brokers.keys() - {each.leader_id}
+                    ]
+                    return self._brokers[others[0] if others else each.leader_id]
+        raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"{topic}-{partition} has no leader")
 
     async def create_topic(
         self,
@@ -274,13 +290,14 @@ class SimulatedClient:
         offset: int,
         *,
         max_wait_ms: int = 0,
-        isolation_level: int = 0,
+        read_committed: bool = False,
         address: Address | None = None,
     ) -> Fetched:
         """One Fetch of one partition, from its leader or from ``address``.
 
         Raises:
             KafkaError: the broker's answer. BrokerUnavailable.
+            InvariantError: there are records that are not committed.
         """
         wanted = {
             "partition": partition,
@@ -295,7 +312,7 @@ class SimulatedClient:
             "max_wait": max_wait_ms,
             "min_bytes": 1,
             "max_bytes": FETCH_BYTES_MAX,
-            "isolation_level": isolation_level,
+            "isolation_level": int(read_committed),
             "session_id": 0,
             "session_epoch": -1,
             "topics": [{"topic": topic, "partitions": [wanted]}],
@@ -310,9 +327,12 @@ class SimulatedClient:
         (of_topic,) = answer.responses
         (found,) = of_topic.partitions
         check(found.error_code)
-        data = found.records or b""
-        next_offset = max((header.next_offset for _, header in iterate_headers(data)), default=offset)
-        records = [record for record in _records(data) if record.offset >= offset]
+        records, next_offset = visible(found, offset)
+        bound = found.last_stable_offset if read_committed else found.high_watermark
+        if records and records[-1].offset >= bound:
+            raise InvariantError(
+                f"R16: {topic}-{partition}: {address} gave {records[-1].offset}, above {bound}"
+            )
         return Fetched(found.high_watermark, found.log_start_offset, records, next_offset)
 
     async def read_all(
@@ -416,11 +436,24 @@ def make_batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, **op
     )
 
 
-def _records(data: Any) -> Iterable[Record]:
-    """Of the data batches of a fetch; a last one that is cut off is left out."""
+def visible(answer: Any, offset: int) -> tuple[list[Record], int]:
+    """What a consumer takes from one partition's answer to a fetch from ``offset``: without control batches
+    and aborted transactions (``CompletedFetch.nextFetchedRecord``). And the offset to read on at."""
+    data = answer.records or b""
+    coming = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())[::-1]
+    aborted: set[int] = set()
+    found: list[Record] = []
+    next_offset = offset
     for position, header in iterate_headers(data):
-        if not header.is_control:
-            yield from iterate_records(memoryview(data)[position : position + header.size])
+        while coming and coming[-1][0] <= header.last_offset:
+            aborted.add(coming.pop()[1])
+        next_offset = max(next_offset, header.next_offset)
+        if header.is_control:
+            aborted.discard(header.producer_id)  # an abort marker ends it; a commit's producer is not in it
+        elif not (header.is_transactional and header.producer_id in aborted):
+            batch = memoryview(data)[position : position + header.size]
+            found += [each for each in iterate_records(batch) if each.offset >= offset]
+    return found, next_offset
 
 
 def check(code: int, message: str | None = None) -> None:

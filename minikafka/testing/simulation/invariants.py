@@ -3,11 +3,15 @@
 The checker reads the brokers' state and the store's tree every few milliseconds of virtual time, in no
 process: it sees what no broker can see, and costs the cluster nothing. A violation fails the run.
 
+    I1   nothing is appended with acks=all while the ISR is smaller than min.insync.replicas
     I3   a leader's high watermark does not fall within its epoch
-    I5   a new leader holds everything below any earlier high watermark (clean elections)
+    I5   a new leader holds everything below any earlier high watermark, and was in the ISR or eligible (clean
+         elections)
     I6   one leader for each partition and epoch; epochs in the store only rise
     I9   log start <= last stable offset <= high watermark <= log end
-    I12  the ISR is a part of the replicas
+    I12  the ISR is a part of the replicas; its members hold everything below the high watermark of their
+         leader; an election adds none to it; nothing is committed while it is smaller than
+         min.insync.replicas or another replica is eligible (KIP-966)
     I14  the controller epochs of what is written only rise
 
 ``check_replicas`` at the end, when all is calm: I2 (offsets without gaps), I4 (the same bytes below the high
@@ -17,18 +21,17 @@ replicas differ by how far each has come.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from minikafka.coordination import paths
-from minikafka.coordination.store import NoNodeError
 from minikafka.errors import InvariantError
 from minikafka.log.segment.fetch_data import FetchIsolation
 from minikafka.protocol.records.batch import iterate_headers
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.simulation.links import HARDWARE
-from minikafka.testing.simulation.store_tree import StoreTree
-from minikafka.types import Offset, TopicPartition
+from minikafka.types import NO_LEADER, Offset, PartitionState, TopicPartition
 
 if TYPE_CHECKING:
     from minikafka.testing.simulation.simulation import SimulatedBroker, Simulation
@@ -37,6 +40,29 @@ LOOK_EVERY_MS = 20
 """Replication takes some milliseconds for a step."""
 
 READ_BYTES = 1 << 20
+
+_STATE_PATH = re.compile(rf"{paths.TOPICS}/([^/]+)/partitions/(\d+)/state")
+
+
+class _Looked(NamedTuple):
+    """What a look saw of a replica."""
+
+    log_start: int
+    stable: int
+    high_watermark: int
+    log_end: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    eligible: tuple[int, ...]
+    min_isr: int
+
+    @property
+    def rules(self) -> tuple[object, ...]:
+        """By which its leader appends and commits."""
+        return self[4:]
 
 
 _Incarnation = tuple[object, TopicPartition]
@@ -53,11 +79,24 @@ class InvariantChecker:
         self._high_watermarks: dict[tuple[_Incarnation, int, int, int], int] = {}
         self._committed: dict[_Incarnation, dict[int, int]] = {}
         """The highest high watermark of each leader epoch."""
-        self._states: dict[_Incarnation, tuple[int, int]] = {}
-        self._seen: dict[Partition, tuple[object, ...]] = {}
+        self._states: dict[TopicPartition, PartitionState] = {}
+        """As the store has them."""
+        self._violations: list[InvariantError] = []
+        """By writes to the store; raised by the next look, for the store itself does not fail."""
+        self._sound: dict[tuple[_Incarnation, int], int] = {}
+        """By replica: the life of its broker in which it was seen to hold what is committed, or to be out of
+        the ISR."""
+        self._seen: dict[Partition, _Looked] = {}
         """What was found in order: most of what a look finds, and all of it need not be checked again."""
-        self._seen_zxid = -1
+        self.durable_topics: frozenset[str] = frozenset()
+        """To which nothing is written but with acks=all."""
+        self.checks_members = True
+        """False where a story tells a leader, in the name of a follower, what that one does not have."""
         self.looks = 0
+        tree = simulation.store.tree
+        for path, node in tree.nodes.items():
+            self._see_write(path, node.data)
+        tree.on_write = self._see_write
 
     def __repr__(self) -> str:
         return f"InvariantChecker({self.looks} looks, {len(self._leaders)} leaderships)"
@@ -73,6 +112,9 @@ class InvariantChecker:
     def look(self) -> None:
         """Check everything that has changed since the last look. Raises InvariantError."""
         self.looks += 1
+        if self._violations:
+            raise self._violations[0]
+        moved: dict[TopicPartition, None] = {}
         seen = self._seen
         for broker in self._simulation.brokers.values():
             if not broker.has_started:
@@ -81,35 +123,52 @@ class InvariantChecker:
                 log = partition.log
                 if not log.is_open:
                     continue
-                bounds = (
-                    log.log_start_offset, log.last_stable_offset, log.high_watermark, log.log_end_offset,
-                )  # fmt: skip
-                state = (
-                    *bounds,
+                replication = partition.replication
+                state = _Looked(
+                    log.log_start_offset,
+                    log.last_stable_offset,
+                    log.high_watermark,
+                    log.log_end_offset,
                     partition.leader_id,
                     partition.leader_epoch,
+                    partition.partition_epoch,
                     partition.isr,
                     partition.replicas,
+                    replication.isr.eligible,
+                    partition.effective_min_isr,
                 )
-                if seen.get(partition) != state:
-                    self._check(broker, partition, bounds)
+                before = seen.get(partition)
+                if before != state:
+                    self._check(broker, partition, before, state)
                     seen[partition] = state
-        zxid = self._simulation.store.tree.zxid
-        if zxid != self._seen_zxid:
-            self._check_store()
-            self._seen_zxid = zxid
+                    moved[partition.topic_partition] = None
+        for at in moved:
+            self._check_members(at)
 
     def _check(
-        self, broker: SimulatedBroker, partition: Partition, bounds: tuple[int, int, int, int]
+        self, broker: SimulatedBroker, partition: Partition, before: _Looked | None, now: _Looked
     ) -> None:
         where = f"{partition.topic_partition} on broker {broker.node_id}"
-        start, stable, high_watermark, end = bounds
-        if not start <= stable <= high_watermark <= end:
+        bounds = now[:4]
+        if not now.log_start <= now.stable <= now.high_watermark <= now.log_end:
             raise InvariantError(f"I9: {where}: log start, stable, high watermark, end are {bounds}")
-        if not set(partition.isr) <= set(partition.replicas):
-            raise InvariantError(f"I12: {where}: ISR {partition.isr}, replicas {partition.replicas}")
+        if not set(now.isr) <= set(now.replicas):
+            raise InvariantError(f"I12: {where}: ISR {now.isr}, replicas {now.replicas}")
         if partition.is_leader:
             self._check_leader(broker, partition, where)
+            if before is not None and before.rules == now.rules:
+                self._check_progress(partition.topic_partition, where, before, now)
+
+    def _check_progress(self, at: TopicPartition, where: str, before: _Looked, now: _Looked) -> None:
+        """Of a leader whose ISR has not changed meanwhile."""
+        is_too_small = len(now.isr) < now.min_isr
+        if now.high_watermark > before.high_watermark and (is_too_small or now.eligible):
+            raise InvariantError(
+                f"I12: {where} commits {now.high_watermark} with ISR {now.isr}, of {now.min_isr}, while "
+                f"{now.eligible} are eligible"
+            )
+        if now.log_end > before.log_end and is_too_small and at.topic in self.durable_topics:
+            raise InvariantError(f"I1: {where} appends {now.log_end} with ISR {now.isr}, of {now.min_isr}")
 
     def _check_leader(self, broker: SimulatedBroker, partition: Partition, where: str) -> None:
         log, epoch = partition.log, partition.leader_epoch
@@ -134,24 +193,65 @@ class InvariantChecker:
             )
         by_epoch[epoch] = max(by_epoch.get(epoch, 0), log.high_watermark)
 
-    def _check_store(self) -> None:
-        tree = self._simulation.store.tree
-        for topic in _children(tree, paths.TOPICS):
-            topic_id = paths.decode_topic(topic, tree.get(paths.topic_path(topic)).data).topic_id
-            for partition in _children(tree, paths.partitions_path(topic)):
-                at = TopicPartition(topic, int(partition))
-                try:
-                    data = tree.get(paths.partition_state_path(*at)).data
-                except NoNodeError:
-                    continue
-                state = paths.decode_partition_state(*at, data)
-                now = (state.leader_epoch, state.controller_epoch)
-                before = self._states.get((topic_id, at), now)
-                if now[0] < before[0]:
-                    raise InvariantError(f"I6: the store's leader epoch of {at} fell: {before} to {now}")
-                if now[1] < before[1]:
-                    raise InvariantError(f"I14: {at} was written by an older controller: {before} to {now}")
-                self._states[topic_id, at] = now
+    def _see_write(self, path: str, data: bytes | None) -> None:
+        """Of a node of the store, at the moment of the write: a follower needs a millisecond to catch up."""
+        found = _STATE_PATH.fullmatch(path)
+        if found is None:
+            return
+        at = TopicPartition(found[1], int(found[2]))
+        if data is None:
+            self._states.pop(at, None)  # another topic of this name has another history
+            return
+        before, after = self._states.get(at), paths.decode_partition_state(*at, data)
+        self._states[at] = after
+        try:
+            if before is not None:
+                self._check_change(at, before, after)
+            self._check_members(at)
+        except InvariantError as error:
+            self._violations.append(error)
+
+    def _check_change(self, at: TopicPartition, before: PartitionState, after: PartitionState) -> None:
+        change = f"{at}: {before} became {after}"
+        if after.leader_epoch < before.leader_epoch:
+            raise InvariantError(f"I6: the leader epoch fell in the store: {change}")
+        if after.controller_epoch < before.controller_epoch:
+            raise InvariantError(f"I14: an older controller has written: {change}")
+        if after.leader_epoch > before.leader_epoch and self._clean_elections:
+            safe = {*before.isr, *before.eligible}
+            if after.leader not in {NO_LEADER, *safe}:
+                raise InvariantError(f"I5: the new leader was neither in the ISR nor eligible: {change}")
+            if not safe.issuperset(after.isr):
+                raise InvariantError(f"I12: an election has added to the ISR: {change}")
+
+    def _check_members(self, at: TopicPartition) -> None:
+        """What the members of an ISR hold, while they and their leader run."""
+        if not self.checks_members:
+            return
+        state = self._states.get(at)
+        hosted = {broker.node_id: self._hosted(broker, at) for broker in self._simulation.brokers.values()}
+        leader = None if state is None else hosted.get(state.leader)
+        if state is None or leader is None or leader.leader_epoch != state.leader_epoch:
+            return
+        high_watermark = leader.log.high_watermark
+        for node_id, partition in hosted.items():
+            if partition is None or partition is leader or partition.topic_id != leader.topic_id:
+                continue
+            replica = ((leader.topic_id, at), node_id)
+            life = self._simulation.brokers[node_id].process.number
+            if node_id not in state.isr or partition.log.log_end_offset >= high_watermark:
+                self._sound[replica] = life
+            elif self._sound.get(replica) == life:  # else it has lost its end with the power, and must leave
+                raise InvariantError(
+                    f"I12: {at} on broker {node_id}, of the ISR, ends at {partition.log.log_end_offset}; "
+                    f"broker {state.leader} has committed {high_watermark}"
+                )
+
+    def _hosted(self, broker: SimulatedBroker, at: TopicPartition) -> Partition | None:
+        if not broker.has_started:
+            return None
+        partition = broker.server.services.replica_manager.partitions.get(at)
+        return partition if partition is not None and partition.log.is_open else None
 
     def check_replicas(self) -> None:
         """Compare all replicas with their leaders. Raises InvariantError."""
@@ -222,10 +322,3 @@ def read_up_to(partition: Partition, start: int, end: int) -> bytes:
         if not whole_bytes:
             break
     return bytes(found)
-
-
-def _children(tree: StoreTree, path: str) -> list[str]:
-    try:
-        return tree.children(path)
-    except NoNodeError:
-        return []

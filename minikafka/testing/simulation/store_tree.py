@@ -172,6 +172,8 @@ class StoreTree:
     def __init__(self, now_ms: Callable[[], int]) -> None:
         self.zxid = 0
         self.nodes: dict[str, TreeNode] = {"/": TreeNode(b"", owner=NO_OWNER, zxid=0, now_ms=0)}
+        self.on_write: Callable[[str, bytes | None], None] = lambda path, data: None
+        """Told of each node that a committed write has changed: its new data, None when it is gone."""
         self._now_ms = now_ms
         self._ephemerals: dict[int, dict[str, None]] = {}
         self._undo: list[Undo] = []
@@ -223,6 +225,9 @@ class StoreTree:
                 raise
         if self._changes:
             self.zxid += 1
+            for _, path in self._changes:
+                node = self.nodes.get(path)
+                self.on_write(path, None if node is None else node.data)
         return results, self._changes
 
     def ensure_path(self, path: str) -> list[Change]:

@@ -1,14 +1,15 @@
 """Deliberate defects of the broker: that the simulation finds them gives weight to what it does not find.
 
-Each ``*.diff`` here takes one safeguard out. Its text says which story that breaks, then two fields:
+Each ``*.diff`` here takes one safeguard out. Its text says which story that breaks, then where it is looked
+for:
 
-    Scenarios: faults, transactions      those of ``SCENARIOS`` that are tried
-    Survives: …                          where none finds it yet: what was tried, and what seems to be missing
+    Scenarios: faults, transactions
 
 then a unified diff against the repository's root, in as few lines as show the defect. ``git apply`` takes it
 or the run fails: a patch that no longer fits the code is mended, not skipped.
 
-``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``).
+``python -m tests.sim.ablations`` tries them, each in a copy of the package (``__main__``, ``trial``), and
+keeps what became of them (``results``).
 """
 
 from __future__ import annotations
@@ -38,9 +39,6 @@ class Ablation(NamedTuple):
     name: str
     story: str
     scenarios: tuple[str, ...]
-    survives: str
-    """Why nothing finds it yet; empty where something must."""
-
     files: tuple[str, ...]
     """What it changes, from the repository's root."""
 
@@ -58,12 +56,11 @@ def load(name: str) -> Ablation:
     story, *fields = [" ".join(paragraph.split()) for paragraph in head.strip().split("\n\n")]
     told = {name: text for name, _, text in (field.partition(": ") for field in fields)}
     scenarios = tuple(each.strip() for each in told.pop("Scenarios", "").split(",") if each.strip())
-    survives = told.pop("Survives", "")
     unknown = sorted({*told, *(set(scenarios) - set(SCENARIOS))})
     if not scenarios or unknown:
         raise PatchError(f"{path}: Scenarios must be some of {', '.join(SCENARIOS)}; also found: {unknown}")
     files = [line.removeprefix("+++ b/").strip() for line in patch.splitlines() if line.startswith("+++ b/")]
-    return Ablation(name, story, scenarios, survives, tuple(files))
+    return Ablation(name, story, scenarios, tuple(files))
 
 
 def names() -> list[str]:
@@ -71,9 +68,9 @@ def names() -> list[str]:
 
 
 def copy_of_package(directory: Path) -> None:
-    """Copy what scenarios need into ``directory``."""
+    """Copy what scenarios need into ``directory``, with the compiled modules that there are."""
     for part in COPIED:
-        shutil.copytree(ROOT / part, directory / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, directory / part)
 
 
 def apply(ablation: Ablation, directory: Path) -> None:

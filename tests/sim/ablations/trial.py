@@ -31,7 +31,7 @@ def main() -> None:
             try:
                 acked = play(draw(scenario, seed)).acked
             except BaseException as error:  # noqa: BLE001 whatever it is, it is what was looked for
-                print(f"{type(error).__name__}: {error}".replace("\n", " "), flush=True)
+                print(" | ".join(f"{type(error).__name__}: {error}".splitlines()[:2]), flush=True)
                 return
             if acked < ACKED_MIN:
                 print(f"only {acked} were acknowledged", flush=True)

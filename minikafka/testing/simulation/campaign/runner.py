@@ -40,7 +40,7 @@ def run_seed(scenario: str, seed: int) -> Outcome:
         seed=seed,
         cpu_s=round(time.process_time() - began_s, 3),
         acked=played.acked,
-        calls=len(played.calls),
+        calls=len(played.history),
         virtual_ms=played.virtual_ms,
         faults=dict(played.faults),
         failure=f"only {played.acked} records were acked" if is_idle else "",

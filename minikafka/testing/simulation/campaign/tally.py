@@ -27,7 +27,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_s: float
     acked: int = 0
     calls: int = 0
-    """Of clients: what they asked a cluster for and got an answer to."""
+    """Operations in the history of its clients."""
     virtual_ms: int = 0
     faults: dict[str, int] = {}
     """By kind."""

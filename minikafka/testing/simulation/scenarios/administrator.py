@@ -13,7 +13,8 @@ from minikafka.coordination.store import NoNodeError
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
-from minikafka.testing.simulation.client import REQUEST_TIMEOUT_MS, SimulatedClient
+from minikafka.testing.history.operations import Kind, Record
+from minikafka.testing.simulation.client import REQUEST_TIMEOUT_MS, SimulatedClient, check
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun, until
 from minikafka.testing.simulation.scenarios.plan import Action, ActionKind
@@ -84,22 +85,16 @@ class Administrator:
         """To the end of the plan. Raises KafkaError: an answer that is none of those that may be given."""
         for action in self._run.plan.actions:
             await asyncio.sleep(action.after_ms / 1000)
-            began_s = self._run.simulation.loop.time()
             self.asked += 1
             try:
                 code = ErrorCode(await self._ask(action))
-            except BrokerUnavailable as error:
-                self._note(action, began_s, str(error))
+            except BrokerUnavailable:
                 continue
             except KafkaError as error:  # its client's question for a leader
                 code = error.code
-            self._note(action, began_s, code.name)
             if code not in _ANSWERS:
                 raise KafkaError(code, f"the answer to {action}")
             self.accepted += code is ErrorCode.NONE
-
-    def _note(self, action: Action, began_s: float, got: str) -> None:
-        self._run.note("administrator", action.kind, began_s, action.partition, str(action), got)
 
     async def _ask(self, action: Action) -> int:
         address = self._run.addresses[action.ask - 1]
@@ -177,8 +172,11 @@ class Administrator:
         body = {"topics": [{"name": action.topic, "partitions": [partition]}], "timeout": REQUEST_TIMEOUT_MS}
         leader = await self._client.leader(action.topic, action.partition)
         address = self._run.addresses[leader - 1]
-        answer = await self._client.request(address, ApiKey.DELETE_RECORDS, body)
-        return int(answer.topics[0].partitions[0].error_code)
+        records = (Record(action.topic, action.partition, offset),)
+        async with self._run.recorder.operation("administrator", Kind.DELETE, records=records):
+            answer = await self._client.request(address, ApiKey.DELETE_RECORDS, body)
+            check(answer.topics[0].partitions[0].error_code)
+        return ErrorCode.NONE
 
 
 def assignments(run: ClusterRun, topic: str) -> dict[int, ReplicaAssignment]:
@@ -210,3 +208,17 @@ def check_hosts(run: ClusterRun, topic: str) -> None:
             if partition.topic_partition.topic == topic:
                 hosts.setdefault(partition.topic_partition.partition, set()).add(node_id)
     assert hosts == wanted, f"replicas of {topic} are on {hosts}, and should be on {wanted}"
+
+
+def check_configs(run: ClusterRun, topic: str) -> None:
+    """Each replica obeys the topic's configuration as the store has it."""
+    told = paths.decode_config(run.simulation.store.tree.get(paths.topic_config_path(topic)).data)
+    wanted = int(told.get("min.insync.replicas", run.plan.config["min.insync.replicas"]))
+    for node_id, broker in run.simulation.brokers.items():
+        for partition in hosted_partitions(broker):
+            if partition.topic_partition.topic == topic:
+                obeyed = partition.log.config.min_insync_replicas
+                assert obeyed == wanted, (
+                    f"{partition.topic_partition} on broker {node_id} has min.insync.replicas {obeyed}, and "
+                    f"should have {wanted}"
+                )

@@ -2,7 +2,8 @@
 
 ``faults``         three brokers, two idempotent producers with acks=all, four steps of faults
 ``reassignments``  four brokers; an administrator moves the partitions meanwhile
-``transactions``   three brokers, two transactional producers that write to both partitions
+``transactions``   three brokers, two transactional producers that write to both partitions, and a
+                   read_committed consumer
 ``swarm``          each seed draws its own cluster, clients, administrator and kinds of faults (``swarm``)
 """
 
@@ -11,16 +12,19 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
+from minikafka.testing.broker import Property
+from minikafka.testing.history.operations import Operation, write_history
 from minikafka.testing.simulation.scenarios.administrator import (
     Administrator,
     check_hosts,
     draw_moves,
     until_moved,
 )
-from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, Call, ClusterRun
+from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, ClusterRun
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
 from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
@@ -30,15 +34,17 @@ from minikafka.testing.simulation.simulation import Simulation
 
 PARTITIONS = 2
 REPLICAS = 3
+FETCH_BYTES = (300, 1 << 20)
+"""``replica.fetch.max.bytes``: with a few records at a time a follower is behind for a while."""
 TIME_LIMIT_MS = 600_000
 """Ten times what a plan takes, so that one that waits for ever ends soon."""
 
 
 class Scenario(NamedTuple):
-    """``draw`` makes a plan of a seed's dice, ``play`` carries one out and raises what is wrong."""
+    """``draw`` makes a plan of a seed's dice, ``run`` carries one out and raises what is wrong."""
 
     draw: Callable[[int, random.Random], Plan]
-    play: Callable[[Simulation, Plan], Awaitable[ClusterRun]]
+    run: type[ClusterRun]
 
 
 class Played(NamedTuple):
@@ -49,8 +55,13 @@ class Played(NamedTuple):
     virtual_ms: int
     faults: Counter[str]
     """How many of each kind."""
-    calls: list[Call]
+    history: list[Operation]
+    """What clients did and were told, in the order of the answers."""
     trace: list[str]
+
+
+def _draw_config(seed: int) -> dict[str, Property]:
+    return {**CONFIG, "replica.fetch.max.bytes": random.Random(f"{seed}/config").choice(FETCH_BYTES)}
 
 
 def _draw_faults(seed: int, rng: random.Random) -> Plan:
@@ -60,7 +71,7 @@ def _draw_faults(seed: int, rng: random.Random) -> Plan:
     )
     return Plan(
         scenario="faults", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config=CONFIG, producers=producers, steps=draw_steps(rng, brokers),
+        config=_draw_config(seed), producers=producers, steps=draw_steps(rng, brokers),
     )  # fmt: skip
 
 
@@ -71,7 +82,7 @@ def _draw_reassignments(seed: int, rng: random.Random) -> Plan:
     )
     return Plan(
         scenario="reassignments", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config=CONFIG, producers=producers, steps=draw_steps(rng, brokers),
+        config=_draw_config(seed), producers=producers, steps=draw_steps(rng, brokers),
         actions=draw_moves(rng, brokers, PARTITIONS),
     )  # fmt: skip
 
@@ -80,54 +91,34 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     return Plan(
         scenario="transactions", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config={**CONFIG, **TRANSACTIONS_CONFIG}, transactions=2, steps=draw_steps(rng, brokers),
+        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2, consumers=1,
+        steps=draw_steps(rng, brokers),
     )  # fmt: skip
 
 
-async def _play_faults(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = ClusterRun(simulation, plan)
-    await run.start()
-    run.produce()
-    await carry_out(run, plan.steps)
-    await run.finish()
-    return run
+class ReassignmentRun(ClusterRun):
+    """With an administrator who moves the partitions."""
 
-
-async def _play_reassignments(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = ClusterRun(simulation, plan)
-    await run.start()
-    run.produce()
-    administrator = Administrator(run)
-    working = asyncio.create_task(administrator.work())
-    await carry_out(run, plan.steps)
-    await working
-    await until_moved(run, [TOPIC])
-    await run.finish()
-    check_hosts(run, TOPIC)
-    assert administrator.accepted or not plan.actions, "no move was ever accepted: this has shown nothing"
-    return run
-
-
-async def _play_transactions(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = TransactionRun(simulation, plan)
-    await run.start()
-    run.produce()
-    await carry_out(run, plan.steps)
-    await run.finish()
-    return run
-
-
-async def _play_swarm(simulation: Simulation, plan: Plan) -> ClusterRun:
-    run = SwarmRun(simulation, plan)
-    await run.play()
-    return run
+    async def play(self) -> None:
+        await self.start()
+        self.produce()
+        administrator = Administrator(self)
+        working = asyncio.create_task(administrator.work())
+        await carry_out(self, self.plan.steps)
+        await working
+        await until_moved(self, [TOPIC])
+        await self.finish()
+        check_hosts(self, TOPIC)
+        assert administrator.accepted or not self.plan.actions, (
+            "no move was ever accepted: this has shown nothing"
+        )
 
 
 SCENARIOS: dict[str, Scenario] = {
-    "faults": Scenario(_draw_faults, _play_faults),
-    "reassignments": Scenario(_draw_reassignments, _play_reassignments),
-    "transactions": Scenario(_draw_transactions, _play_transactions),
-    "swarm": Scenario(draw_swarm, _play_swarm),
+    "faults": Scenario(_draw_faults, ClusterRun),
+    "reassignments": Scenario(_draw_reassignments, ReassignmentRun),
+    "transactions": Scenario(_draw_transactions, TransactionRun),
+    "swarm": Scenario(draw_swarm, SwarmRun),
 }
 
 
@@ -136,16 +127,25 @@ def draw(scenario: str, seed: int) -> Plan:
     return SCENARIOS[scenario].draw(seed, random.Random(f"{seed}/plan of {scenario}"))
 
 
-def play(plan: Plan, simulation: Simulation | None = None) -> Played:
-    """Carry out a plan. Raises what went wrong: AssertionError and InvariantError for what must hold."""
+def play(plan: Plan, simulation: Simulation | None = None, *, history: Path | None = None) -> Played:
+    """Carry out a plan. Raises what went wrong: AssertionError and InvariantError for what must hold.
+
+    Args:
+        history: where to write what clients did and were told, also when something goes wrong.
+    """
     simulation = simulation or simulation_of(plan)
+    run = SCENARIOS[plan.scenario].run(simulation, plan)
 
-    async def scenario(simulation: Simulation) -> ClusterRun:
-        return await SCENARIOS[plan.scenario].play(simulation, plan)
+    async def scenario(simulation: Simulation) -> None:
+        await run.play()
 
-    run = simulation.run(scenario, time_limit_ms=TIME_LIMIT_MS)
+    try:
+        simulation.run(scenario, time_limit_ms=TIME_LIMIT_MS)
+    finally:
+        if history is not None:
+            write_history(history, run.recorder.history())
     virtual_ms = simulation.loop.now_ns // 1_000_000
-    return Played(len(run.acked), virtual_ms, run.faults_done, run.calls, simulation.trace)
+    return Played(run.acked, virtual_ms, run.faults_done, run.recorder.history(), simulation.trace)
 
 
 def simulation_of(plan: Plan) -> Simulation:

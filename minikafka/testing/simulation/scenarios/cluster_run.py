@@ -6,13 +6,15 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
-from typing import NamedTuple
 
-from minikafka.errors import KafkaError
+from minikafka.errors import InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.testing.broker import Property
+from minikafka.testing.history.checker import check
+from minikafka.testing.history.recorder import Recorder
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
+from minikafka.testing.simulation.scenarios.faults import carry_out
 from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
 from minikafka.testing.simulation.simulation import Simulation
 
@@ -28,6 +30,8 @@ CONFIG: dict[str, Property] = {
 SESSION_TIMEOUT_MS = 6_000
 HEAL_WITHIN_MS = 30_000
 """I16."""
+POLL_PAUSE_MS = 250
+"""Of a consumer, between two rounds through all partitions."""
 LULL_SHARE = 0.06
 """After how many of its records a producer says nothing for a while."""
 LULL_MS = (200, 2_500)
@@ -42,20 +46,6 @@ async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HE
     raise TimeoutError(f"not within {within_ms} ms: {what}")
 
 
-class Call(NamedTuple):
-    """What a client sent and got, in virtual milliseconds: all that it knows."""
-
-    client: str
-    operation: str
-    began_ms: float
-    ended_ms: float
-    partition: int
-    sent: bytes | int | str
-    """A record's value, or the offset that was asked for."""
-    got: object
-    """An offset, records; or the name of an error, after which the outcome of a write is not known."""
-
-
 class ClusterRun:
     """Some brokers, a topic, and producers for its partitions."""
 
@@ -67,16 +57,25 @@ class ClusterRun:
         self.brokers = tuple(range(1, plan.brokers + 1))
         self.addresses = [(f"broker-{node_id}", 9092) for node_id in self.brokers]
         self.checker = InvariantChecker(simulation)
+        if all(each.acks == -1 for each in plan.producers):
+            self.checker.durable_topics = frozenset({self.topic})
         self.client = SimulatedClient(self.addresses)
-        self.acked: list[tuple[int, int, bytes]] = []
-        """Partition, offset and value, as acknowledged with acks=all."""
-        self.calls: list[Call] = []
-        """All that clients sent and got, in the order of the answers."""
+        self.recorder = Recorder(lambda: simulation.loop.time() * 1000)
+        """Of all that clients did and were told."""
         self.faults_done: Counter[str] = Counter()
         self.at_broker = {node_id: asyncio.Lock() for node_id in self.brokers}
         """Held while a fault is at a broker."""
         self._stopping = False
         self._producers: list[asyncio.Task[None]] = []
+        self._consumers: list[asyncio.Task[None]] = []
+
+    async def play(self) -> None:
+        """From the start to the last check. Raises what is wrong."""
+        await self.start()
+        self.produce()
+        self.consume()
+        await carry_out(self, self.plan.steps)
+        await self.finish()
 
     async def start(self) -> None:
         for node_id in self.brokers:
@@ -89,19 +88,6 @@ class ClusterRun:
             self.topic, partitions=self.plan.partitions, replication_factor=self.plan.replicas
         )
 
-    def note(
-        self,
-        client: str,
-        operation: str,
-        began_s: float,
-        partition: int,
-        sent: bytes | int | str,
-        got: object,
-    ) -> None:
-        """Keep what a client sent and got."""
-        now_ms = self.simulation.loop.time() * 1000
-        self.calls.append(Call(client, operation, began_s * 1000, now_ms, partition, sent, got))
-
     def produce(self) -> None:
         """Begin to produce with acks=all."""
         for number, producer in enumerate(self.plan.producers):
@@ -111,21 +97,40 @@ class ClusterRun:
         """One record after the other."""
         name = f"producer-{number}"
         rng = self.simulation.rng(name)
-        producer = SimulatedProducer(self.client_of(name, plan))
+        producer = self.recorder.producer(name, SimulatedProducer(self.client_of(name, plan)))
         count = 0
         while not self._stopping:
-            value = b"%d-%d" % (number, count)
-            began_s = self.simulation.loop.time()
             try:
-                offset = await producer.send(self.topic, plan.partition, [value])
-            except (KafkaError, BrokerUnavailable) as error:
-                self.note(name, "send", began_s, plan.partition, value, repr(error))
+                await producer.send(self.topic, plan.partition, [b"%d-%d" % (number, count)])
+            except (KafkaError, BrokerUnavailable):
                 continue  # the same record again, with the same sequence number
-            self.note(name, "send", began_s, plan.partition, value, offset)
-            if offset >= 0:
-                self.acked.append((plan.partition, offset, value))
             count += 1
             await self.rest(rng, plan.pause_ms, lulls=plan.rests)
+
+    def consume(self) -> None:
+        """Begin to read."""
+        self._consumers += [
+            asyncio.create_task(self._consume(number)) for number in range(self.plan.consumers)
+        ]
+
+    async def _consume(self, number: int) -> None:
+        """Reads every partition from its start, and from there on; committed transactions only."""
+        name = f"consumer-{number}"
+        rng = self.simulation.rng(name)
+        client = SimulatedClient(self.addresses, client_id=name)
+        readers = [
+            self.recorder.reader(
+                name, client, self.topic, partition, read_committed=bool(self.plan.transactions)
+            )
+            for partition in range(self.plan.partitions)
+        ]
+        while not self._stopping:
+            for reader in readers:
+                try:
+                    await reader.poll()
+                except (KafkaError, BrokerUnavailable) as error:
+                    await reader.recover(error)
+            await self.rest(rng, POLL_PAUSE_MS)
 
     def client_of(self, name: str, plan: Producer) -> SimulatedClient:
         """A connection to the cluster of its own."""
@@ -158,14 +163,23 @@ class ClusterRun:
     async def finish(self) -> None:
         """Heal over, everything is running: it must become whole, go on, and have kept what was acked."""
         await self.until_whole()
-        before = len(self.acked)
+        before = self.acked
         await until(lambda: self._has_acked(before + self.acked_at_the_end), "records are acked again")
         self._stopping = True
-        await asyncio.gather(*self._producers)
+        await asyncio.gather(*self._producers, *self._consumers)
         await asyncio.sleep(2)
         self.checker.look()
         self.checker.check_replicas()
-        await self.check_records()
+        await self.check_history()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def acked(self) -> int:
+        """How many records, or transactions, were acknowledged with acks=all."""
+        return self.recorder.acknowledged
 
     @property
     def acked_at_the_end(self) -> int:
@@ -173,23 +187,23 @@ class ClusterRun:
         return 4 if self.plan.transactions or any(each.acks == -1 for each in self.plan.producers) else 0
 
     def _has_acked(self, count: int) -> bool:
-        for producer in self._producers:
-            if producer.done():
-                producer.result()  # which is what went wrong
-        return len(self.acked) >= count
+        self.raise_what_failed()
+        return self.acked >= count
 
-    async def check_records(self) -> None:
-        """I1: what was acked is where it was acked. I11: once."""
-        plain = {number for number, each in enumerate(self.plan.producers) if not each.idempotent}
-        for partition in range(self.plan.partitions):
-            read = await self.client.read_all(self.topic, partition)
-            start = await self.client.log_start(self.topic, partition)
-            by_offset = dict(read)
-            for acked_partition, offset, value in self.acked:
-                if acked_partition == partition and offset >= start:
-                    assert by_offset.get(offset) == value, (
-                        f"I1: {value!r} was acked at {offset} of partition {partition}, where there is "
-                        f"{by_offset.get(offset)!r}"
-                    )
-            once = [value for value in by_offset.values() if int((value or b"").split(b"-")[0]) not in plain]
-            assert len(set(once)) == len(once), f"I11: a record is twice in partition {partition}"
+    def raise_what_failed(self) -> None:
+        """What has ended a producer or a consumer before its time, if anything has."""
+        for client in (*self._producers, *self._consumers):
+            if client.done():
+                client.result()
+
+    async def check_history(self) -> None:
+        """What clients did and saw, and what is there at the end, is what a log can do (I1, I10, I11, I13).
+
+        Raises InvariantError.
+        """
+        partitions = [(self.topic, number) for number in range(self.plan.partitions)]
+        await self.recorder.read_to_end("final", self.client, partitions)
+        await self.recorder.read_to_end("final-committed", self.client, partitions, read_committed=True)
+        report = check(self.recorder.history())
+        if not report.is_valid:
+            raise InvariantError(f"clients saw: {report}")

@@ -15,6 +15,8 @@ import msgspec
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
+from minikafka.testing.history.operations import Kind, Partition, Record
+from minikafka.testing.history.recorder import REFUSED, TRIES_MAX, Reader
 from minikafka.testing.simulation.client import SimulatedClient, check
 from minikafka.testing.simulation.scenarios.plan import TOPIC
 
@@ -52,12 +54,6 @@ _AGAIN = frozenset(
 """What a member joins again after. Anything else is a finding."""
 
 
-_REFUSED = frozenset(
-    {ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.REBALANCE_IN_PROGRESS}
-)
-"""A commit that had this answer has no effect. After others it may have one."""
-
-
 class GroupOffsets:
     """What a group was told of its commits, and who owned what."""
 
@@ -81,6 +77,10 @@ class GroupOffsets:
         if is_committed:
             self._committed[partition] = offset
 
+    def told(self, partition: int, offset: int) -> None:
+        """A member was told this: it does not go back, but for a commit without an answer that comes late."""
+        self._committed[partition] = offset
+
     def owned(self, generation: int, partition: int, member: str) -> None:
         """Raises AssertionError."""
         owner = self._owners.setdefault((generation, partition), member)
@@ -100,7 +100,7 @@ class GroupMember:
         self._coordinator: tuple[str, int] | None = None
         self._id = ""
         self._generation = -1
-        self._positions: dict[int, int] = {}
+        self._readers: dict[int, Reader] = {}
 
     async def work(self) -> None:
         """Raises KafkaError: an answer that no group gives; AssertionError."""
@@ -117,6 +117,21 @@ class GroupMember:
                     self._id = ""
                 self._coordinator = None
             await asyncio.sleep(PAUSE_MS / 1000)
+
+    async def look(self) -> None:
+        """Be told where the group is, without joining it. Raises KafkaError, BrokerUnavailable,
+        AssertionError."""
+        tries = 0
+        while True:
+            try:
+                await self._committed(list(range(self._run.plan.partitions)))
+                return
+            except (KafkaError, BrokerUnavailable) as error:
+                tries += 1
+                if tries == TRIES_MAX or (isinstance(error, KafkaError) and error.code not in _AGAIN):
+                    raise
+                self._coordinator = None
+                await asyncio.sleep(PAUSE_MS / 1000)
 
     async def _ask(self, key: ApiKey, body: dict[str, Any]) -> Any:
         if self._coordinator is None:
@@ -168,7 +183,14 @@ class GroupMember:
         mine = msgspec.json.decode(bytes(synced.assignment), type=list[int]) if synced.assignment else []
         for partition in mine:
             self._run.group.owned(self._generation, partition, self._id)
-        self._positions = await self._committed(mine)
+        positions = await self._committed(mine)
+        self._run.recorder.seek(self._name, [Partition(TOPIC, partition) for partition in mine])
+        self._readers = {
+            partition: self._run.recorder.reader(
+                self._name, self._client, TOPIC, partition, position=position, group=GROUP
+            )
+            for partition, position in positions.items()
+        }
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -183,31 +205,37 @@ class GroupMember:
         if not partitions:
             return {}
         least = {partition: self._run.group.least(partition) for partition in partitions}
-        began_s = self._run.simulation.loop.time()
         topics = [{"name": TOPIC, "partition_indexes": partitions}]
         wanted = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
-        answer = await self._ask(ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": True})
-        (found,) = answer.groups
-        check(found.error_code)
+        async with self._run.recorder.operation(self._name, Kind.FETCH_COMMITTED, group=GROUP) as told:
+            answer = await self._ask(ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": True})
+            (of_group,) = answer.groups
+            check(of_group.error_code)
+            found = of_group.topics[0].partitions
+            for each in found:
+                check(each.error_code)
+            told.records = tuple(Record(TOPIC, each.partition_index, each.committed_offset) for each in found)
         positions = {}
-        for each in found.topics[0].partitions:
-            check(each.error_code)
+        for each in found:
             offset, partition = max(each.committed_offset, 0), each.partition_index
-            self._run.note(self._name, "fetch-committed", began_s, partition, GROUP, each.committed_offset)
             assert offset >= least[partition], (
                 f"I13: {GROUP} had committed {least[partition]} of partition {partition}, and is told "
                 f"{each.committed_offset}"
             )
+            self._run.group.told(partition, offset)
             positions[partition] = offset
         return positions
 
     async def _read(self) -> None:
         """Until the group is balanced again. Raises KafkaError, BrokerUnavailable, AssertionError."""
         while not self._run.is_stopping:
-            for partition in self._positions:
-                self._positions[partition] = await self._run.poll(
-                    self._client, self._name, partition, self._positions[partition]
-                )
+            for partition, reader in self._readers.items():
+                try:
+                    await reader.poll()
+                except (KafkaError, BrokerUnavailable) as error:
+                    await reader.recover(error)
+                    if not isinstance(error, KafkaError) or error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                        raise
                 self._run.read_by_group.add(partition)
             if self._rng.random() < COMMIT_SHARE:
                 await self._commit()
@@ -218,7 +246,8 @@ class GroupMember:
             await asyncio.sleep(PAUSE_MS / 1000)
 
     async def _commit(self) -> None:
-        group, committed = self._run.group, dict(self._positions)
+        group = self._run.group
+        committed = {partition: reader.position for partition, reader in self._readers.items()}
         if not committed:
             return
         partitions = [
@@ -232,16 +261,16 @@ class GroupMember:
         ]
         identity = self._identity()
         identity["generation_id_or_member_epoch"] = identity.pop("generation_id")
-        began_s = self._run.simulation.loop.time()
         body = {**identity, "topics": [{"name": TOPIC, "partitions": partitions}]}
         for partition, offset in committed.items():
             group.asked(partition, offset)
-        answer = await self._ask(ApiKey.OFFSET_COMMIT, body)
-        codes = {each.partition_index: each.error_code for each in answer.topics[0].partitions}
-        for partition, offset in committed.items():
-            code = ErrorCode(codes[partition])
-            self._run.note(self._name, "commit", began_s, partition, offset, code.name)
-            if code is ErrorCode.NONE or code in _REFUSED:
-                group.answered(partition, offset, is_committed=code is ErrorCode.NONE)
-        for code in codes.values():
-            check(code)
+        records = tuple(Record(TOPIC, partition, offset) for partition, offset in committed.items())
+        async with self._run.recorder.operation(self._name, Kind.COMMIT, records=records, group=GROUP):
+            answer = await self._ask(ApiKey.OFFSET_COMMIT, body)
+            codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
+            for partition, offset in committed.items():
+                code = codes[partition]
+                if code is ErrorCode.NONE or code in REFUSED:
+                    group.answered(partition, offset, is_committed=code is ErrorCode.NONE)
+            for code in codes.values():
+                check(code)

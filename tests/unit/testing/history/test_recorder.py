@@ -13,8 +13,9 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.records.records import Record as StoredRecord
 from minikafka.protocol.records.records import build_batch
-from minikafka.testing.history import Kind, Outcome, Record, check
-from minikafka.testing.history.recorder import Recorder, visible
+from minikafka.testing.history import AnomalyKind, Kind, Outcome, Record, check
+from minikafka.testing.history.recorder import Recorder
+from minikafka.testing.simulation.client import Fetched, visible
 
 
 class Clock:
@@ -42,7 +43,7 @@ class Scripted:
             raise result
         return result
 
-    async def send(self, topic: str, partition: int, values: Sequence[bytes], **options: Any) -> int:
+    async def send(self, topic: str, partition: int, values: Sequence[bytes]) -> int:
         return self._next((topic, partition, values))
 
 
@@ -102,7 +103,7 @@ async def test_without_acks_of_all_nothing_is_sure(recorder: Recorder) -> None:
 
 async def test_a_cancelled_call_is_uncertain(recorder: Recorder) -> None:
     class Hanging(Scripted):
-        async def send(self, *wanted: Any, **options: Any) -> int:
+        async def send(self, *wanted: Any) -> int:
             await asyncio.Event().wait()
             return 0
 
@@ -141,32 +142,26 @@ class Stored:
         self._batches = batches
         self._aborted = [SimpleNamespace(producer_id=each, first_offset=offset) for each, offset in aborted]
 
-    async def metadata(self, topics: Sequence[str]) -> Any:
-        partition = SimpleNamespace(partition_index=0, leader_id=1, isr_nodes=[1])
-        broker = SimpleNamespace(node_id=1, host="b", port=9092)
-        return SimpleNamespace(brokers=[broker], topics=[SimpleNamespace(partitions=[partition])])
-
-    async def request(self, address: Any, api_key: Any, body: Any, *, version: int) -> Any:
-        assert address == ("b", 9092)
-        offset = body["topics"][0]["partitions"][0]["fetch_offset"]
-        return SimpleNamespace(
-            error_code=0,
-            responses=[
-                SimpleNamespace(
-                    partitions=[
-                        SimpleNamespace(
-                            error_code=0,
-                            records=b"".join(self._batches[offset:]),
-                            aborted_transactions=self._aborted,
-                        )
-                    ]
-                )
-            ],
-        )
+    async def fetch(self, topic: str, partition: int, offset: int, **options: Any) -> Fetched:
+        assert (topic, partition) == ("t", 0)
+        answer = SimpleNamespace(records=b"".join(self._batches[offset:]), aborted_transactions=self._aborted)
+        records, next_offset = visible(answer, offset)
+        return Fetched(len(self._batches), 0, records, next_offset)
 
 
 def batch(offset: int, value: bytes, **options: Any) -> bytes:
     return build_batch([StoredRecord(offset, 0, None, value, ())], base_offset=offset, **options)
+
+
+def transactional(offset: int, producer_id: int) -> bytes:
+    return batch(
+        offset,
+        b"%d" % offset,
+        producer_id=producer_id,
+        producer_epoch=0,
+        base_sequence=offset,
+        transactional=True,
+    )
 
 
 async def test_reading_to_the_end_is_recorded_and_can_be_judged(recorder: Recorder) -> None:
@@ -174,25 +169,47 @@ async def test_reading_to_the_end_is_recorded_and_can_be_judged(recorder: Record
     await recorder.producer("p", Scripted(1)).send("t", 0, [b"b"])
     await recorder.read_to_end("final", Stored(batch(0, b"a"), batch(1, b"b")), [("t", 0)])
     polls = [each.records for each in recorder.history() if each.kind is Kind.POLL]
-    assert polls == [(Record("t", 0, 0, "a"), Record("t", 0, 1, "b")), ()]
+    assert polls == [(Record("t", 0, 0, "a"), Record("t", 0, 1, "b"))], "and not the poll at the end"
+    assert check(recorder.history()).is_valid
+
+
+async def test_what_was_acknowledged_is_counted(recorder: Recorder) -> None:
+    await recorder.producer("p", Scripted(0)).send("t", 0, [b"a"])
+    await recorder.producer("q", Scripted(0), is_durable=False).send("t", 0, [b"b"])
+    producer = recorder.transactional("r", ScriptedTransactions(0, 0, 0), topic="t")
+    await producer.send(0, b"c")
+    await producer.end(commit=True)
+    await producer.end(commit=False)
+    assert recorder.acknowledged == 2, "a record for sure, and a transaction"
+
+
+async def test_a_reader_goes_on_where_the_log_begins(recorder: Recorder) -> None:
+    class Trimmed(Stored):
+        async def fetch(self, topic: str, partition: int, offset: int, **options: Any) -> Fetched:
+            if offset == 0:
+                raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            return await super().fetch(topic, partition, offset, **options)
+
+        def forget_leader(self, topic: str, partition: int) -> None:
+            pass
+
+        async def log_start(self, topic: str, partition: int) -> int:
+            return 1
+
+    await recorder.producer("p", Scripted(0)).send("t", 0, [b"a"])
+    await recorder.producer("p", Scripted(1)).send("t", 0, [b"b"])
+    await recorder.read_to_end("final", Trimmed(batch(0, b"a"), batch(1, b"b")), [("t", 0)])
+    assert recorder.history()[-1].records == (Record("t", 0, 1, "b"),)
+    assert [*check(recorder.history()).counts] == [AnomalyKind.LOST_WRITE], "nothing says that it was deleted"
+    recorder.deleted_below("administrator", "t", 0, 1)
     assert check(recorder.history()).is_valid
 
 
 def test_a_read_committed_consumer_leaves_out_what_was_aborted() -> None:
-    def transactional(offset: int, producer_id: int) -> bytes:
-        return batch(
-            offset,
-            b"%d" % offset,
-            producer_id=producer_id,
-            producer_epoch=0,
-            base_sequence=offset,
-            transactional=True,
-        )
-
     answer = SimpleNamespace(
         records=transactional(0, 5) + transactional(1, 6) + batch(2, b"2") + transactional(3, 5),
         aborted_transactions=[SimpleNamespace(producer_id=5, first_offset=3)],
     )
     found, next_offset = visible(answer, 1)
-    assert found == [(1, b"1"), (2, b"2")]
+    assert [(each.offset, each.value) for each in found] == [(1, b"1"), (2, b"2")]
     assert next_offset == 4

@@ -5,14 +5,17 @@ from __future__ import annotations
 import random
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
+from minikafka.testing.history import AnomalyKind, check, read_history
 from minikafka.testing.simulation import __main__ as command_line
 from minikafka.testing.simulation.campaign import runner
 from minikafka.testing.simulation.campaign.shrink import shrink
 from minikafka.testing.simulation.campaign.tally import Outcome, Tally, TallyError
+from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.scenarios.catalogue import SCENARIOS, draw
 from minikafka.testing.simulation.scenarios.faults import CARRY_OUT
 from minikafka.testing.simulation.scenarios.plan import ActionKind, FaultKind, Plan
@@ -116,3 +119,20 @@ def test_what_does_not_fail_does_not_shrink() -> None:
     plan = SCENARIOS["faults"].draw(0, random.Random(0))
     with pytest.raises(ValueError, match="seed 0 of faults does not fail"):
         shrink(plan, lambda smaller: None, failure_of=lambda plan: "")
+
+
+def test_a_client_that_is_told_a_wrong_offset_fails_the_seed_and_its_history_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    produce = SimulatedClient.produce
+
+    async def lying(self: SimulatedClient, topic: str, partition: int, batch: bytes, **options: Any) -> int:
+        offset = await produce(self, topic, partition, batch, **options)
+        return offset - (offset == 3)
+
+    monkeypatch.setattr(SimulatedClient, "produce", lying)
+    plan, history = tmp_path / "plan.json", tmp_path / "history.jsonl"
+    plan.write_bytes(msgspec.json.encode(msgspec.structs.replace(draw("faults", 0), steps=())))
+    assert command_line.main(["replay", "--plan", str(plan), "--history", str(history)]) == 1
+    assert "FAILED" in (out := capsys.readouterr().out) and "clients saw: " in out
+    assert AnomalyKind.INCONSISTENT_OFFSET in check(read_history(history)).counts

@@ -1,0 +1,46 @@
+"""The page of what the simulation finds of the deliberate defects in ``tests/sim/ablations``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from docs.generator.markdown import code, page, table, text
+from tests.sim.ablations import Ablation, load, names
+from tests.sim.ablations.results import Result, read_results, what_was_broken
+
+HEADER = ("defect", "what it breaks", "scenarios", "seeds", "what was found")
+
+
+def ablations() -> str:
+    """The page's text."""
+    results = read_results()
+    found = sum(result.is_found for result in results.values())
+    return page(
+        "Ablations",
+        "Each of these patches takes one safeguard out of the broker, and the simulation runs with it, seed "
+        f"after seed, until one fails. {found} of {len(names())} are found. One that is not says what the "
+        "simulation lacks: a fault, a client or a check. `python -m tests.sim.ablations` tries them, and "
+        "goes on where it was; the patches are in `tests/sim/ablations`.",
+        table(HEADER, (_row(load(name), results.get(name)) for name in _in_order(results))),
+    )
+
+
+def _in_order(results: dict[str, Result]) -> Iterator[str]:
+    """Those that were found, the soonest first, then the others."""
+
+    def place(name: str) -> tuple[bool, int]:
+        result = results.get(name)
+        return (True, 0) if result is None or not result.is_found else (False, result.seeds)
+
+    return iter(sorted(names(), key=place))
+
+
+def _row(ablation: Ablation, result: Result | None) -> tuple[str, ...]:
+    """How many seeds of each scenario were tried is how many it took, where it was found."""
+    tried = ablation.scenarios
+    what = "not tried yet"
+    if result is not None:
+        tried = (result.scenario,) if result.is_found else ablation.scenarios
+        what = what_was_broken(result) if result.is_found else "nothing yet"
+    seeds = str(result.seeds) if result is not None else ""
+    return code(ablation.name), text(ablation.story), ", ".join(map(code, tried)), seeds, text(what)
