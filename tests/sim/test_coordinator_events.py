@@ -20,7 +20,7 @@ from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
-from minikafka.testing.simulation.scenarios.cluster_run import until
+from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.testing.simulation.simulation import Simulation
 from minikafka.types import TopicPartition
 

@@ -9,7 +9,7 @@ import pytest
 from minikafka.server.replica.catch_up_pace import CatchUpChunk, CatchUpLag, CatchUpPace
 from minikafka.testing.simulation.client import SimulatedClient, make_batch
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.scenarios.cluster_run import until
+from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.testing.simulation.simulation import Simulation
 
 FETCHERS = 2

@@ -12,7 +12,7 @@ import pytest
 
 from minikafka.testing.simulation.client import SimulatedClient
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
-from minikafka.testing.simulation.scenarios.cluster_run import until
+from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.testing.simulation.simulation import STORE, Simulation
 from minikafka.testing.simulation.store_tree import Hello, Ping
 

@@ -229,13 +229,13 @@ class RecordedTransactionalProducer:
         """The name of the one that is under way."""
         return f"{self._process}#{self._count}"
 
-    async def send(self, partition: int, value: bytes) -> None:
+    async def send(self, partition: int, value: bytes) -> Any:
         """As the producer's."""
         records = (Record(self._topic, partition, None, text(value)),)
         async with self._recorder.operation(
             self._process, Kind.SEND, records=records, transaction=self.transaction
         ):
-            await self._producer.send(partition, value)
+            return await self._producer.send(partition, value)
 
     async def end(self, *, commit: bool) -> None:
         """As the producer's. What follows is another transaction, whatever became of this one."""

@@ -13,13 +13,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from minikafka.errors import ErrorCode, InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerClient, BrokerUnavailable
-from minikafka.protocol.records.batch import iterate_headers
+from minikafka.protocol.records.batch import crc_is_valid, iterate_headers
 from minikafka.protocol.records.records import Record, build_batch, iterate_records
 from minikafka.protocol.wire.api_versions import ApiKey
+
+if TYPE_CHECKING:
+    from minikafka.network.client_security import ClientSecurity
 
 Address = tuple[str, int]
 
@@ -33,6 +36,8 @@ RETRY_PAUSE_MS = 100
 PRODUCE_VERSION = 9
 TRANSACTIONAL_PRODUCE_VERSION = FETCH_VERSION = 12
 """The last flexible ones that name topics instead of giving their ids."""
+OFFSETS_VERSION, TRANSACTIONAL_OFFSETS_VERSION = 9, 5
+"""Likewise, of OffsetCommit and OffsetFetch, and of TxnOffsetCommit."""
 FETCH_BYTES_MAX = 1 << 20
 
 PASSING = frozenset(
@@ -76,6 +81,8 @@ class SimulatedClient:
     Args:
         bootstrap: where to ask first.
         request_timeout_ms: how long one request may take, here and at the broker.
+        rack: where this client is; brokers that select replicas send it to one there (KIP-392).
+        security: how it gets in; None where the listener has neither TLS nor SASL.
     """
 
     def __init__(
@@ -84,8 +91,13 @@ class SimulatedClient:
         *,
         client_id: str = "client",
         request_timeout_ms: int = REQUEST_TIMEOUT_MS,
+        rack: str = "",
+        security: ClientSecurity | None = None,
     ) -> None:
         self._bootstrap = list(bootstrap)
+        self._rack = rack
+        self._security = security
+        self._preferred: dict[tuple[str, int], int] = {}
         self._request_timeout_ms = request_timeout_ms
         self._client_id = client_id
         self._connections: dict[Address, BrokerClient] = {}
@@ -223,8 +235,9 @@ class SimulatedClient:
     # Records
 
     def forget_leader(self, topic: str, partition: int) -> None:
-        """Ask for it before the next request."""
+        """Ask for it before the next request, and read from it."""
         self._leaders.pop((topic, partition), None)
+        self._preferred.pop((topic, partition), None)
 
     async def produce(
         self,
@@ -293,12 +306,30 @@ class SimulatedClient:
         read_committed: bool = False,
         address: Address | None = None,
     ) -> Fetched:
-        """One Fetch of one partition, from its leader or from ``address``.
+        """One Fetch of one partition, from ``address``, from the replica to which the leader has sent this
+        client, or from the leader.
 
         Raises:
-            KafkaError: the broker's answer. BrokerUnavailable.
+            KafkaError: the broker's answer; CORRUPT_MESSAGE: a batch is not what was sent, as its CRC says.
+            BrokerUnavailable.
             InvariantError: there are records that are not committed.
         """
+        at = (topic, partition)
+        preferred = self._brokers.get(self._preferred.get(at, -1))
+        if address is None and preferred is not None:
+            try:
+                return await self._fetch(at, offset, max_wait_ms, read_committed, preferred)
+            except (KafkaError, BrokerUnavailable):  # as Java's client: what is wrong the leader will say
+                self._preferred.pop(at, None)
+        if address is None:
+            leader = await self.leader(topic, partition)  # which may learn of other brokers
+            address = self._brokers[leader]
+        return await self._fetch(at, offset, max_wait_ms, read_committed, address)
+
+    async def _fetch(
+        self, at: tuple[str, int], offset: int, max_wait_ms: int, read_committed: bool, address: Address
+    ) -> Fetched:
+        topic, partition = at
         wanted = {
             "partition": partition,
             "current_leader_epoch": -1,
@@ -317,16 +348,15 @@ class SimulatedClient:
             "session_epoch": -1,
             "topics": [{"topic": topic, "partitions": [wanted]}],
             "forgotten_topics_data": [],
-            "rack_id": "",
+            "rack_id": self._rack,
         }
-        if address is None:
-            leader = await self.leader(topic, partition)  # which may learn of other brokers
-            address = self._brokers[leader]
         answer = await self.request(address, ApiKey.FETCH, body, version=FETCH_VERSION)
         check(answer.error_code)
         (of_topic,) = answer.responses
         (found,) = of_topic.partitions
         check(found.error_code)
+        if found.preferred_read_replica >= 0:
+            self._preferred[at] = found.preferred_read_replica
         records, next_offset = visible(found, offset)
         bound = found.last_stable_offset if read_committed else found.high_watermark
         if records and records[-1].offset >= bound:
@@ -336,7 +366,12 @@ class SimulatedClient:
         return Fetched(found.high_watermark, found.log_start_offset, records, next_offset)
 
     async def read_all(
-        self, topic: str, partition: int = 0, *, deadline_ms: int = DELIVERY_TIMEOUT_MS
+        self,
+        topic: str,
+        partition: int = 0,
+        *,
+        read_committed: bool = False,
+        deadline_ms: int = DELIVERY_TIMEOUT_MS,
     ) -> list[tuple[int, bytes | None]]:
         """Offset and value of everything from the log's start to the high watermark as it is then.
 
@@ -348,10 +383,12 @@ class SimulatedClient:
         offset = 0
         while True:
             try:
-                fetched = await self.fetch(topic, partition, offset)
+                if offset < 0:
+                    offset = await self.log_start(topic, partition)
+                fetched = await self.fetch(topic, partition, offset, read_committed=read_committed)
             except (KafkaError, BrokerUnavailable) as error:
                 if isinstance(error, KafkaError) and error.code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    offset = await self.log_start(topic, partition)
+                    offset = -1  # what was there is deleted
                     continue
                 self._leaders.pop((topic, partition), None)
                 await pause_or_raise(error, deadline)
@@ -410,7 +447,10 @@ class SimulatedClient:
         connection = self._connections.get(address)
         if connection is None or not connection.is_connected:
             connection = await BrokerClient.connect(
-                *address, client_id=self._client_id, deadline_ms=self._request_timeout_ms
+                *address,
+                client_id=self._client_id,
+                deadline_ms=self._request_timeout_ms,
+                security=self._security,
             )
             self._connections[address] = connection
         return connection
@@ -438,13 +478,18 @@ def make_batch(values: Sequence[bytes], *, timestamp_ms: int | None = None, **op
 
 def visible(answer: Any, offset: int) -> tuple[list[Record], int]:
     """What a consumer takes from one partition's answer to a fetch from ``offset``: without control batches
-    and aborted transactions (``CompletedFetch.nextFetchedRecord``). And the offset to read on at."""
+    and aborted transactions (``CompletedFetch.nextFetchedRecord``). And the offset to read on at.
+
+    Raises KafkaError CORRUPT_MESSAGE.
+    """
     data = answer.records or b""
     coming = sorted((each.first_offset, each.producer_id) for each in answer.aborted_transactions or ())[::-1]
     aborted: set[int] = set()
     found: list[Record] = []
     next_offset = offset
     for position, header in iterate_headers(data):
+        if not crc_is_valid(data, position, header):
+            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the batch at {header.base_offset}")
         while coming and coming[-1][0] <= header.last_offset:
             aborted.add(coming.pop()[1])
         next_offset = max(next_offset, header.next_offset)

@@ -118,7 +118,7 @@ class SimulatedEnsemble:
         self.sessions: dict[int, Session] = {}
         self._clock = clock
         self._rng = rng
-        self._late_expiry_ms = late_expiry_ms
+        self.late_expiry_ms = late_expiry_ms
         self._note: Note = note or (lambda client, event, detail: None)
         self._context = context or Context()
         self._last_session_id = 0
@@ -216,7 +216,7 @@ class SimulatedEnsemble:
         if left_ms <= 0:
             self.expire_session(session.id)
             return
-        late_ms = self._rng.uniform(0, self._late_expiry_ms)
+        late_ms = self._rng.uniform(0, self.late_expiry_ms)
         self._loop().call_later((left_ms + late_ms) / 1000, self._watch_over, session, context=self._context)
 
     # Requests

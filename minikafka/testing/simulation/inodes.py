@@ -83,6 +83,15 @@ class FileNode:
         self.is_mapped = True
         return memoryview(self.data)[:size]
 
+    def rot(self, position: int, bits: int) -> None:
+        """The disk has turned ``bits`` of one byte around, and what was read of it before is forgotten."""
+        self.data[position] ^= bits
+        page, within = divmod(position, PAGE_BYTES)
+        durable = self._durable.get(page)
+        if durable is not None and within < len(durable):
+            turned = bytes([durable[within] ^ bits])
+            self._durable[page] = durable[:within] + turned + durable[within + 1 :]
+
     def unmap(self) -> None:
         """The process that has a map, be it only to read, is dead: it must not see, or hinder, what happens
         from here on."""

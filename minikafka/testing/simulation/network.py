@@ -189,6 +189,13 @@ class SimulatedNetwork:
             if {connection.process.host.name, connection.peer.process.host.name} == hosts:
                 connection.reset()
 
+    def cut_in_frame(self, name: str) -> None:
+        """Every connection of a host ends in the middle of what it, or its peer, sends next."""
+        self._trace.add(name, "cuts connections in a frame")
+        for connection in list(self._connections):
+            if name in (connection.process.host.name, connection.peer.process.host.name):
+                connection.break_in_frame()
+
     def _others(self, name: str) -> list[str]:
         self.host(name)
         return [other for other in self.hosts if other != name]

@@ -142,6 +142,7 @@ class SimulatedTransport(asyncio.Transport):
         self._flush_is_scheduled = False
         self._patience: asyncio.TimerHandle | None = None
         self._eof_written = False
+        self._breaks_next = False
         super().__init__(
             {"socket": SimulatedSocket(sockname, peername), "sockname": sockname, "peername": peername}
         )
@@ -310,9 +311,20 @@ class SimulatedTransport(asyncio.Transport):
                 self._lose, _error(errno.ECONNRESET, ConnectionResetError), context=self._context
             )
 
+    def break_in_frame(self) -> None:
+        """The connection ends in the middle of what is sent next."""
+        self._breaks_next = True
+
     # Sending
 
     def _transmit(self, data: bytes) -> None:
+        if self._breaks_next and not self._is_closed:
+            self._out.send(data[: len(data) // 2])
+            self._out.send(RST)
+            self._loop.call_soon(
+                self._lose, _error(errno.ECONNRESET, ConnectionResetError), context=self._context
+            )
+            return
         self._in_flight_bytes += len(data)
         for piece in fragments(data, self._rng):
             self._out.send(piece)

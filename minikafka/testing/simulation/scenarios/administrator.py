@@ -16,8 +16,10 @@ from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.history.operations import Kind, Record
 from minikafka.testing.simulation.client import REQUEST_TIMEOUT_MS, SimulatedClient, check
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun, until
+from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
 from minikafka.testing.simulation.scenarios.plan import Action, ActionKind
+from minikafka.testing.simulation.scenarios.settings import SET_BY
+from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.types import ElectionType, ReplicaAssignment
 
 PAUSE_MS = (200, 2_500)
@@ -44,6 +46,8 @@ _ANSWERS = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,  # ListOffsets of a leader that is new (KIP-207)
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.REPLICA_NOT_AVAILABLE,  # a broker that is to move a replica that it has not
+        ErrorCode.RESOURCE_NOT_FOUND,  # a credential that is removed already
     }
 )
 """What may be said. Anything else is a finding."""
@@ -128,10 +132,10 @@ class Administrator:
                 return await self._of_topic(
                     ApiKey.CREATE_PARTITIONS, {"topics": [topic], "validate_only": False}
                 )
-            case ActionKind.SET_MIN_INSYNC:
-                return await self._set_min_insync(address, action)
             case ActionKind.DELETE_RECORDS:
                 return await self._delete_records(action)
+            case _:
+                return await SET_BY[action.kind](self._client, address, action)
 
     async def _reassign(
         self, address: tuple[str, int], action: Action, replicas: Sequence[int] | None
@@ -155,13 +159,6 @@ class Administrator:
         answer = await self._client.request((controller.host, controller.port), key, body)
         (found,) = getattr(answer, "topics", None) or getattr(answer, "responses", None) or answer.results
         return int(found.error_code)
-
-    async def _set_min_insync(self, address: tuple[str, int], action: Action) -> int:
-        entry = {"name": "min.insync.replicas", "config_operation": 0, "value": str(action.number)}
-        resource = {"resource_type": 2, "resource_name": action.topic, "configs": [entry]}
-        body = {"resources": [resource], "validate_only": False}
-        answer = await self._client.request(address, ApiKey.INCREMENTAL_ALTER_CONFIGS, body)
-        return int(answer.responses[0].error_code)
 
     async def _delete_records(self, action: Action) -> int:
         """Up to a share of what is committed."""

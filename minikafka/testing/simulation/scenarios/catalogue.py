@@ -26,8 +26,9 @@ from minikafka.testing.simulation.scenarios.administrator import (
 )
 from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, SESSION_TIMEOUT_MS, ClusterRun
 from minikafka.testing.simulation.scenarios.faults import carry_out, draw_steps
-from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
-from minikafka.testing.simulation.scenarios.swarm import TIMEOUTS_MS, SwarmRun, draw_swarm
+from minikafka.testing.simulation.scenarios.plan import TOPIC, Consumer, Plan, Producer
+from minikafka.testing.simulation.scenarios.swarm import SwarmRun
+from minikafka.testing.simulation.scenarios.swarm_plan import TIMEOUTS_MS, draw_swarm
 from minikafka.testing.simulation.scenarios.transactions import CONFIG as TRANSACTIONS_CONFIG
 from minikafka.testing.simulation.scenarios.transactions import TransactionRun
 from minikafka.testing.simulation.simulation import Simulation
@@ -91,7 +92,8 @@ def _draw_transactions(seed: int, rng: random.Random) -> Plan:
     brokers = range(1, 4)
     return Plan(
         scenario="transactions", seed=seed, brokers=len(brokers), partitions=PARTITIONS, replicas=REPLICAS,
-        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2, consumers=1,
+        config={**_draw_config(seed), **TRANSACTIONS_CONFIG}, transactions=2,
+        consumers=(Consumer(read_committed=True),),
         steps=draw_steps(rng, brokers),
     )  # fmt: skip
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 
 from minikafka.errors import InvariantError, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
@@ -15,7 +14,8 @@ from minikafka.testing.history.recorder import Recorder
 from minikafka.testing.simulation.client import SimulatedClient, SimulatedProducer
 from minikafka.testing.simulation.invariants import InvariantChecker, hosted_partitions
 from minikafka.testing.simulation.scenarios.faults import carry_out
-from minikafka.testing.simulation.scenarios.plan import TOPIC, Plan, Producer
+from minikafka.testing.simulation.scenarios.plan import COMPACTED, TOPIC, Consumer, Plan, Producer
+from minikafka.testing.simulation.scenarios.waiting import until
 from minikafka.testing.simulation.simulation import Simulation
 
 CONFIG: dict[str, Property] = {
@@ -28,22 +28,11 @@ CONFIG: dict[str, Property] = {
 """Segments that roll; a short lag, so that the ISR moves."""
 
 SESSION_TIMEOUT_MS = 6_000
-HEAL_WITHIN_MS = 30_000
-"""I16."""
 POLL_PAUSE_MS = 250
 """Of a consumer, between two rounds through all partitions."""
 LULL_SHARE = 0.06
 """After how many of its records a producer says nothing for a while."""
 LULL_MS = (200, 2_500)
-
-
-async def until(condition: Callable[[], bool], what: str, *, within_ms: int = HEAL_WITHIN_MS) -> None:
-    """Look every 50 ms of virtual time. Raises TimeoutError."""
-    for _ in range(within_ms // 50):
-        if condition():
-            return
-        await asyncio.sleep(0.05)
-    raise TimeoutError(f"not within {within_ms} ms: {what}")
 
 
 class ClusterRun:
@@ -56,7 +45,7 @@ class ClusterRun:
         self.plan = plan
         self.brokers = tuple(range(1, plan.brokers + 1))
         self.addresses = [(f"broker-{node_id}", 9092) for node_id in self.brokers]
-        self.checker = InvariantChecker(simulation)
+        self.checker = InvariantChecker(simulation, compacted={COMPACTED})
         if all(each.acks == -1 for each in plan.producers):
             self.checker.durable_topics = frozenset({self.topic})
         self.client = SimulatedClient(self.addresses)
@@ -65,6 +54,8 @@ class ClusterRun:
         self.faults_done: Counter[str] = Counter()
         self.at_broker = {node_id: asyncio.Lock() for node_id in self.brokers}
         """Held while a fault is at a broker."""
+        self.bit_rot_found = 0
+        """How often a client was told that a batch is not what it was."""
         self._stopping = False
         self._producers: list[asyncio.Task[None]] = []
         self._consumers: list[asyncio.Task[None]] = []
@@ -79,14 +70,15 @@ class ClusterRun:
 
     async def start(self) -> None:
         for node_id in self.brokers:
-            rack: dict[str, Property] = {}
-            if self.plan.racks:
-                rack["broker.rack"] = f"rack-{node_id % self.plan.racks}"
-            await self.simulation.start_broker(node_id, {**self.plan.config, **rack})
+            await self.simulation.start_broker(node_id, {**self.plan.config, **self.properties_of(node_id)})
         self.checker.start()
         await self.client.create_topic(
             self.topic, partitions=self.plan.partitions, replication_factor=self.plan.replicas
         )
+
+    def properties_of(self, node_id: int) -> dict[str, Property]:
+        """What differs from broker to broker."""
+        return {"broker.rack": f"rack-{node_id % self.plan.racks}"} if self.plan.racks else {}
 
     def produce(self) -> None:
         """Begin to produce with acks=all."""
@@ -110,18 +102,17 @@ class ClusterRun:
     def consume(self) -> None:
         """Begin to read."""
         self._consumers += [
-            asyncio.create_task(self._consume(number)) for number in range(self.plan.consumers)
+            asyncio.create_task(self._consume(number, plan))
+            for number, plan in enumerate(self.plan.consumers)
         ]
 
-    async def _consume(self, number: int) -> None:
-        """Reads every partition from its start, and from there on; committed transactions only."""
+    async def _consume(self, number: int, plan: Consumer) -> None:
+        """Reads every partition from its start, and from there on."""
         name = f"consumer-{number}"
         rng = self.simulation.rng(name)
-        client = SimulatedClient(self.addresses, client_id=name)
+        client = SimulatedClient(self.addresses, client_id=name, rack=plan.rack)
         readers = [
-            self.recorder.reader(
-                name, client, self.topic, partition, read_committed=bool(self.plan.transactions)
-            )
+            self.recorder.reader(name, client, self.topic, partition, read_committed=plan.read_committed)
             for partition in range(self.plan.partitions)
         ]
         while not self._stopping:
@@ -182,6 +173,11 @@ class ClusterRun:
         return self.recorder.acknowledged
 
     @property
+    def written_partitions(self) -> list[tuple[str, int]]:
+        """Those that recorded producers write to."""
+        return [(self.topic, number) for number in range(self.plan.partitions)]
+
+    @property
     def acked_at_the_end(self) -> int:
         """How many more show that it goes on."""
         return 4 if self.plan.transactions or any(each.acks == -1 for each in self.plan.producers) else 0
@@ -201,7 +197,7 @@ class ClusterRun:
 
         Raises InvariantError.
         """
-        partitions = [(self.topic, number) for number in range(self.plan.partitions)]
+        partitions = self.written_partitions
         await self.recorder.read_to_end("final", self.client, partitions)
         await self.recorder.read_to_end("final-committed", self.client, partitions, read_committed=True)
         report = check(self.recorder.history())

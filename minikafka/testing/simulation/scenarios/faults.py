@@ -9,13 +9,22 @@ import asyncio
 import errno
 import random
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from minikafka.testing.broker import Property
 from minikafka.testing.simulation.disk import failing
 from minikafka.testing.simulation.errors import HostDiedError
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.links import DELAY_MS
 from minikafka.testing.simulation.loop import DISK_DELAY_MS
+from minikafka.testing.simulation.scenarios.bit_rot import bit_rot
+from minikafka.testing.simulation.scenarios.faults_of_all import (
+    kill_all,
+    late_expiry,
+    power_off_all,
+    rolling_restart,
+)
 from minikafka.testing.simulation.scenarios.plan import Fault, FaultKind, Step
 from minikafka.testing.simulation.simulation import STORE, SimulatedBroker
 from minikafka.types import TopicPartition
@@ -28,8 +37,21 @@ FAULT_MS = (50, 9_000)
 """Up to longer than a session, so that some faults are and some are not noticed as a death."""
 CUT_MS = (3_000, 14_000)
 """Most are long enough for another leader."""
+RETURN_MS = (20, 3_000)
+"""Between two brokers that return after all have fallen, or are restarted in turn."""
+DRIFT_STEP_MS = 100
 POLL_MS = 5
 """A follower fetches the first record of an epoch some milliseconds after the election."""
+
+OTHER_CONFIG: dict[str, tuple[Property, ...]] = {
+    "log.roll.ms": (1_000, 20_000),
+    "replica.lag.time.max.ms": (2_000, 15_000),
+    "num.replica.fetchers": (1, 3),
+    "replica.fetch.wait.max.ms": (50, 500),
+    "max.incremental.fetch.session.cache.slots": (0, 1000),
+    "message.max.bytes": (100_000, 1_048_588),
+}
+"""What a rolling restart may change."""
 
 _OF_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
 _OTHERS = (
@@ -56,11 +78,27 @@ def draw_steps(rng: random.Random, brokers: Sequence[int]) -> tuple[Step, ...]:
 def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, victim: int) -> Fault:
     """One fault of ``kind``. Links need a second broker."""
     other = amount = 0
+    order: tuple[int, ...] = ()
+    config: dict[str, Property] = {}
+    least_ms, most_ms = CUT_MS if kind is FaultKind.CUT_FROM_BROKERS else FAULT_MS
     match kind:
         case FaultKind.ONE_WAY | FaultKind.SLOW_LINK | FaultKind.FLAPPING_LINK:
             other = rng.choice([each for each in brokers if each != victim])
         case FaultKind.CLOCK_JUMP:
             amount = rng.choice((-1, 1)) * rng.choice((50, 3_000, 3_600_000))
+        case FaultKind.CLOCK_DRIFT:
+            amount = rng.choice((-1, 1)) * rng.choice((10, 100, 500))
+        case FaultKind.LATE_EXPIRY:
+            amount = rng.choice((5_000, 15_000))
+        case FaultKind.BIT_ROT:
+            amount = rng.randrange(1 << 16)
+        case FaultKind.KILL_ALL | FaultKind.POWER_OFF_ALL | FaultKind.ROLLING_RESTART:
+            victim, order = 0, tuple(rng.sample(brokers, len(brokers)))
+            least_ms, most_ms = RETURN_MS
+            if kind is FaultKind.ROLLING_RESTART:
+                config = {
+                    name: rng.choice(values) for name, values in OTHER_CONFIG.items() if rng.random() < 0.5
+                }
         case FaultKind.SLOW_DISK:
             amount = rng.choice((20, 200, 1500))
         case FaultKind.WRITE_ERROR | FaultKind.READ_ERROR | FaultKind.DISK_FULL:
@@ -69,8 +107,10 @@ def draw_fault(rng: random.Random, brokers: Sequence[int], kind: FaultKind, vict
             amount = rng.randint(0, 200)
         case _:
             pass
-    lasts_ms = rng.randint(*(CUT_MS if kind is FaultKind.CUT_FROM_BROKERS else FAULT_MS))
-    return Fault(kind=kind, victim=victim, other=other, lasts_ms=lasts_ms, amount=amount)
+    return Fault(
+        kind=kind, victim=victim, other=other, lasts_ms=rng.randint(least_ms, most_ms), amount=amount,
+        order=order, config=config,
+    )  # fmt: skip
 
 
 async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:
@@ -84,7 +124,10 @@ async def carry_out(run: ClusterRun, steps: Sequence[Step]) -> None:
 
 async def _do(run: ClusterRun, fault: Fault) -> None:
     """One at a time for each broker, where several lists of steps are under way."""
-    async with run.at_broker[fault.victim]:
+    async with AsyncExitStack() as locks:
+        for node_id in run.brokers:
+            if fault.victim in (0, node_id):
+                await locks.enter_async_context(run.at_broker[node_id])
         run.faults_done[fault.kind] += 1
         await CARRY_OUT[fault.kind](run, fault)
 
@@ -266,6 +309,20 @@ async def _clock_jump(run: ClusterRun, fault: Fault) -> None:
     host.clock_skew_ms -= fault.amount
 
 
+async def _clock_drift(run: ClusterRun, fault: Fault) -> None:
+    """The wall clock is too fast, or too slow; at the end it is set right."""
+    host = run.simulation.brokers[fault.victim].host
+    before_ms = host.clock_skew_ms
+    for _ in range(fault.lasts_ms // DRIFT_STEP_MS):
+        await asyncio.sleep(DRIFT_STEP_MS / 1000)
+        host.clock_skew_ms += fault.amount * DRIFT_STEP_MS // 1000
+    host.clock_skew_ms = before_ms
+
+
+async def _cut_in_frame(run: ClusterRun, fault: Fault) -> None:
+    run.simulation.network.cut_in_frame(f"broker-{fault.victim}")
+
+
 CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
     FaultKind.KILL: _kill,
     FaultKind.PAUSE: _pause,
@@ -285,4 +342,11 @@ CARRY_OUT: dict[FaultKind, Callable[[ClusterRun, Fault], Awaitable[None]]] = {
     FaultKind.WRITE_ERROR: _disk_fails("write", errno.EIO),
     FaultKind.DISK_FULL: _disk_fails("write", errno.ENOSPC),
     FaultKind.CLOCK_JUMP: _clock_jump,
+    FaultKind.CLOCK_DRIFT: _clock_drift,
+    FaultKind.CUT_IN_FRAME: _cut_in_frame,
+    FaultKind.KILL_ALL: kill_all,
+    FaultKind.POWER_OFF_ALL: power_off_all,
+    FaultKind.ROLLING_RESTART: rolling_restart,
+    FaultKind.LATE_EXPIRY: late_expiry,
+    FaultKind.BIT_ROT: bit_rot,
 }

@@ -17,8 +17,8 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.testing.history.operations import Kind, Partition, Record
 from minikafka.testing.history.recorder import REFUSED, TRIES_MAX, Reader
-from minikafka.testing.simulation.client import SimulatedClient, check
-from minikafka.testing.simulation.scenarios.plan import TOPIC
+from minikafka.testing.simulation.client import OFFSETS_VERSION, SimulatedClient, check
+from minikafka.testing.simulation.scenarios.plan import TOPIC, Member
 
 if TYPE_CHECKING:
     from minikafka.testing.simulation.scenarios.swarm import SwarmRun
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 GROUP = "group"
 SESSION_MS = 6_000
 """``group.min.session.timeout.ms``."""
-PAUSE_MS = 100
+PAUSE_MS = 200
 COMMIT_SHARE = 0.4
 """After how many of its rounds a member commits."""
 LEAVE_SHARE = 0.01
-"""After how many it is gone without a word, and comes back as another member."""
+"""After how many it is gone without a word, and comes back as another member; a static one as the same."""
+AWAY_MS = (0, 2 * SESSION_MS // 3)
+"""How long a static member is gone: it comes back within its session."""
 
-_AGAIN = frozenset(
+AGAIN = frozenset(
     {
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -49,6 +51,8 @@ _AGAIN = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
     }
 )
 """What a member joins again after. Anything else is a finding."""
@@ -92,8 +96,9 @@ class GroupOffsets:
 class GroupMember:
     """One member, until the run stops."""
 
-    def __init__(self, run: SwarmRun, number: int) -> None:
+    def __init__(self, run: SwarmRun, number: int, plan: Member) -> None:
         self._run = run
+        self._instance_id = f"instance-{number}" if plan.is_static else None
         self._name = f"member-{number}"
         self._rng = run.simulation.rng(self._name)
         self._client = SimulatedClient(run.addresses, client_id=self._name)
@@ -111,7 +116,7 @@ class GroupMember:
             except BrokerUnavailable:
                 self._coordinator = None
             except KafkaError as error:
-                if error.code not in _AGAIN:
+                if error.code not in AGAIN:
                     raise
                 if error.code is ErrorCode.UNKNOWN_MEMBER_ID:
                     self._id = ""
@@ -128,12 +133,12 @@ class GroupMember:
                 return
             except (KafkaError, BrokerUnavailable) as error:
                 tries += 1
-                if tries == TRIES_MAX or (isinstance(error, KafkaError) and error.code not in _AGAIN):
+                if tries == TRIES_MAX or (isinstance(error, KafkaError) and error.code not in AGAIN):
                     raise
                 self._coordinator = None
                 await asyncio.sleep(PAUSE_MS / 1000)
 
-    async def _ask(self, key: ApiKey, body: dict[str, Any]) -> Any:
+    async def _ask(self, key: ApiKey, body: dict[str, Any], **options: Any) -> Any:
         if self._coordinator is None:
             metadata = await self._client.metadata([])
             broker = self._rng.choice(metadata.brokers)
@@ -142,7 +147,7 @@ class GroupMember:
             (found,) = answer.coordinators
             check(found.error_code)
             self._coordinator = (found.host, found.port)
-        return await self._client.request(self._coordinator, key, body)
+        return await self._client.request(self._coordinator, key, body, **options)
 
     async def _join(self) -> None:
         """Raises KafkaError, BrokerUnavailable."""
@@ -151,7 +156,7 @@ class GroupMember:
             "session_timeout": SESSION_MS,
             "rebalance_timeout": SESSION_MS // 2,
             "member_id": self._id,
-            "group_instance_id": None,
+            "group_instance_id": self._instance_id,
             "protocol_type": "consumer",
             "protocols": [{"name": "all", "metadata": b""}],
             "reason": None,
@@ -163,7 +168,8 @@ class GroupMember:
         check(joined.error_code)
         self._id, self._generation = joined.member_id, joined.generation_id
         shares: dict[str, list[int]] = {}
-        if joined.leader == self._id:
+        # A static leader that has come back finds its group as it was, and divides nothing (KIP-814).
+        if joined.leader == self._id and not joined.skip_assignment:
             shares = {member.member_id: [] for member in joined.members}
             for partition in range(self._run.plan.partitions):
                 shares[list(shares)[partition % len(shares)]].append(partition)
@@ -182,7 +188,7 @@ class GroupMember:
         check(synced.error_code)
         mine = msgspec.json.decode(bytes(synced.assignment), type=list[int]) if synced.assignment else []
         for partition in mine:
-            self._run.group.owned(self._generation, partition, self._id)
+            self._run.group.owned(self._generation, partition, self._instance_id or self._id)
         positions = await self._committed(mine)
         self._run.recorder.seek(self._name, [Partition(TOPIC, partition) for partition in mine])
         self._readers = {
@@ -197,7 +203,7 @@ class GroupMember:
             "group_id": GROUP,
             "generation_id": self._generation,
             "member_id": self._id,
-            "group_instance_id": None,
+            "group_instance_id": self._instance_id,
         }
 
     async def _committed(self, partitions: list[int]) -> dict[int, int]:
@@ -208,7 +214,8 @@ class GroupMember:
         topics = [{"name": TOPIC, "partition_indexes": partitions}]
         wanted = {"group_id": GROUP, "member_id": None, "member_epoch": -1, "topics": topics}
         async with self._run.recorder.operation(self._name, Kind.FETCH_COMMITTED, group=GROUP) as told:
-            answer = await self._ask(ApiKey.OFFSET_FETCH, {"groups": [wanted], "require_stable": True})
+            body = {"groups": [wanted], "require_stable": True}
+            answer = await self._ask(ApiKey.OFFSET_FETCH, body, version=OFFSETS_VERSION)
             (of_group,) = answer.groups
             check(of_group.error_code)
             found = of_group.topics[0].partitions
@@ -236,12 +243,14 @@ class GroupMember:
                     await reader.recover(error)
                     if not isinstance(error, KafkaError) or error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
                         raise
-                self._run.read_by_group.add(partition)
+                self._run.read_by_group.add((GROUP, partition))
             if self._rng.random() < COMMIT_SHARE:
                 await self._commit()
             check((await self._ask(ApiKey.HEARTBEAT, self._identity())).error_code)
             if self._rng.random() < LEAVE_SHARE:
                 self._id = ""
+                if self._instance_id is not None:
+                    await asyncio.sleep(self._rng.randint(*AWAY_MS) / 1000)
                 return
             await asyncio.sleep(PAUSE_MS / 1000)
 
@@ -266,7 +275,7 @@ class GroupMember:
             group.asked(partition, offset)
         records = tuple(Record(TOPIC, partition, offset) for partition, offset in committed.items())
         async with self._run.recorder.operation(self._name, Kind.COMMIT, records=records, group=GROUP):
-            answer = await self._ask(ApiKey.OFFSET_COMMIT, body)
+            answer = await self._ask(ApiKey.OFFSET_COMMIT, body, version=OFFSETS_VERSION)
             codes = {each.partition_index: ErrorCode(each.error_code) for each in answer.topics[0].partitions}
             for partition, offset in committed.items():
                 code = codes[partition]

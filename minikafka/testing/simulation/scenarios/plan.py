@@ -17,10 +17,18 @@ from minikafka.testing.broker import Property
 
 TOPIC = "t"
 """The topic that every scenario has; it is never deleted."""
+COMPACTED = "c"
+"""The topic of the keyed producer, where there is one."""
+COPIES = "w"
+"""What transactional copiers write what they read to, where there are some."""
+TRANSACTORS_FROM, RESTRICTED = 100, 300
+"""The numbers of transactional producers, and of the client whose rights come and go, in what they write:
+``number-count``. Other producers have those from 0."""
 
 
 class FaultKind(StrEnum):
-    """What happens to a broker. ``scenarios.faults`` does it."""
+    """What happens to a broker, or to all of them. ``scenarios.faults``, ``.faults_of_all`` and ``.bit_rot``
+    do it."""
 
     KILL = "kill"
     PAUSE = "pause"
@@ -41,6 +49,17 @@ class FaultKind(StrEnum):
     WRITE_ERROR = "write-error"
     DISK_FULL = "disk-full"
     CLOCK_JUMP = "clock-jump"
+    CLOCK_DRIFT = "clock-drift"
+    CUT_IN_FRAME = "cut-in-frame"
+    """Connections end, and of what was being sent a part has come."""
+    KILL_ALL = "kill-all"
+    POWER_OFF_ALL = "power-off-all"
+    ROLLING_RESTART = "rolling-restart"
+    """Clean restarts of one broker after the other, with another configuration."""
+    LATE_EXPIRY = "late-expiry"
+    """The store ends sessions long after their time."""
+    BIT_ROT = "bit-rot"
+    """A bit of a closed segment of one replica."""
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,15 +67,24 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     kind: FaultKind
     victim: int
+    """0: all."""
     other: int = 0
     """The broker at the other end of a link; 0: there is none."""
     lasts_ms: int = 0
     amount: int = 0
-    """How far a clock jumps in ms, how many milliseconds a disk takes, after how many operations it fails."""
+    """How far a clock jumps in ms or drifts in ms per s, how many milliseconds a disk takes, after how many
+    operations it fails, how long sessions live on in ms, which bit rots."""
+    order: tuple[int, ...] = ()
+    """Of all brokers, for faults of all of them: in which they return. ``lasts_ms`` is until the first does,
+    and then between each two."""
+    config: dict[str, Property] = {}
+    """What a rolling restart changes."""
 
     def __str__(self) -> str:
         other = f" to {self.other}" if self.other else ""
-        return f"{self.kind} of {self.victim}{other} for {self.lasts_ms} ms"
+        order = f", in the order {self.order}" if self.order else ""
+        config = "".join(f", {name}={value}" for name, value in self.config.items())
+        return f"{self.kind} of {self.victim or 'all'}{other} for {self.lasts_ms} ms{order}{config}"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,6 +112,17 @@ class ActionKind(StrEnum):
     GROW_TOPIC = "grow-topic"
     SET_MIN_INSYNC = "set-min-insync"
     DELETE_RECORDS = "delete-records"
+    SET_RETENTION = "set-retention"
+    SET_CLEANUP_POLICY = "set-cleanup-policy"
+    SET_QUOTA = "set-quota"
+    SET_THROTTLE = "set-throttle"
+    """Of replicas that are not in sync."""
+    MOVE_LOG_DIR = "move-log-dir"
+    GRANT = "grant"
+    REVOKE = "revoke"
+    """Of the restricted client's right to write to ``TOPIC``."""
+    SET_CREDENTIAL = "set-credential"
+    REMOVE_CREDENTIAL = "remove-credential"
 
 
 class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -98,7 +137,8 @@ class Action(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     partition: int = 0
     replicas: tuple[int, ...] = ()
     number: int = 0
-    """Partitions, replicas, min.insync.replicas, or how many of the oldest records are deleted in percent."""
+    """Partitions, replicas, min.insync.replicas, how many of the oldest records are deleted in percent;
+    retention in ms or a rate in bytes/s (0: it is removed); which cleanup policy, log directory, password."""
 
     def __str__(self) -> str:
         what = f"{self.kind} {self.topic}-{self.partition}"
@@ -123,6 +163,41 @@ class Producer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A plain one tries again, too, and its records may be there twice."""
 
 
+class Transactor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A transactional producer."""
+
+    copies: bool = False
+    """It reads all partitions of ``TOPIC`` and writes what it finds to ``COPIES``, with the positions of its
+    group; others write to ``TOPIC``."""
+    pause_ms: int = 50
+    has_rivals: bool = False
+    """Whether another one with its transactional id takes over now and then, in the middle of a
+    transaction."""
+
+
+class Consumer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Reads all partitions of ``TOPIC``."""
+
+    read_committed: bool = False
+    rack: str = ""
+    """Where brokers select replicas it is sent to the one in its rack (KIP-392). Empty: it does not say."""
+
+
+class GroupProtocol(StrEnum):
+    """``group.protocol``."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Of the group that uses this protocol, whose members share the partitions of ``TOPIC``."""
+
+    protocol: GroupProtocol = GroupProtocol.CLASSIC
+    is_static: bool = False
+    """Has a ``group.instance.id`` (KIP-345): what goes away comes back as the same one."""
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """All of one run."""
 
@@ -138,22 +213,29 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     producers: tuple[Producer, ...] = ()
     transactions: int = 0
     """Transactional producers, each of which writes to all partitions."""
-    consumers: int = 0
-    """Each reads all partitions."""
-    members: int = 0
-    """Of one group of consumers, which share the partitions."""
+    transactors: tuple[Transactor, ...] = ()
+    consumers: tuple[Consumer, ...] = ()
+    members: tuple[Member, ...] = ()
+    keys: int = 0
+    """Of the producer to ``COMPACTED``; 0: there is none."""
+    log_dirs: int = 1
+    """Of each broker."""
+    is_secured: bool = False
+    """Whether brokers authorize, and there is a client whose rights come and go."""
     steps: tuple[Step, ...] = ()
     actions: tuple[Action, ...] = ()
 
     def lines(self) -> list[str]:
         """For readers."""
         config = ", ".join(f"{name}={value}" for name, value in self.config.items())
+        actors = (*self.producers, *self.transactors, *self.consumers, *self.members)
         return [
             f"{self.scenario}, seed {self.seed}: {self.brokers} brokers, {self.partitions} partitions of "
-            f"{self.replicas} replicas, {self.transactions} transactional producers, "
-            f"{self.consumers} consumers, {self.members} members of a group",
+            f"{self.replicas} replicas, {self.racks} racks, {self.log_dirs} log directories, "
+            f"{self.keys} keys, {'secured' if self.is_secured else 'open'}, "
+            f"{self.transactions} transactional producers",
             f"  with {config}",
-            *(f"  {each}" for each in self.producers),
+            *(f"  {each}" for each in actors),
             *(f"  {each}" for each in self.steps),
             *(f"  administrator {each}" for each in self.actions),
         ]

@@ -1,162 +1,55 @@
-"""``swarm``: a cluster of its own for each seed, of whose features a random part is switched on.
+"""``SwarmRun``: what ``swarm_plan`` has drawn is carried out.
 
-Groce et al., "Swarm testing": what everything at once hides, because one feature suppresses another, is found
-by many runs that each lack something.
-
-1 to 5 brokers in racks or not; 1 to 8 partitions with 1 to 4 replicas; min.insync.replicas from 1 to 3 that
-may change; idempotent and plain producers with several requests in flight; consumers, alone and in a group;
-an administrator who moves, elects, creates, deletes and grows topics, sets configurations and deletes
-records; one to three lists of faults that go on at the same time.
+Who is there is in modules of their own: ``transactor``, ``group_member`` and ``consumer_group_member``,
+``keyed_producer``, ``restricted_client``, ``administrator`` with its ``settings``; consumers are every
+scenario's.
 
 Checked, besides what the invariant checker and the judge of histories see: every topic becomes whole and
-takes records; every move arrives."""
+takes records; every move arrives; what these modules say of themselves."""
 
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import Sequence
+from itertools import product
 
 from minikafka.coordination import paths
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.testing.broker import Property
 from minikafka.testing.history.operations import Kind, Record
 from minikafka.testing.history.recorder import at_offsets, text
 from minikafka.testing.simulation.client import make_batch, pause_or_raise
 from minikafka.testing.simulation.invariants import hosted_partitions
 from minikafka.testing.simulation.scenarios.administrator import (
-    PAUSE_MS,
     Administrator,
     assignments,
     check_configs,
     check_hosts,
     until_moved,
 )
-from minikafka.testing.simulation.scenarios.cluster_run import CONFIG, ClusterRun, until
-from minikafka.testing.simulation.scenarios.faults import carry_out, draw_fault
+from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
+from minikafka.testing.simulation.scenarios.consumer_group_member import GROUP as CONSUMER_GROUP
+from minikafka.testing.simulation.scenarios.consumer_group_member import ConsumerGroupMember
+from minikafka.testing.simulation.scenarios.faults import carry_out
+from minikafka.testing.simulation.scenarios.group_member import GROUP as CLASSIC_GROUP
 from minikafka.testing.simulation.scenarios.group_member import GroupMember, GroupOffsets
+from minikafka.testing.simulation.scenarios.keyed_producer import TOPIC_CONFIGS, KeyedProducer
 from minikafka.testing.simulation.scenarios.plan import (
+    COMPACTED,
+    COPIES,
     TOPIC,
-    Action,
     ActionKind,
-    Fault,
-    FaultKind,
+    GroupProtocol,
+    Member,
     Plan,
     Producer,
-    Step,
 )
+from minikafka.testing.simulation.scenarios.restricted_client import RestrictedClient
+from minikafka.testing.simulation.scenarios.settings import lift_limits, log_dirs, secured
+from minikafka.testing.simulation.scenarios.swarm_plan import OTHER_TOPICS
+from minikafka.testing.simulation.scenarios.transactor import Copier, Transactor
+from minikafka.testing.simulation.scenarios.waiting import HEAL_WITHIN_MS, until
 from minikafka.testing.simulation.simulation import Simulation
-
-OTHER_TOPICS = ("u", "v")
-"""Those that come and go."""
-STEPS_MAX = 6
-ACTIONS_MAX = 16
-TIMEOUTS_MS = (1_000, 5_000)
-IN_FLIGHT_MAX = 5
-"""``max.in.flight.requests.per.connection`` up to which an idempotent producer keeps the order."""
-
-_POWER = (FaultKind.POWER_OFF, FaultKind.POWER_OFF_IN_NEW_EPOCH)
-_LINKS = (FaultKind.ONE_WAY, FaultKind.FLAPPING_LINK, FaultKind.SLOW_LINK)
-
-
-def draw_swarm(seed: int, rng: random.Random) -> Plan:
-    """A plan of the whole space."""
-    count = rng.choice((1, 2, 3, 3, 3, 4, 5))
-    brokers = range(1, count + 1)
-    replicas = rng.randint(1, min(4, count))
-    partitions = rng.choice((1, 1, 2, 2, 3, 4, 6, 8))
-    config = dict(CONFIG)
-    config["min.insync.replicas"] = rng.randint(1, min(3, replicas))
-    config["default.replication.factor"] = replicas
-    config["offsets.topic.replication.factor"] = min(3, count)
-    config["offsets.topic.num.partitions"] = 2
-    config["group.initial.rebalance.delay.ms"] = rng.choice((0, 1000))
-    config["log.roll.ms"] = rng.choice((2000, 5000, 3_600_000))
-    config["replica.lag.time.max.ms"] = rng.choice((2000, 4000, 10_000))
-    if rng.random() < 0.3:
-        config["log.flush.interval.messages"] = rng.choice((1, 10))
-    if rng.random() < 0.3:
-        config["auto.leader.rebalance.enable"] = "true"
-        config["leader.imbalance.check.interval.seconds"] = 2
-    producers = tuple(_draw_producer(rng, partitions) for _ in range(rng.randint(1, 3)))
-    return Plan(
-        scenario="swarm", seed=seed, brokers=count, partitions=partitions, replicas=replicas, config=config,
-        racks=rng.choice((0, 0, 2, 3)), producers=producers, consumers=rng.choice((0, 0, 1)),
-        members=rng.choice((0, 0, 1, 2, 3)),
-        steps=_draw_steps(rng, brokers, replicas), actions=_draw_actions(rng, brokers, partitions, replicas),
-    )  # fmt: skip
-
-
-def _draw_producer(rng: random.Random, partitions: int) -> Producer:
-    idempotent = rng.random() < 0.6
-    return Producer(
-        partition=rng.randrange(partitions), pause_ms=rng.choice((20, 60, 150, 300)),
-        in_flight=rng.choice((1, 1, IN_FLIGHT_MAX)), timeout_ms=rng.choice(TIMEOUTS_MS),
-        acks=-1 if idempotent else rng.choice((-1, 1)), idempotent=idempotent,
-    )  # fmt: skip
-
-
-def _draw_steps(rng: random.Random, brokers: Sequence[int], replicas: int) -> tuple[Step, ...]:
-    """Some kinds of faults, one to three at the same time; a power cut only where it can lose nothing."""
-    several = len(brokers) > 1
-    kinds = [
-        kind for kind in FaultKind
-        if kind not in _POWER and (several or kind not in _LINKS) and rng.random() < 0.5
-    ] or [FaultKind.KILL]  # fmt: skip
-    # What fsync has failed to write, and the kernel forgotten, is lost with the power: nothing can know it.
-    has_power_cuts = replicas > 1 and rng.random() < 0.5
-    steps = []
-    for _ in range(rng.randint(1, STEPS_MAX)):
-        after_ms = rng.randint(100, 3000)
-        when_whole = rng.random() < 0.4
-        if when_whole and has_power_cuts and rng.random() < 0.6:
-            faults: list[Fault] = [draw_fault(rng, brokers, rng.choice(_POWER), rng.choice(brokers))]
-        else:
-            victims = rng.sample(brokers, rng.randint(1, min(3, len(brokers))))
-            faults = [draw_fault(rng, brokers, rng.choice(kinds), victim) for victim in victims]
-        steps.append(Step(after_ms=after_ms, faults=tuple(faults), when_whole=when_whole))
-    return tuple(steps)
-
-
-def _draw_actions(
-    rng: random.Random, brokers: Sequence[int], partitions: int, replicas: int
-) -> tuple[Action, ...]:
-    kinds = [kind for kind in ActionKind if rng.random() < 0.5]
-    if not kinds or rng.random() < 0.3:
-        return ()
-    actions = []
-    for _ in range(rng.randint(1, ACTIONS_MAX)):
-        kind = rng.choice(kinds)
-        is_of_other = kind in (ActionKind.CREATE_TOPIC, ActionKind.DELETE_TOPIC)
-        number = 0
-        named: tuple[int, ...] = ()
-        match kind:
-            case ActionKind.REASSIGN:
-                # With fewer than it had, a power cut could hit the only ones that have all.
-                named = tuple(rng.sample(brokers, rng.randint(replicas, min(4, len(brokers)))))
-            case ActionKind.CREATE_TOPIC:
-                number, named = rng.randint(1, 4), tuple(brokers[:replicas])
-            case ActionKind.GROW_TOPIC:
-                number = rng.randint(2, 6)
-            case ActionKind.SET_MIN_INSYNC:
-                number = rng.randint(1, min(3, replicas))
-            case ActionKind.DELETE_RECORDS:
-                number = rng.choice((10, 50, 100))
-            case _:
-                pass
-        topic = rng.choice(OTHER_TOPICS) if is_of_other or kind is ActionKind.GROW_TOPIC else TOPIC
-        actions.append(
-            Action(
-                after_ms=rng.randint(*PAUSE_MS),
-                kind=kind,
-                ask=rng.choice(brokers),
-                topic=topic,
-                partition=rng.randrange(partitions),
-                replicas=named,
-                number=number,
-            )
-        )
-    return tuple(actions)
 
 
 class SwarmRun(ClusterRun):
@@ -165,22 +58,69 @@ class SwarmRun(ClusterRun):
     def __init__(self, simulation: Simulation, plan: Plan) -> None:
         super().__init__(simulation, plan)
         self.group = GroupOffsets()
-        self.read_by_group: set[int] = set()
-        """The partitions that members have read lately."""
+        self._consumer_group = GroupOffsets()
+        self.read_by_group: set[tuple[str, int]] = set()
+        """The groups' partitions that members have read lately."""
+        self._restricted = RestrictedClient(self) if plan.is_secured else None
+        self._keyed = KeyedProducer(self) if plan.keys else None
+        self._transactors = [
+            (Copier if each.copies else Transactor)(self, number, each)
+            for number, each in enumerate(plan.transactors)
+        ]
 
     async def play(self) -> None:
         await self.start()
         self.produce()
         self.consume()
-        members = (GroupMember(self, number) for number in range(self.plan.members))
+        members = [self._member(number, plan) for number, plan in enumerate(self.plan.members)]
         self._consumers += [asyncio.create_task(member.work()) for member in members]
         administrator = asyncio.create_task(Administrator(self).work())
         await carry_out(self, self.plan.steps)
         await administrator
+        await lift_limits(self)
         await until_moved(self, [TOPIC, *OTHER_TOPICS])
         await self.finish()
         check_hosts(self, TOPIC)
         check_configs(self, TOPIC)
+
+    def properties_of(self, node_id: int) -> dict[str, Property]:
+        host = f"broker-{node_id}"
+        return {
+            **super().properties_of(node_id),
+            **log_dirs(self.plan),
+            **(secured(host) if self.plan.is_secured else {}),
+        }
+
+    async def start(self) -> None:
+        await super().start()
+        if self._keyed is not None:
+            await self.client.create_topic(
+                COMPACTED, replication_factor=self.plan.replicas, configs=TOPIC_CONFIGS
+            )
+        if any(each.copies for each in self.plan.transactors):
+            await self.client.create_topic(COPIES, replication_factor=self.plan.replicas)
+        if self._restricted is not None:
+            await self._restricted.give_rights()
+
+    def produce(self) -> None:
+        super().produce()
+        others = [*self._transactors, self._keyed, self._restricted]
+        self._producers += [asyncio.create_task(each.work()) for each in others if each is not None]
+
+    @property
+    def written_partitions(self) -> list[tuple[str, int]]:
+        has_copies = any(each.copies for each in self.plan.transactors)
+        return [*super().written_partitions, *([(COPIES, 0)] if has_copies else [])]
+
+    def _member(self, number: int, plan: Member) -> GroupMember | ConsumerGroupMember:
+        if plan.protocol is GroupProtocol.CLASSIC:
+            return GroupMember(self, number, plan)
+        return ConsumerGroupMember(self, number, plan, self._consumer_group)
+
+    @property
+    def _groups(self) -> set[str]:
+        names = {GroupProtocol.CLASSIC: CLASSIC_GROUP, GroupProtocol.CONSUMER: CONSUMER_GROUP}
+        return {names[member.protocol] for member in self.plan.members}
 
     async def _produce(self, number: int, plan: Producer) -> None:
         if plan.idempotent and plan.in_flight == 1:
@@ -209,18 +149,39 @@ class SwarmRun(ClusterRun):
         await until(lambda: not self._unsettled(), "other topics are whole or gone")
         await self.until_whole()
         self.read_by_group.clear()
-        await until(self._is_read_by_group, "the group reads every partition")
+        await until(self._is_read_by_groups, "each group reads every partition")
+        if self._restricted is not None:
+            await self._restricted.check()
         await super().finish()
 
-    def _is_read_by_group(self) -> bool:
+    def _is_read_by_groups(self) -> bool:
         self.raise_what_failed()
-        return not self.plan.members or self.read_by_group >= set(range(self.plan.partitions))
+        return self.read_by_group >= set(product(self._groups, range(self.plan.partitions)))
 
     async def check_history(self) -> None:
-        """And where the group is."""
-        if self.plan.members:
-            await GroupMember(self, self.plan.members).look()
+        """And where the groups are, what was copied, and what compaction has left."""
+        for protocol in GroupProtocol:
+            if any(member.protocol is protocol for member in self.plan.members):
+                await self._member(len(self.plan.members), Member(protocol=protocol)).look()
+        for transactor in self._transactors:
+            await transactor.check()
+        if self._keyed is not None:
+            await self._keyed.check()
+        if any(action.kind is ActionKind.SET_RETENTION for action in self.plan.actions):
+            for partition in range(self.plan.partitions):
+                await self._note_deleted(partition)
         await super().check_history()
+
+    async def _note_deleted(self, partition: int) -> None:
+        """No client is told of what retention deletes."""
+        deadline = self.simulation.loop.time() + HEAL_WITHIN_MS / 1000
+        while True:
+            try:
+                start = await self.client.log_start(TOPIC, partition)
+                return self.recorder.deleted_below("retention", TOPIC, partition, start)
+            except (KafkaError, BrokerUnavailable) as error:
+                self.client.forget_leader(TOPIC, partition)
+                await pause_or_raise(error, deadline)
 
     def _unsettled(self) -> set[str]:
         """Of the other topics: what the store has and no broker leads whole, and what is hosted without

@@ -10,13 +10,21 @@ from minikafka.network.broker_client import BrokerUnavailable
 from minikafka.protocol.wire.api_versions import ApiKey
 from minikafka.server.replica.partition import Partition
 from minikafka.testing.broker import Property
-from minikafka.testing.simulation.client import SimulatedClient, check, make_batch
+from minikafka.testing.simulation.client import (
+    TRANSACTIONAL_OFFSETS_VERSION,
+    SimulatedClient,
+    check,
+    make_batch,
+)
 from minikafka.testing.simulation.invariants import hosted_partitions
-from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun, until
+from minikafka.testing.simulation.scenarios.cluster_run import ClusterRun
 from minikafka.testing.simulation.scenarios.plan import TOPIC
+from minikafka.testing.simulation.scenarios.waiting import until
 
 TRANSACTION_TIMEOUT_MS = 10_000
 RETRY_PAUSE_MS = 100
+_GROUP, _TRANSACTION = 0, 1
+"""What is coordinated, ``FindCoordinatorRequest.CoordinatorType``."""
 CONFIG: dict[str, Property] = {
     "log.cleaner.enable": "false",
     "transaction.state.log.num.partitions": 2,
@@ -36,7 +44,7 @@ _AGAIN = (
     ErrorCode.KAFKA_STORAGE_ERROR,
 )
 
-_FENCED = (
+FENCED = (
     ErrorCode.INVALID_PRODUCER_EPOCH,
     ErrorCode.PRODUCER_FENCED,
 )
@@ -47,35 +55,43 @@ class TransactionalProducer:
     """Speaks the second version of the protocol. Several may ``send`` at the same time, each to a partition
     of its own."""
 
-    def __init__(self, client: SimulatedClient, transactional_id: str, *, partitions: int) -> None:
+    def __init__(
+        self, client: SimulatedClient, transactional_id: str, *, partitions: int, topic: str = TOPIC
+    ) -> None:
         self._client = client
+        self._topic = topic
         self._id = transactional_id
-        self._coordinator: tuple[str, int] | None = None
+        self._coordinators: dict[tuple[int, str], tuple[str, int]] = {}
         self._producer_id = self._epoch = -1
         self._sequences = [0] * partitions
 
-    async def _ask(self, key: ApiKey, body: dict[str, Any]) -> Any:
-        """Ask the coordinator until it answers with something that does not pass."""
+    async def _ask(self, key: ApiKey, body: dict[str, Any], *, group: str = "", **options: Any) -> Any:
+        """Ask the coordinator, of ``group`` where one is given, until it answers with something that does not
+        pass."""
+        at = (_GROUP, group) if group else (_TRANSACTION, self._id)
         while True:
             try:
-                if self._coordinator is None:
-                    metadata = await self._client.metadata([])
-                    broker = metadata.brokers[0]
-                    wanted = {"key_type": 1, "coordinator_keys": [self._id], "key": self._id}
-                    answer = await self._client.request(
-                        (broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted
-                    )
-                    (found,) = answer.coordinators
-                    check(found.error_code)
-                    self._coordinator = (found.host, found.port)
-                answer = await self._client.request(self._coordinator, key, body)
-                check(answer.error_code)
+                if at not in self._coordinators:
+                    self._coordinators[at] = await self._find_coordinator(*at)
+                answer = await self._client.request(self._coordinators[at], key, body, **options)
+                for code in _error_codes(answer):
+                    check(code)
                 return answer
             except (BrokerUnavailable, KafkaError) as error:
                 if isinstance(error, KafkaError) and error.code not in _AGAIN:
                     raise
-                self._coordinator = None
+                self._coordinators.pop(at, None)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
+
+    async def _find_coordinator(self, key_type: int, key: str) -> tuple[str, int]:
+        """Raises KafkaError, BrokerUnavailable."""
+        metadata = await self._client.metadata([])
+        broker = metadata.brokers[0]
+        wanted = {"key_type": key_type, "coordinator_keys": [key], "key": key}
+        answer = await self._client.request((broker.host, broker.port), ApiKey.FIND_COORDINATOR, wanted)
+        (found,) = answer.coordinators
+        check(found.error_code)
+        return found.host, found.port
 
     async def begin(self) -> None:
         body = {
@@ -102,14 +118,38 @@ class TransactionalProducer:
         )
         while True:
             try:
-                await self._client.produce(TOPIC, partition, batch, transactional_id=self._id)
+                await self._client.produce(self._topic, partition, batch, transactional_id=self._id)
                 break
             except (BrokerUnavailable, KafkaError) as error:
                 if isinstance(error, KafkaError) and error.code not in _AGAIN:
                     raise
-                self._client.forget_leader(TOPIC, partition)
+                self._client.forget_leader(self._topic, partition)
                 await asyncio.sleep(RETRY_PAUSE_MS / 1000)
         self._sequences[partition] += 1
+
+    async def send_offsets(self, group: str, positions: dict[int, int]) -> None:
+        """``sendOffsetsToTransaction``: how far ``group`` has read ``TOPIC``, by partition."""
+        partitions = [
+            {
+                "partition_index": partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": None,
+            }
+            for partition, offset in positions.items()
+        ]
+        body = {
+            "transactional_id": self._id,
+            "group_id": group,
+            "producer_id": self._producer_id,
+            "producer_epoch": self._epoch,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": TOPIC, "partitions": partitions}],
+        }
+        version = TRANSACTIONAL_OFFSETS_VERSION
+        await self._ask(ApiKey.TXN_OFFSET_COMMIT, body, group=group, version=version)
 
     async def end(self, *, commit: bool) -> None:
         body = {
@@ -119,6 +159,13 @@ class TransactionalProducer:
             "committed": commit,
         }
         self._take(await self._ask(ApiKey.END_TXN, body))
+
+
+def _error_codes(answer: Any) -> list[int]:
+    """Of an answer as a whole, or of its partitions."""
+    if hasattr(answer, "error_code"):
+        return [answer.error_code]
+    return [each.error_code for topic in answer.topics for each in topic.partitions]
 
 
 class TransactionRun(ClusterRun):
@@ -152,7 +199,7 @@ class TransactionRun(ClusterRun):
                 # A commit that comes after the abort for the time-out, and before any other epoch, is told by
                 # the state that the abort has left (TransactionCoordinator.endTransaction).
                 came_too_late = is_ending and commit and lasted_ms >= TRANSACTION_TIMEOUT_MS
-                if error.code not in _FENCED and not (
+                if error.code not in FENCED and not (
                     came_too_late and error.code is ErrorCode.INVALID_TXN_STATE
                 ):
                     raise

@@ -90,7 +90,7 @@ async def test_a_record_that_is_not_committed_is_not_given(
 ) -> None:
     answered = SimpleNamespace(
         error_code=0, records=make_batch([b"a", b"b"]), aborted_transactions=None, high_watermark=2,
-        last_stable_offset=2, log_start_offset=0,
+        last_stable_offset=2, log_start_offset=0, preferred_read_replica=-1,
     )  # fmt: skip
 
     async def request(self: SimulatedClient, address: Any, key: ApiKey, body: Any, **options: Any) -> Any:

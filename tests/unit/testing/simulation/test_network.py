@@ -172,6 +172,21 @@ def test_writing_to_a_closed_end_resets_the_connection() -> None:
     story(scenario)
 
 
+def test_a_connection_that_is_cut_in_a_frame_brings_a_part_of_it() -> None:
+    async def scenario(sim: Simulation, pair: Pair) -> None:
+        client, server = await pair.connect()
+        client.transport.write(b"whole")
+        await asyncio.sleep(1)
+        sim.network.cut_in_frame("server")
+        client.transport.write(b"0123456789")
+        await asyncio.sleep(1)
+        assert server.data == b"whole01234"
+        assert isinstance(client.lost, ConnectionResetError)
+        assert isinstance(server.lost, ConnectionResetError)
+
+    story(scenario)
+
+
 class TestLinks:
     def test_a_cut_of_one_direction_leaves_the_other(self) -> None:
         async def scenario(sim: Simulation, pair: Pair) -> None:
