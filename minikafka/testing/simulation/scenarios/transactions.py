@@ -143,7 +143,7 @@ class TransactionalProducer:
             "group_id": group,
             "producer_id": self._producer_id,
             "producer_epoch": self._epoch,
-            "generation_id": -1,
+            "generation_id_or_member_epoch": -1,
             "member_id": "",
             "group_instance_id": None,
             "topics": [{"name": TOPIC, "partitions": partitions}],
