@@ -24,7 +24,7 @@ import logging
 import ssl  # which asyncio has loaded
 from collections import deque
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 from minikafka import __version__
 from minikafka.errors import ErrorCode, KafkaError, MinikafkaError, PeerProtocolError
@@ -68,6 +68,15 @@ class _InFlight(NamedTuple):
     api_key: int
     version: int
     answer: asyncio.Future[Any]
+
+
+TOPICS_NAMED_UNTIL: Final[Mapping[int, int]] = {
+    ApiKey.OFFSET_COMMIT: 9,
+    ApiKey.OFFSET_FETCH: 9,
+    ApiKey.TXN_OFFSET_COMMIT: 5,
+}
+"""The last versions with names: who asks for a group's offsets by hand knows no ids. Java's admin client
+stops there, too (``OffsetCommitRequest.Builder.forTopicNames``)."""
 
 
 class BrokerClient(asyncio.Protocol):
@@ -165,7 +174,7 @@ class BrokerClient(asyncio.Protocol):
         return self._lost is None
 
     def version_of(self, api_key: int) -> int:
-        """The highest version of an API that both sides speak.
+        """The highest version of an API that both sides speak, and in which topics have names.
 
         Raises:
             KafkaError: UNSUPPORTED_VERSION, there is none.
@@ -178,7 +187,7 @@ class BrokerClient(asyncio.Protocol):
                 f"{_api_name(api_key)}: broker {self._address} speaks {_range(theirs)}, "
                 f"this client {_range(ours)}",
             )
-        return min(ours.max, theirs.max)
+        return min(ours.max, theirs.max, TOPICS_NAMED_UNTIL.get(api_key, ours.max))
 
     async def request(
         self, api_key: int, body: AnyBody, *, deadline_ms: int, version: int | None = None

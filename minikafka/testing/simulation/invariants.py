@@ -223,7 +223,9 @@ class InvariantChecker:
             raise InvariantError(f"I14: an older controller has written: {change}")
         if after.leader_epoch > before.leader_epoch and self._clean_elections:
             safe = {*before.isr, *before.eligible}
-            if before.leader == NO_LEADER:  # all are back from an unclean stop: the last known leader, KIP-966
+            if (
+                before.leader == NO_LEADER
+            ):  # all are back from an unclean stop: the last known leader, KIP-966
                 safe.add(before.last_known_leader)
             if after.leader not in {NO_LEADER, *safe}:
                 raise InvariantError(f"I5: the new leader was neither in the ISR nor eligible: {change}")

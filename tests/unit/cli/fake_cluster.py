@@ -8,7 +8,7 @@ from typing import Any
 from minikafka.cli.shared.commands import Address
 from minikafka.config.definition import ConfigSource
 from minikafka.errors import ErrorCode, KafkaError
-from minikafka.network.broker_client import BrokerUnavailable
+from minikafka.network.broker_client import TOPICS_NAMED_UNTIL, BrokerUnavailable
 from minikafka.protocol.wire.api_versions import SUPPORTED, ApiKey
 from minikafka.protocol.wire.codec import (
     decode_response,
@@ -383,7 +383,7 @@ class FakeCluster:
 
 
 class FakeConnection:
-    """A connection to one broker; every request and answer is encoded and decoded, in the newest version."""
+    """A connection to one broker; every request and answer is encoded and decoded, in the newest version that our client asks in."""
 
     def __init__(self, cluster: FakeCluster, node_id: int) -> None:
         self._cluster = cluster
@@ -394,7 +394,7 @@ class FakeConnection:
         return self._node_id in self._cluster.live
 
     async def request(self, api_key: ApiKey, body: Mapping[str, Any], *, deadline_ms: int) -> Any:
-        version = SUPPORTED[api_key].max
+        version = TOPICS_NAMED_UNTIL.get(api_key, SUPPORTED[api_key].max)
         sent = encode_request(
             api_key=api_key, api_version=version, correlation_id=1, client_id="test", body=body
         )[4:]
