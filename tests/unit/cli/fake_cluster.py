@@ -383,8 +383,8 @@ class FakeCluster:
 
 
 class FakeConnection:
-    """A connection to one broker; every request and answer is encoded and decoded, in the newest version in which
-    our client asks."""
+    """A connection to one broker; every request and answer is encoded and decoded, in the newest
+    version in which our client asks."""
 
     def __init__(self, cluster: FakeCluster, node_id: int) -> None:
         self._cluster = cluster
