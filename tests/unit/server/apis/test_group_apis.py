@@ -267,7 +267,7 @@ async def test_a_join_that_cannot_be_is_refused_with_its_reason(quick_broker: An
     assert nameless.protocol_name == (None if version >= 7 else "")
     short = await join(quick_broker, version, session_timeout=1)
     assert short.error_code == ErrorCode.INVALID_SESSION_TIMEOUT
-    unknown = await join(quick_broker, version, member_id="nobody")
+    unknown = await join(quick_broker, version, member_id="absent")
     assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -314,7 +314,7 @@ async def test_members_leave(quick_broker: Any, version: int) -> None:
 @versions(ApiKey.DESCRIBE_GROUPS)
 async def test_groups_are_described(quick_broker: Any, version: int) -> None:
     joined = await member(quick_broker)
-    body: dict[str, Any] = {"groups": [GROUP, "nobody"]}
+    body: dict[str, Any] = {"groups": [GROUP, "absent"]}
     if version >= 3:
         body["include_authorized_operations"] = True
     known, unknown = (await quick_broker.ask(ApiKey.DESCRIBE_GROUPS, version, body)).groups
@@ -353,18 +353,18 @@ async def test_groups_are_listed_by_state_and_type(quick_broker: Any, version: i
 async def test_only_groups_without_members_are_deleted(quick_broker: Any, version: int) -> None:
     await member(quick_broker)
     await commit(quick_broker, group="simple")
-    body = {"groups_names": ["simple", GROUP, "nobody", "simple"]}
+    body = {"groups_names": ["simple", GROUP, "absent", "simple"]}
     answer = await quick_broker.ask(ApiKey.DELETE_GROUPS, version, body)
     assert {each.group_id: ErrorCode(each.error_code) for each in answer.results} == {
         "simple": NONE,
         GROUP: ErrorCode.NON_EMPTY_GROUP,
-        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
+        "absent": ErrorCode.GROUP_ID_NOT_FOUND,
     }
     if version >= 3:
         assert {each.group_id: each.error_message for each in answer.results} == {
             "simple": None,
             GROUP: "The group is not empty.",
-            "nobody": "Group nobody not found.",
+            "absent": "Group absent not found.",
         }
     assert await fetch(quick_broker, 9, None, group="simple") == (NONE, {})
     assert (await quick_broker.ask(ApiKey.DELETE_GROUPS, version, {"groups_names": []})).results == ()
@@ -383,7 +383,7 @@ async def test_offsets_are_deleted(broker: Any) -> None:
         0: NONE,
     }
     assert (await fetch(broker, 9, None))[1].keys() == {("orders", 1)}
-    for group, code in (("", ErrorCode.INVALID_GROUP_ID), ("nobody", ErrorCode.GROUP_ID_NOT_FOUND)):
+    for group, code in (("", ErrorCode.INVALID_GROUP_ID), ("absent", ErrorCode.GROUP_ID_NOT_FOUND)):
         answer = await broker.ask(ApiKey.OFFSET_DELETE, 0, body | {"group_id": group})
         assert (answer.error_code, answer.topics) == (code, ())
 
@@ -412,7 +412,7 @@ async def test_a_member_of_a_kip_848_group_is_given_its_partitions(broker: Any, 
     (topic,) = joined.assignment.topic_partitions
     assert topic.topic_id == broker.metadata.topic("orders").topic_id
     assert list(topic.partitions) == [0, 1]
-    unknown = await beat(broker, version, member_id="nobody", member_epoch=7)
+    unknown = await beat(broker, version, member_id="absent", member_epoch=7)
     assert unknown.error_code == ErrorCode.UNKNOWN_MEMBER_ID and unknown.error_message
     assert (unknown.member_epoch, unknown.assignment) == (0, None)
 
@@ -570,7 +570,7 @@ async def describe_group(broker: Any, group: str) -> Any:
 @versions(ApiKey.CONSUMER_GROUP_DESCRIBE)
 async def test_kip_848_groups_are_described(broker: Any, version: int) -> None:
     await beat(broker, 1)
-    body = {"group_ids": [GROUP, "nobody", ""], "include_authorized_operations": True}
+    body = {"group_ids": [GROUP, "absent", ""], "include_authorized_operations": True}
     known, unknown, nameless = (await broker.ask(ApiKey.CONSUMER_GROUP_DESCRIBE, version, body)).groups
     assert (known.error_code, known.group_epoch, known.assignor_name) == (NONE, 1, "uniform")
     (only,) = known.members
