@@ -53,7 +53,7 @@ from minikafka.server.topics.topic_store import StoredTopic
 from minikafka.types import BrokerId, TopicPartition
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import add_partitions_to_txn, write_txn_markers
+    from minikafka.server.apis import transactions, write_txn_markers
     from minikafka.server.replica.partition_reads import WantedPartition
     from minikafka.server.security import (
         acl_authorizer,
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from minikafka.server.security import transport as security_transport
     from minikafka.server.security.transport import TransportSecurity
 else:
-    add_partitions_to_txn = deferred("minikafka.server.apis.add_partitions_to_txn")
+    transactions = deferred("minikafka.server.apis.transactions")
     write_txn_markers = deferred("minikafka.server.apis.write_txn_markers")
     acl_authorizer = deferred("minikafka.server.security.acl_authorizer", at_start_or_never=True)
     acl_store = deferred("minikafka.server.security.acl_store", at_start_or_never=True)
@@ -174,7 +174,7 @@ def make_services(
         configs,
         CoordinatorParts(replicas, topics, timer, log_io, supervisor, metrics, rng, connect),
         producer_ids,
-        ask_here=lambda asked: add_partitions_to_txn.ask_own_coordinator(services, asked),
+        ask_here=lambda asked: transactions.ask_own_coordinator(services, asked),
         write_here=lambda markers: write_txn_markers.write_markers(services, markers),
         confirmed_epoch=lambda topic_partition: _confirmed_epoch(services, topic_partition),
     )

@@ -15,7 +15,7 @@ What ``minikafka compact`` asks of the broker that holds a log directory: its to
 and to put in what was prepared.
 
 Which broker that is says ``meta.properties``. The swap is asked for with AlterClientQuotas and an entity
-type of our own (``server.apis.alter_client_quotas``), which other brokers than minikafka's refuse.
+type of our own (``server.apis.client_quotas``), which other brokers than minikafka's refuse.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Kafka: the part of ``kafka-configs.sh`` about credentials (KIP-554). With ``--coordination`` the credentials
 are written into the store itself, so that the first broker finds them; ``--command-config`` has the broker's
 properties ``zookeeper.…`` then, as Kafka's ``--zk-tls-config-file``. ``kill-sessions`` is minikafka's own:
-every broker closes the connections that a user has logged in on (``server.apis.alter_client_quotas``).
+every broker closes the connections that a user has logged in on (``server.apis.client_quotas``).
 
 No password is on a command line or in a message: see ``cli.shared.passwords``.
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.group import Group
-from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 
 LEFT_SHARES = 16

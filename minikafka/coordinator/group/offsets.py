@@ -35,6 +35,7 @@ from minikafka.config.definition import LONG_MAX
 from minikafka.coordinator.effects import BatchOfTransaction
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Answer, Append, Effects, Ticket, coordinator_error
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.messages import (
     EndTransaction,
@@ -46,7 +47,6 @@ from minikafka.coordinator.group.messages import (
     OffsetToCommit,
     TxnOffsetCommit,
 )
-from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from minikafka.protocol.records.control_records import ControlRecordType, EndTransactionMarker

@@ -27,6 +27,7 @@ from minikafka.coordinator.group.effects import (
     Ticket,
     coordinator_error,
 )
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.group import Group
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
@@ -45,7 +46,6 @@ from minikafka.coordinator.group.messages import (
     TxnOffsetCommit,
 )
 from minikafka.coordinator.group.offsets import CommittedOffset, GroupOffsets
-from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import (

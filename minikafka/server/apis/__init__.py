@@ -41,7 +41,27 @@ class _Handlers(Mapping[ApiKey, Any]):
 
 def _module_of(key: ApiKey) -> str:
     name = "refusal" if key in REFUSED else key.name.lower()
-    return f"{__name__}.{name}"
+    return f"{__name__}.{_FAMILIES.get(name, name)}"
 
 
+_FAMILIES: Final = {
+    "add_partitions_to_txn": "transactions",
+    "alter_client_quotas": "client_quotas",
+    "alter_user_scram_credentials": "scram_credentials",
+    "consumer_group_heartbeat": "consumer_groups",
+    "create_acls": "acls",
+    "delete_topics": "topics",
+    "describe_configs": "configs",
+    "describe_delegation_token": "delegation_tokens",
+    "describe_log_dirs": "log_dirs",
+    "describe_quorum": "cluster",
+    "elect_leaders": "reassignments",
+    "find_coordinator": "groups",
+    "get_telemetry_subscriptions": "telemetry",
+    "join_group": "classic_groups",
+    "list_offsets": "partition_offsets",
+    "offset_fetch": "offsets",
+    "sasl_handshake": "sasl",
+}
+"""Files with the name of their family."""
 HANDLERS: Final = _Handlers()

@@ -7,7 +7,7 @@ STALE_BROKER_EPOCH for an earlier incarnation of the broker; else the partitions
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import ControlledShutdownRequest, ControlledShutdownResponse
-from minikafka.server.apis.shared.control_requests import check_peer
+from minikafka.server.apis.control import check_peer
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

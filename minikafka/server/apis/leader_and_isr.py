@@ -10,7 +10,7 @@ The configurations of topics that are new here are read first, because their log
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import LeaderAndIsrRequest, LeaderAndIsrResponse
-from minikafka.server.apis.shared.control_requests import check_broker_epoch, check_peer, refused
+from minikafka.server.apis.control import check_broker_epoch, check_peer, refused
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

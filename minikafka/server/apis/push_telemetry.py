@@ -13,7 +13,7 @@ from typing import Any
 
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.wire.codec import Body
-from minikafka.server.apis.get_telemetry_subscriptions import client_attributes
+from minikafka.server.apis.telemetry import client_attributes
 from minikafka.server.quota.client_metrics import Push
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services

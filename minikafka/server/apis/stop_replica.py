@@ -7,7 +7,7 @@ epochs; each partition answers for itself.
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import StopReplicaRequest, StopReplicaResponse
-from minikafka.server.apis.shared.control_requests import check_broker_epoch, check_peer, refused
+from minikafka.server.apis.control import check_broker_epoch, check_peer, refused
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

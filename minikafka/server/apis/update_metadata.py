@@ -9,7 +9,7 @@ so are the offsets that groups have committed for them.
 from __future__ import annotations
 
 from minikafka.protocol.control.messages import UpdateMetadataRequest, UpdateMetadataResponse
-from minikafka.server.apis.shared.control_requests import check_broker_epoch, check_peer, refused
+from minikafka.server.apis.control import check_broker_epoch, check_peer, refused
 from minikafka.server.requests.context import RequestContext
 from minikafka.server.services import Services
 

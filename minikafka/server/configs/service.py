@@ -90,7 +90,7 @@ from minikafka.config.resource import (
 from minikafka.config.topic import TOPIC_CONFIG_KEYS, TopicConfig
 from minikafka.coordination import paths
 from minikafka.coordination.store import ANY_VERSION, CheckOp, CoordinationStore
-from minikafka.coordinator.group.settings import ConsumerGroupSettings
+from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.errors import ConfigError, ErrorCode, KafkaError
 from minikafka.security.acl import AUDIT_LOGGER
 from minikafka.security.sasl.scram import ScramCredential, encode_credential

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from minikafka.config.broker import BrokerConfig
-from minikafka.coordinator.group.settings import ConsumerGroupSettings
+from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.coordinator.group.topic_image import TopicInfo
 from minikafka.deferred import deferred
 from minikafka.log.manager.log_directories import random_uuid

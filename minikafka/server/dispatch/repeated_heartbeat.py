@@ -27,14 +27,14 @@ from minikafka.steps import finish
 from minikafka.types import Buffer
 
 if TYPE_CHECKING:
-    from minikafka.server.apis import consumer_group_heartbeat, heartbeat
+    from minikafka.server.apis import consumer_groups, heartbeat
 else:
     heartbeat = deferred("minikafka.server.apis.heartbeat")
-    consumer_group_heartbeat = deferred("minikafka.server.apis.consumer_group_heartbeat")
+    consumer_groups = deferred("minikafka.server.apis.consumer_groups")
 
 QUESTIONS: Final = {
     int(ApiKey.HEARTBEAT): heartbeat,
-    int(ApiKey.CONSUMER_GROUP_HEARTBEAT): consumer_group_heartbeat,
+    int(ApiKey.CONSUMER_GROUP_HEARTBEAT): consumer_groups,
 }
 
 _CORRELATION_ID: Final = slice(4, 8)

@@ -34,8 +34,8 @@ from minikafka.metrics.series import Sample, Source
 from minikafka.network.socket_server import SocketServer
 from minikafka.server.coordinator.hosted_shard import ShardState
 from minikafka.server.coordinator.operations import load_time_samples
+from minikafka.server.http.metrics import GroupFigures
 from minikafka.server.http.metrics_of_data import PARTITIONS_MAX, SHARES, summary, timer_summary
-from minikafka.server.http.metrics_of_groups import GroupFigures
 from minikafka.server.runtime.loop_lag import LoopLag
 from minikafka.server.services import Services
 from minikafka.types import NO_LEADER

@@ -129,18 +129,12 @@ class Exposition:
 
 
 if TYPE_CHECKING:
-    from minikafka.server.http import (
-        metrics_of_broker,
-        metrics_of_data,
-        metrics_of_groups,
-        metrics_of_security,
-        status,
-    )
+    from minikafka.server.http import metrics, metrics_of_broker, metrics_of_data, metrics_of_security, status
     from minikafka.server.http.tls import HttpTls
 else:
     metrics_of_broker = deferred("minikafka.server.http.metrics_of_broker")
     metrics_of_data = deferred("minikafka.server.http.metrics_of_data")
-    metrics_of_groups = deferred("minikafka.server.http.metrics_of_groups")
+    metrics = deferred("minikafka.server.http.metrics")
     metrics_of_security = deferred("minikafka.server.http.metrics_of_security")
     status = deferred("minikafka.server.http.status")
 
@@ -180,7 +174,7 @@ async def start_http(
     tls, credentials = await _tls(config), _credentials(config)
 
     def figures() -> ScrapeFigures:
-        groups, disks = metrics_of_groups.GroupFigures(services), metrics_of_broker.DiskFigures(services)
+        groups, disks = metrics.GroupFigures(services), metrics_of_broker.DiskFigures(services)
         sources = [
             *metrics_of_data.sources_of_data(services, cleaner),
             disks.samples,

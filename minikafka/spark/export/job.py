@@ -59,7 +59,7 @@ from minikafka.spark.export.output import (
     lay_out,
     open_store,
 )
-from minikafka.spark.export.protobuf_schema import protobuf_decoder
+from minikafka.spark.export.record_schemas import protobuf_decoder
 from minikafka.spark.runtime.counters import JobCounters
 from minikafka.spark.runtime.failures import JobError
 from minikafka.spark.runtime.job import Job

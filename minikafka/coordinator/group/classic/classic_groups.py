@@ -69,6 +69,7 @@ from minikafka.coordinator.group.effects import (
     Ticket,
     coordinator_error,
 )
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.group import Group, member_bytes
 from minikafka.coordinator.group.memory import GroupMap
 from minikafka.coordinator.group.messages import (
@@ -83,7 +84,6 @@ from minikafka.coordinator.group.messages import (
     SyncGroup,
     SyncGroupResult,
 )
-from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import GroupMetadataKey, GroupMetadataValue
 

@@ -27,7 +27,7 @@ from minikafka.coordinator.group.consumer.consumer_group import (
 )
 from minikafka.coordinator.group.consumer.membership import write_current, write_metadata
 from minikafka.coordinator.group.consumer.target import metadata_hash
-from minikafka.coordinator.group.settings import GroupSettings
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.consumer_protocol import (

@@ -37,9 +37,9 @@ from minikafka.coordinator.group.effects import (
     OperationKind,
     Park,
 )
+from minikafka.coordinator.group.environment import GroupSettings
 from minikafka.coordinator.group.memory import GroupMap
 from minikafka.coordinator.group.messages import MayDescribe
-from minikafka.coordinator.group.settings import GroupSettings
 from minikafka.coordinator.group.topic_image import TopicImage
 from minikafka.errors import ErrorCode
 from minikafka.protocol.internal.group_records import (

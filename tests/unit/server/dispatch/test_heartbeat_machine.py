@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
 from minikafka.config.client_quotas import QuotaEntity, QuotaType
+from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.coordinator.group.messages import (
     JoinGroup,
     JoinGroupResult,
@@ -23,7 +24,6 @@ from minikafka.coordinator.group.messages import (
     LeavingMember,
     SyncGroup,
 )
-from minikafka.coordinator.group.settings import ConsumerGroupSettings
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.metrics.names_of_coordinators import GROUP_METRICS

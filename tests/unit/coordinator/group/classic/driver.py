@@ -13,6 +13,7 @@ from minikafka.coordinator.group.classic.classic_group import ClassicGroup
 from minikafka.coordinator.group.classic.classic_groups import ClassicGroups
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import GroupOperation, OperationKind
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, MigrationPolicy
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import (
     Heartbeat,
@@ -21,7 +22,6 @@ from minikafka.coordinator.group.messages import (
     LeavingMember,
     SyncGroup,
 )
-from minikafka.coordinator.group.settings import ConsumerGroupSettings, MigrationPolicy
 from minikafka.errors import ErrorCode
 from tests.unit.coordinator.group.shell import Asked, FakeShell
 

@@ -11,9 +11,9 @@ from minikafka.coordinator.group.consumer.consumer_groups import ConsumerGroups
 from minikafka.coordinator.group.consumer.updater import GroupUpdater
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects, GroupOperation
+from minikafka.coordinator.group.environment import ConsumerGroupSettings, MigrationPolicy
 from minikafka.coordinator.group.memory import GroupMap, GroupMemory
 from minikafka.coordinator.group.messages import ConsumerGroupHeartbeat, ConsumerGroupHeartbeatResult
-from minikafka.coordinator.group.settings import ConsumerGroupSettings, MigrationPolicy
 from minikafka.coordinator.group.topic_image import TopicInfo
 from minikafka.errors import ErrorCode, KafkaError
 from minikafka.protocol.internal.group_records import TopicPartitions

@@ -11,6 +11,7 @@ import pytest
 
 from minikafka.coordinator.group.counts import GroupCounts
 from minikafka.coordinator.group.effects import Effects
+from minikafka.coordinator.group.environment import ConsumerGroupSettings
 from minikafka.coordinator.group.messages import (
     ConsumerGroupHeartbeat,
     JoinGroup,
@@ -18,7 +19,6 @@ from minikafka.coordinator.group.messages import (
     OffsetFetchGroup,
     SyncGroup,
 )
-from minikafka.coordinator.group.settings import ConsumerGroupSettings
 from minikafka.coordinator.group.shard import GroupShard
 from minikafka.coordinator.group.topic_image import TopicInfo
 from minikafka.errors import ErrorCode, KafkaError

@@ -1,5 +1,6 @@
 """The configuration of a group coordinator, and of single groups. Kafka: ``GroupCoordinatorConfig``,
-``GroupConfig``."""
+``GroupConfig``.
+"""
 
 from __future__ import annotations
 

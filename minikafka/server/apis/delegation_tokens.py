@@ -25,6 +25,7 @@ from minikafka.steps import Steps, each
 if TYPE_CHECKING:
     from minikafka.server.security.delegation_tokens import DelegationToken, DelegationTokens
 
+
 TOKENS_A_STEP = 16
 """Two decisions and an HMAC each."""
 
